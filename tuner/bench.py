@@ -16,9 +16,10 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from tuner import outcomes, prices, tails
@@ -33,7 +34,14 @@ from tuner.measurement.meters import Meter
 from tuner.measurement.outcome import REFUSALS, Needs, measure_outcome, no_rate
 from tuner.prices import DEFAULT, Prices
 from tuner.scenarios.requests import ScenarioRequests
-from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings
+from tuner.settings import (
+    MOST_IN_FLIGHT,
+    RATE,
+    RATE_WARMUP_S,
+    SETTLING_S,
+    MeasurementSettings,
+)
+from tuner.traffic import joining
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.mixture import Mixture
 from tuner.traffic.payloads import Payloads
@@ -42,12 +50,15 @@ from tuner.values import (
     LEAST_FOR_P99,
     OK,
     Configuration,
+    HostNoise,
     Measurement,
     Outcome,
     RequestRecords,
 )
 
 WARMUP_ROUND_TRIPS = 3
+ROUND_TRIPS = 4
+"""Of each connection in the mean, that a launch is measured for at least where no time was asked for."""
 MOST_TIMES = 6.0
 """Times the set seconds that a launch is measured for at most, where its p99 needs more requests."""
 FIRST_RATE_PER_S = 100.0
@@ -62,6 +73,8 @@ LEAST_OPEN, OPEN_TIMES = 64, 8
 """Most requests in flight of an open loop beside a closed one: this many, or times as many as its own."""
 MOST_REPEATS = 2
 """Times that a load is driven again because others of the machine took more of it than usual."""
+OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
+"""Least seconds of a load in an open loop, and before it, where nothing else was asked for."""
 STREAMS = 1_000_003
 """Streams of random arrivals that a seed has before those of the next one begin."""
 _log = logging.getLogger(__name__)
@@ -82,6 +95,8 @@ class Launch:
     """Warm-up and measured time; 0 where no load was driven to its end."""
     started_at: float
     """Unix time."""
+    slices_ms: tuple[float, ...] = ()
+    """Mean round trip of each slice of time that it was loaded in; empty where it was loaded in one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,6 +108,19 @@ class Observed:
     after: ReplicaFacts
     gateway_cpu_s: float | None
     """CPU time of the engine beside its replicas; None where it cannot be read."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Slice:
+    """A short load on a launched engine, which is judged together with others."""
+
+    plan: LoadPlan
+    load: LoadResult
+    noise: HostNoise
+    before: ReplicaFacts
+    after: ReplicaFacts
+    repeats: int = 0
+    """Times that it was driven before, and others of the machine disturbed it."""
 
 
 class Bench:
@@ -140,6 +168,8 @@ class Bench:
         self._mixture: Mixture | None = None
         """Of these, what the generator was given last."""
         self._has_gpu = False
+        self._is_new = True
+        """Whether the engine's process was not loaded so far."""
         self._is_here = True
         """Whether the engine runs on this machine."""
         self._cores = machine.read().cores
@@ -173,7 +203,7 @@ class Bench:
         self.stop_engine()
         self._first = self._first or configuration
         before_s = time.monotonic()
-        self._engine = self._launcher.start(configuration or self._first)
+        self._engine, self._is_new = self._launcher.start(configuration or self._first), True
         self.start_s = self.start_s or time.monotonic() - before_s
         served = self._engine.served()
         self._has_gpu = served.device not in {None, "cpu"}
@@ -216,7 +246,7 @@ class Bench:
         try:
             engine = self._launched(configuration)
         except LaunchFailed as error:
-            return self._refused(configuration, error, started_at, time.monotonic() - before_s)
+            return self.refused(configuration, error, started_at, time.monotonic() - before_s)
         launch_s = time.monotonic() - before_s
         drive = functools.partial(self._loaded, race=race)
         return self._measured(engine, configuration, started_at, launch_s, drive)
@@ -247,9 +277,9 @@ class Bench:
         started_at, before_s = time.time(), time.monotonic()
         self.stop_engine()
         try:
-            self._engine = self._launcher.start(configuration)
+            self._engine, self._is_new = self._launcher.start(configuration), True
         except LaunchFailed as error:
-            return self._refused(configuration, error, started_at, time.monotonic() - before_s)
+            return self.refused(configuration, error, started_at, time.monotonic() - before_s)
         launch_s = time.monotonic() - before_s
         try:
             return self._measured(self._engine, configuration, started_at, launch_s, drive)
@@ -283,13 +313,141 @@ class Bench:
         if warmup_s is not None:
             warmup = dataclasses.replace(warmup, seconds=warmup_s)
         plan = dataclasses.replace(
-            plan, concurrency=concurrency, seconds=seconds, requests=None, warmup=warmup
+            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0, warmup=warmup
         )
         gateway = host.read(engine.pids)
         load = self._generator.run(plan)
         used = host.noise_between(gateway, host.read(engine.pids))
         after = engine.replica_facts()
         return Observed(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
+
+    @property
+    def why_alone(self) -> str | None:
+        """Why engines of two configurations are not up at once; None: they can be."""
+        return self._launcher.why_alone
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a load can be driven in slices.
+
+        Not an open loop, in which a queue builds up for as long as the load lasts; nor where requests are counted,
+        or a device counts energy by the second.
+        """
+        is_timed = self.settings.requests is None and "energy" not in self.settings.names
+        return self.open_load is None and is_timed
+
+    def seconds_short(self, measured: Measurement) -> float:
+        """For how much longer a launch is to be measured, whose p99 is needed and rests on too few requests.
+
+        0 where it is enough, or as long as it may be.
+        """
+        most_s = MOST_TIMES * self.settings.measured_s
+        is_needed = Needs.of(self.settings).needs_p99 and self.lengthens
+        if not is_needed or measured.has_p99 or measured.seconds >= most_s * (1 - 1e-6):
+            return 0.0
+        wanted_s = tails.seconds_for(
+            LEAST_FOR_P99, effective=measured.effective, seconds=measured.seconds
+        )
+        return min(wanted_s, most_s) - measured.seconds
+
+    def measure(
+        self,
+        engine: Engine,
+        configuration: Configuration,
+        *,
+        launch_s: float,
+        started_at: float,
+        is_new: bool,
+    ) -> Launch:
+        """Drive the study's load on a launched engine of any configuration.
+
+        Args:
+            engine: that is loaded.
+            configuration: that it has.
+            launch_s: how long the launch took.
+            started_at: Unix time.
+            is_new: whether its process was not loaded so far, and has to settle.
+        """
+        self._is_new = is_new
+        return self._measured(engine, configuration, started_at, launch_s, self._loaded)
+
+    @property
+    def launcher(self) -> Launcher:
+        """What starts engines of its kind."""
+        return self._launcher
+
+    def slice(
+        self,
+        engine: Engine,
+        *,
+        seconds: float,
+        warmup_s: float,
+        is_new: bool,
+        idle: Sequence[int] = (),
+    ) -> Slice:
+        """Drive a part of the study's load on any engine; once more where others of the machine disturb it.
+
+        Args:
+            engine: that is loaded.
+            seconds: measured.
+            warmup_s: before them, and a round trip of each connection at least.
+            is_new: whether its process was not loaded so far, and has to settle.
+            idle: processes of engines that wait for their turn.
+
+        Raises:
+            LaunchFailed, LoadFailed: it could not be done.
+        """
+        self._is_new = is_new
+        plan = dataclasses.replace(
+            self._closed(engine),
+            seconds=seconds,
+            answers=ROUND_TRIPS * self.concurrency,
+            warmup=Warmup(seconds=warmup_s, round_trips=1, settling_s=SETTLING_S),
+        )
+        found = self._observed(engine, plan, idle)
+        for repeats in range(1, MOST_REPEATS + 1):
+            if not self._is_to_repeat(found.noise, found.load.measured_end_s):
+                break
+            found = dataclasses.replace(self._observed(engine, plan, idle), repeats=repeats)
+        return found
+
+    def joined(
+        self,
+        configuration: Configuration,
+        slices: Sequence[Slice],
+        *,
+        launch_s: float,
+        started_at: float,
+    ) -> Launch:
+        """What the slices of one launch give together.
+
+        Args:
+            configuration: that was launched.
+            slices: at least one.
+            launch_s: how long the launch took.
+            started_at: Unix time.
+        """
+        plan = slices[0].plan
+        load = joining.joined([one.load for one in slices])
+        loaded_s = sum(one.load.measured_end_s for one in slices)
+        noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
+        outcome, measurement = self._judged(
+            plan, load, noise, before=slices[0].before, after=slices[-1].after
+        )
+        if measurement is not None:
+            repeats = sum(one.repeats for one in slices)
+            measurement = dataclasses.replace(measurement, repeats=repeats)
+            measurement = self._with_cost(configuration, measurement, load.measured_s)
+        return Launch(
+            configuration=configuration,
+            outcome=outcome,
+            measurement=measurement,
+            records=load.records,
+            launch_s=launch_s,
+            loaded_s=loaded_s,
+            started_at=started_at,
+            slices_ms=tuple(_mean_ms(one.load) for one in slices) if measurement else (),
+        )
 
     def batch_times(self) -> statistics.BatchTimes:
         """What the running engine says of its batches so far; nothing where it does not."""
@@ -321,14 +479,16 @@ class Bench:
         """The engine with a configuration: the living one, or another where that has ended."""
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
+            self._is_new |= self._launcher.is_restarted
             return self._engine
         self.stop_engine()
-        self._engine = self._launcher.start(configuration)
+        self._engine, self._is_new = self._launcher.start(configuration), True
         return self._engine
 
-    def _refused(
+    def refused(
         self, configuration: Configuration, error: LaunchFailed, started_at: float, launch_s: float
     ) -> Launch:
+        """A launch that there was none of, and why."""
         if error.cause == "crash":
             self.stop_engine()
         return Launch(
@@ -363,11 +523,7 @@ class Bench:
             outcome = self._without_load(engine, error)
         measurement = None if found is None else found.measurement
         if measurement is not None and found is not None:
-            held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
-            cost = prices.cost_of(
-                measurement, held, loaded_s=found.load.measured_end_s, prices=self.prices
-            )
-            measurement = dataclasses.replace(measurement, cost=cost)
+            measurement = self._with_cost(configuration, measurement, found.load.measured_end_s)
         return Launch(
             configuration=configuration,
             outcome=outcome,
@@ -377,6 +533,13 @@ class Bench:
             loaded_s=0.0 if found is None else found.loaded_s,
             started_at=started_at,
         )
+
+    def _with_cost(
+        self, configuration: Configuration, measurement: Measurement, loaded_s: float
+    ) -> Measurement:
+        held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
+        cost = prices.cost_of(measurement, held, loaded_s=loaded_s, prices=self.prices)
+        return dataclasses.replace(measurement, cost=cost)
 
     def _loaded(self, engine: Engine, race: Race | None = None) -> _Driven:
         """Drive the study's load, and judge it."""
@@ -395,15 +558,11 @@ class Bench:
 
     def _lengthened(self, engine: Engine, plan: LoadPlan, found: _Driven) -> _Driven:
         """The same, measured again for longer where a p99 is needed and rests on too few requests."""
-        most_s = MOST_TIMES * self.settings.measured_s
-        needs = Needs.of(self.settings).needs_p99 and self.lengthens and plan.seconds is not None
-        while needs and (measured := found.measurement) is not None and not measured.has_p99:
-            if measured.seconds >= most_s * (1 - 1e-6):
+        while plan.seconds is not None and (measured := found.measurement) is not None:
+            more_s = self.seconds_short(measured)
+            if not more_s:
                 break
-            wanted_s = tails.seconds_for(
-                LEAST_FOR_P99, effective=measured.effective, seconds=measured.seconds
-            )
-            longer = dataclasses.replace(plan, seconds=min(wanted_s, most_s))
+            longer = dataclasses.replace(plan, seconds=measured.seconds + more_s)
             again = self._driven(engine, longer)
             found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
         return found
@@ -414,12 +573,17 @@ class Bench:
         assert slo_ms is not None, "checked by the settings"
         limit_s = 1e-3 * slo_ms
         patience_s = max(LEAST_PATIENCE_S, PATIENCE_TIMES * limit_s)
-        plan = dataclasses.replace(plan, timeout_s=min(plan.timeout_s, patience_s))
+        warmup_s = max(RATE_WARMUP_S, plan.warmup.seconds)
+        plan = dataclasses.replace(
+            plan,
+            timeout_s=min(plan.timeout_s, patience_s),
+            warmup=dataclasses.replace(plan.warmup, seconds=warmup_s),
+        )
         search = highest.Highest(
             self._rate_per_s or self._guessed_rate(plan, load),
             least_per_s=highest.LEAST_REQUESTS / self.settings.measured_s,
         )
-        best: _Driven | None = None
+        kept: dict[float, _Driven] = {}
         last: _Driven | None = None
         loaded_s = 0.0
         while (rate := search.next_per_s) is not None:
@@ -438,12 +602,17 @@ class Bench:
                 warmup_s=found.load.warmup_end_s,
                 seconds=found.load.measured_s,
             )
-            # A server that fell behind did so over the whole load; one that missed the limit may have stumbled.
-            search.tell(is_kept=is_kept, is_clear=found.outcome.cause == "overload")
-            best = found if is_kept else best
-        if best is not None:
-            self._rate_per_s = search.kept_per_s
-            return dataclasses.replace(best, loaded_s=loaded_s)
+            search.tell(is_kept=is_kept)
+            if is_kept:
+                kept[rate] = found
+        highest_per_s = search.per_s
+        if highest_per_s is not None:
+            self._rate_per_s = highest_per_s
+            near = min(kept, key=lambda rate: abs(math.log(rate / highest_per_s)))
+            measured = kept[near].measurement
+            assert measured is not None, "it kept the limit"
+            measured = dataclasses.replace(measured, rate_per_s=highest_per_s)
+            return dataclasses.replace(kept[near], measurement=measured, loaded_s=loaded_s)
         if last is None or search.missed_per_s is None:
             raise LoadFailed("no rate could be driven: the server does not answer")
         outcome = no_rate(slo_ms, search.missed_per_s)
@@ -467,6 +636,7 @@ class Bench:
             concurrency=GUESSING_CLIENTS,
             seconds=GUESSING_S,
             requests=None,
+            answers=0,
             warmup=Warmup(seconds=GUESSING_S / 2, round_trips=1),
         )
         found = self._generator.run(brief)
@@ -480,10 +650,9 @@ class Bench:
         """Drive a load, and judge it; once more where others of the machine have disturbed it."""
         found = self._driven_once(engine, plan)
         for repeats in range(1, MOST_REPEATS + 1):
-            measured, took_s = found.measurement, found.load.measured_end_s
-            if measured is None or not (
-                self._others.has_disturbed(measured.noise, loaded_s=took_s)
-                and self._others.may_repeat(took_s)
+            measured = found.measurement
+            if measured is None or not self._is_to_repeat(
+                measured.noise, found.load.measured_end_s
             ):
                 break
             again = self._driven_once(engine, plan)
@@ -493,13 +662,42 @@ class Bench:
             found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
         return found
 
+    def _is_to_repeat(self, noise: HostNoise, loaded_s: float) -> bool:
+        """Whether others have disturbed a load, and there is time to drive it again."""
+        return self._others.has_disturbed(noise, loaded_s=loaded_s) and self._others.may_repeat(
+            loaded_s
+        )
+
+    def _observed(self, engine: Engine, plan: LoadPlan, idle: Sequence[int] = ()) -> Slice:
+        """A load, and what host and replicas told on both sides of it."""
+        if not self._is_new:  # it has settled before
+            plan = dataclasses.replace(
+                plan, warmup=dataclasses.replace(plan.warmup, settling_s=0.0)
+            )
+        self._is_new = False
+        before = self._readings(engine, idle)
+        load = self._generator.run(plan)
+        after = self._readings(engine, idle)
+        noise = host.noise_between(
+            before.host,
+            after.host,
+            client_cpu_s=load.client_cpu_s,
+            throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
+            peak_memory_mb=after.replicas.peak_memory_mb,
+            knows_server=bool(before.host.cpu_s) or not self._is_here,
+        )
+        return Slice(
+            plan=plan, load=load, noise=noise, before=before.replicas, after=after.replicas
+        )
+
     def _driven_once(self, engine: Engine, plan: LoadPlan) -> _Driven:
-        before = self._readings(engine)
         meter = Meter(self._counters) if self._counters else None
         with meter or contextlib.nullcontext():
-            load = self._generator.run(plan)
-        after = self._readings(engine)
-        outcome, measurement = self._judged(plan, load, before, after)
+            found = self._observed(engine, plan)
+        load = found.load
+        outcome, measurement = self._judged(
+            plan, load, found.noise, before=found.before, after=found.after
+        )
         if meter is not None and measurement is not None:
             outcome, measurement = self._with_energy(load, measurement, meter)
         return _Driven(
@@ -527,6 +725,14 @@ class Bench:
         seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
         if self._requests is not None:
             return self._listed(self._requests, plan, seeded.seed)
+        is_free = self.settings.seconds is None and self.settings.objective != RATE
+        if is_free and plan.seconds is not None:
+            # A queue takes its time to be as long as the rate makes it.
+            warmup = dataclasses.replace(
+                plan.warmup, seconds=max(OPEN_WARMUP_S, plan.warmup.seconds)
+            )
+            seconds = max(OPEN_S, plan.seconds)
+            plan = dataclasses.replace(plan, seconds=seconds, warmup=warmup)
         return dataclasses.replace(plan.at(seeded), cuts_overload=True)
 
     def _listed(self, requests: ScenarioRequests, plan: LoadPlan, seed: int) -> LoadPlan:
@@ -542,7 +748,7 @@ class Bench:
         if load.mixture is not self._mixture:
             self._mixture = load.mixture
             self._generator.set_payloads(load.mixture)
-        warmup = dataclasses.replace(plan.warmup, round_trips=0)
+        warmup = dataclasses.replace(plan.warmup, round_trips=0, settling_s=0.0)
         return dataclasses.replace(
             load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
         )
@@ -555,7 +761,12 @@ class Bench:
             concurrency=self.concurrency,
             seconds=settings.measured_s if settings.requests is None else None,
             requests=settings.requests,
-            warmup=Warmup(seconds=settings.warmup_s, round_trips=WARMUP_ROUND_TRIPS),
+            answers=0 if settings.seconds is not None else ROUND_TRIPS * self.concurrency,
+            warmup=Warmup(
+                seconds=settings.warmup_s,
+                round_trips=WARMUP_ROUND_TRIPS,
+                settling_s=SETTLING_S,
+            ),
             timeout_s=settings.timeout_s,
         )
 
@@ -563,20 +774,14 @@ class Bench:
         self,
         plan: LoadPlan,
         load: LoadResult,
-        before: _Readings,
-        after: _Readings,
+        noise: HostNoise,
+        *,
+        before: ReplicaFacts,
+        after: ReplicaFacts,
     ) -> tuple[Outcome, Measurement | None]:
-        died = outcomes.of_deaths(after.replicas)
+        died = outcomes.of_deaths(after)
         if died is not None:
             return died, None
-        noise = host.noise_between(
-            before.host,
-            after.host,
-            client_cpu_s=load.client_cpu_s,
-            throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
-            peak_memory_mb=after.replicas.peak_memory_mb,
-            knows_server=bool(before.host.cpu_s) or not self._is_here,
-        )
         return measure_outcome(
             load.records,
             concurrency=plan.concurrency if plan.rate_per_s is None else None,
@@ -590,17 +795,38 @@ class Bench:
             rate_per_s=plan.rate_per_s,
             fell_behind=0.0 if self._requests is not None else load.fell_behind,
             refusals=REFUSALS if self._requests is not None else frozenset(),
-            why_refused=_why_refused(before.replicas, after.replicas),
+            why_refused=_why_refused(before, after),
             client_cpu=load.client_cpu,
         )
 
-    def _readings(self, engine: Engine) -> _Readings:
-        """Both sides of a load; server time is the gateway's and the replicas'."""
+    def _readings(self, engine: Engine, idle: Sequence[int]) -> _Readings:
+        """One side of a load; server time is the gateway's and the replicas'."""
         replicas = engine.replica_facts()
-        beside = (
-            [os.getpid()] if self._generator.pid is None else [os.getpid(), self._generator.pid]
-        )
+        client = [] if self._generator.pid is None else [self._generator.pid]
+        beside = (os.getpid(), *client, *idle)
         return _Readings(replicas=replicas, host=host.read((*engine.pids, *replicas.pids), beside))
+
+    def lost(
+        self,
+        engine: Engine,
+        configuration: Configuration,
+        error: LaunchFailed | LoadFailed,
+        *,
+        launch_s: float,
+        started_at: float,
+    ) -> Launch:
+        """A launch whose load could not be driven, and why; an engine that does not tell is ended."""
+        return Launch(
+            configuration=configuration,
+            outcome=self._silent(engine, error)
+            if isinstance(error, LaunchFailed)
+            else self._without_load(engine, error),
+            measurement=None,
+            records=None,
+            launch_s=launch_s,
+            loaded_s=0.0,
+            started_at=started_at,
+        )
 
     def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:
         try:
@@ -615,7 +841,9 @@ class Bench:
         outcome = outcomes.of_refusal(error)
         if not is_running:
             outcome = outcomes.engine_gone(engine.last_words())
-        self.stop_engine()
+        if engine is self._engine:
+            self._engine = None
+        engine.stop()
         return outcome
 
 
@@ -638,6 +866,16 @@ class _Readings:
 
     replicas: ReplicaFacts
     host: host.HostReading
+
+
+def _mean_ms(load: LoadResult) -> float:
+    """Mean round trip of the answers of the measured part; NaN where there are none."""
+    records = load.records
+    counted = summary.is_ok(records) & summary.is_measured(
+        records, warmup_s=load.warmup_end_s, seconds=load.measured_s
+    )
+    took_s = records.finished_s[counted] - records.intended_s[counted]
+    return 1e3 * float(took_s.mean()) if len(took_s) else math.nan
 
 
 def _why_refused(before: ReplicaFacts, after: ReplicaFacts) -> str:

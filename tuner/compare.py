@@ -171,7 +171,7 @@ def _runs(
     )
     rounds = _rounds(order, settings)
     budget = budget_of(settings, bench)
-    verified_s = len(order.samplers) * rounds * budget.fresh_s
+    verified_s = len(order.samplers) * rounds * budget.compared_s
     repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
     progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
     for repeat in range(order.repeats):
@@ -189,6 +189,9 @@ def _runs(
             needs_of(settings),
             progress,
             terminal,
+            round_trip_s=verification.round_trip_s(
+                [trial for run in runs for trial in run.search.trials], winners.values()
+            ),
             later_s=later_s,
         )
         ended += [_ended(run, winners, measured) for run in runs]
@@ -310,6 +313,7 @@ def _remeasured(
     progress: Progress,
     terminal: Terminal,
     *,
+    round_trip_s: float,
     later_s: float,
 ) -> verification.Rounds:
     begun_s = time.monotonic()
@@ -331,7 +335,10 @@ def _remeasured(
     if not winners:
         return verification.Rounds(starts=(), measurements={})
     bench.stream = 1
-    measured = verification.alternate(bench, winners, rounds=rounds, needs=needs, report=report)
+    with verification.measuring(
+        bench, winners, round_trip_s=round_trip_s, say=progress.say
+    ) as source:
+        measured = verification.alternate(source, rounds=rounds, needs=needs, report=report)
     bench.stream = 0
     bench.start()
     return measured

@@ -19,6 +19,7 @@ from tuner import inputs
 from tuner.engines import file as engine_file
 from tuner.engines import named
 from tuner.engines.description import (
+    READY_TIMEOUT_S,
     CommandEngine,
     OtherEngine,
     RequestForm,
@@ -44,6 +45,8 @@ from tuner.traffic.payloads import Payloads
 from tuner.traffic.target import parse_url
 from tuner.values import Shared
 
+RUNNING_TIMEOUT_S = 5.0
+"""For a server that is said to run."""
 _TFS_PATH = re.compile(r".*/v1/models/(?P<model>[^/?:]+)(/versions/\d+)?:predict")
 
 
@@ -283,7 +286,6 @@ def _is_batched(request: RequestForm, target: TargetSettings) -> bool:
 
 
 def _of_url(target: TargetSettings, url: str) -> UrlEngine:
-    where = parse_url(url)
     assert target.hook is not None
     try:
         hook = tuple(shlex.split(target.hook))
@@ -291,6 +293,21 @@ def _of_url(target: TargetSettings, url: str) -> UrlEngine:
         raise WrongUse(f"--hook {target.hook!r}: {error}") from error
     if not hook:
         raise WrongUse("--hook: expected a program and its arguments")
+    return running(url, hook=hook, hook_timeout_s=target.hook_timeout_s)
+
+
+def running(url: str, *, hook: tuple[str, ...] = (), hook_timeout_s: float = 0.0) -> UrlEngine:
+    """A server that runs, by its URL.
+
+    Args:
+        url: of the server, of a model, or of a page.
+        hook: what gives it its configurations; empty: it stays as it is.
+        hook_timeout_s: how long that may take.
+
+    Raises:
+        WrongUse: it is no URL of a server.
+    """
+    where = parse_url(url)
     if where.path == "/":
         request = RequestForm(protocol="open-inference")
     elif where.model is not None:
@@ -304,6 +321,7 @@ def _of_url(target: TargetSettings, url: str) -> UrlEngine:
         host=where.host,
         port=where.port,
         hook=hook,
-        hook_timeout_s=target.hook_timeout_s,
+        hook_timeout_s=hook_timeout_s,
         request=request,
+        ready_timeout_s=READY_TIMEOUT_S if hook else RUNNING_TIMEOUT_S,
     )

@@ -1,23 +1,20 @@
-"""The noise pilot: some configurations launched afresh in rounds, so that blocks, launches and the time of day
-can be told apart.
+"""The noise pilot: some configurations launched one after the other in a random order, so that the machine's
+speed, launches and blocks can be told apart.
 
-    inputs -> engine started once -> a look at some configurations -> rounds, shuffled -> components
+    inputs -> engine started once -> a look at some configurations -> launches, shuffled -> course
 
-In: settings and counts. Out: a `Pilot`: every launch with its blocks, and what they tell: components of the
-noise, the length of trials, the smallest gain of a verdict. Writes nothing, so that an interruption
-leaves nothing behind.
+In: settings and counts. Out: a `Pilot`: every launch with its blocks, and what they tell: the course of the
+machine's speed, what launches and blocks differ by beside it, and the smallest gains that can be shown. Writes
+nothing, so that an interruption leaves nothing behind.
 
-Every round launches every configuration once, in a new order: so a round is a time that all of them
-share, and neither time nor neighbours are a property of a configuration. A launch is that of a trial: fresh
-replicas, a gateway that lives on.
+A launch is that of a trial: fresh replicas, a gateway that lives on. Launches are short and follow one another
+at once: what lasts longer than from one to the next is told from what they have of their own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import math
-import statistics
 import time
 from collections.abc import Sequence
 
@@ -25,31 +22,29 @@ import numpy as np
 
 from tuner import inputs, other_engines
 from tuner.bench import Bench, Launch
+from tuner.budget import Budget
 from tuner.errors import TunerError, WrongUse
 from tuner.interruption import resumable
 from tuner.measurement import blocks as block_means
-from tuner.measurement import doubts, nested, power, sequential, summary
-from tuner.measurement.nested import Components, PilotLaunch, Pooled
-from tuner.preparation import bench_of, prepared
+from tuner.measurement import moments, power, summary
+from tuner.measurement.moments import Blocks, Course
+from tuner.preparation import bench_of, budget_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.report import wording
 from tuner.sampling import candidates as cells_of
-from tuner.settings import QUOTA_PERIOD_S, StudySettings
+from tuner.settings import StudySettings
+from tuner.slices import Slices
 from tuner.values import Configuration, Measurement, Outcome, RequestRecords
 
-BLOCK_S = 0.5
+BLOCK_S = 0.2
 """Least length of a block."""
+LEAST_BLOCKS = 3
+"""Of a launch."""
 LOOKED_AT = 2
 """Configurations that are looked at for each that is launched again: the slower half is left out, because
 a search hardly measures there, and blocks as long as its round trips ask for would take minutes."""
-LOOK_SHARE = 0.5
-"""Of the study's length of a trial, measured of each."""
-LENGTHS_S = (0.4, 1.0, 2.0, 4.0, 8.0)
-"""Lengths of a trial that are compared."""
-SPENT_S = 60.0
-"""Time of launches of one configuration, after which its error is told."""
-LEAST_SECONDS = 0.4
-"""Of a trial: four blocks of one period of CPU quotas."""
+SPENT_S = (30.0, 60.0, 120.0)
+"""Times for which the smallest gain is told."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +53,9 @@ class Order:
 
     settings: StudySettings
     """Target, warm-up, timeout and pairs of the study that is asked about; the seed of the orders."""
-    configurations: int = 8
-    launches: int = 6
-    """Of each: rounds."""
-    blocks: int = 6
-    """Of each launch."""
+    configurations: int = 4
+    launches: int = 75
+    """Of each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,41 +63,28 @@ class Tried:
     """One launch, whatever happened."""
 
     configuration: int
-    turn: int
-    """The round, from 0."""
     started_at: float
-    """Unix time."""
+    """Unix time at which its load began, less its warm-up."""
     took_s: float
     """From the order to the next one."""
     outcome: Outcome
     blocks_ms: tuple[float, ...]
     """Mean round trip of each block; empty unless the outcome is ok."""
-    is_disturbed: bool = False
-    """Whether the host took more than 5 % of the machine meanwhile; then it enters no figure."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Length:
-    """What trials of one length tell."""
-
-    seconds: float
-    launch_error: float
-    """Of one launch, against launches of other times."""
-    launches: float
-    """That fit into `SPENT_S`."""
-    error: float
-    """Of one configuration after `SPENT_S` of them."""
+    foreign_share: float | None = None
+    """Of the machine's CPU time, what other processes took; None where it is not known."""
+    repeats: int = 0
+    """Times that it was measured before, and disturbed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What a verdict can show."""
+    """What can be shown in a time, with a probability of 80 %: 0.04 is 4 % less."""
 
-    pairs: int
-    smallest: float
-    """With a probability of 80 %: 0.04 is 4 % less."""
-    pessimistic: float
-    """The same where launches differ by the upper end of their interval."""
+    spent_s: float
+    comparison: float | None
+    """Of two configurations, their servers' starts included; None where the time is too short for one."""
+    study: float | None
+    """By the verdict of a study of that time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,21 +95,12 @@ class Pilot:
     concurrency: int
     default: Configuration
     configurations: tuple[Configuration, ...]
-    used: tuple[int, ...]
-    """Numbers of the configurations in `pooled`, in order: those with two launches or more."""
+    means_ms: tuple[float, ...]
+    """Geometric mean of each configuration's blocks; NaN where it never worked."""
     tried: tuple[Tried, ...]
     block_s: float
-    components: Components
-    pooled: Pooled
-    overhead_s: float
-    """What a launch takes beside its measured time, the warm-up included."""
-    useful_s: float
-    """Length of a trial that tells most for its time; infinite where launches do not differ."""
-    recommended_s: float
-    """The same as `--seconds` takes it; the study's own length where launches do not differ."""
-    lengths: tuple[Length, ...]
+    course: Course
     gains: tuple[Gain, ...]
-    """Of the fewest and of the most pairs of a study."""
 
     @property
     def failed(self) -> int:
@@ -137,9 +108,14 @@ class Pilot:
         return sum(one.outcome.status != "ok" for one in self.tried)
 
     @property
-    def disturbed(self) -> int:
-        """Launches that the host disturbed."""
-        return sum(one.is_disturbed for one in self.tried)
+    def repeated(self) -> int:
+        """Launches that were measured again."""
+        return sum(one.repeats > 0 for one in self.tried)
+
+    @property
+    def foreign_shares(self) -> tuple[float, ...]:
+        """Of the launches of which it is known."""
+        return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
 def measure(order: Order, *, terminal: Terminal) -> Pilot:
@@ -157,10 +133,12 @@ def measure(order: Order, *, terminal: Terminal) -> Pilot:
         arena, _payloads, served = prepared(bench, settings, card, engine, terminal)
         piloting = _Piloting(order, bench, arena, terminal)
         chosen, block_s = piloting.look()
-        tried = piloting.rounds(chosen, block_s)
+        tried = piloting.launches(chosen, block_s)
+        budget = budget_of(settings, bench)
     return read(
-        order,
+        budget,
         model=served.model,
+        concurrency=settings.target.in_flight,
         default=arena.default,
         configurations=chosen,
         tried=tried,
@@ -169,9 +147,10 @@ def measure(order: Order, *, terminal: Terminal) -> Pilot:
 
 
 def read(
-    order: Order,
+    budget: Budget,
     *,
     model: str,
+    concurrency: int,
     default: Configuration,
     configurations: Sequence[Configuration],
     tried: Sequence[Tried],
@@ -182,88 +161,72 @@ def read(
     Raises:
         TunerError: too few of them worked.
     """
-    usable = nested.usable(
-        [
-            PilotLaunch(
-                configuration=one.configuration,
-                turn=one.turn,
-                started_at=one.started_at,
-                blocks=one.blocks_ms,
+    worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
+    logs = [np.log(one.blocks_ms) for _, one in worked]
+    found = None
+    if worked:
+        found = moments.fitted(
+            Blocks(
+                at_s=np.concatenate(
+                    [
+                        one.started_at
+                        - worked[0][1].started_at
+                        + block_s * (np.arange(len(log)) + 0.5)
+                        for (_, one), log in zip(worked, logs, strict=True)
+                    ]
+                ),
+                logs=np.concatenate(logs),
+                launch=np.repeat([number for number, _ in worked], list(map(len, logs))),
+                configuration=np.repeat(
+                    [one.configuration for _, one in worked], list(map(len, logs))
+                ),
             )
-            for one in tried
-            if not one.is_disturbed
-        ]
-    )
-    found = nested.components(usable, block_s=block_s) if usable else None
+        )
     if found is None:
         reason = next((one.outcome.reason for one in tried if one.outcome.reason), "")
-        text = f"too few launches worked to tell their noise ({len(usable)} of {len(tried)})"
+        text = f"too few launches worked to tell their noise ({len(worked)} of {len(tried)})"
         raise TunerError(f"{text}: {reason}" if reason else text)
-    measurement = order.settings.measurement
-    measured_s = order.blocks * block_s
-    worked_s = [one.took_s for one in tried if one.blocks_ms]
-    overhead_s = max(0.0, statistics.median(worked_s) - measured_s)
-    pooled = nested.pooled(usable)
-    useful_s = found.best_seconds(overhead_s)
-    typical_s = statistics.median(own.mean for own in pooled.own) / 1e3
+    means: list[list[float]] = [[] for _ in configurations]
+    for (_, one), log in zip(worked, logs, strict=True):
+        means[one.configuration] += log.tolist()
     return Pilot(
         model=model,
-        concurrency=order.settings.target.in_flight,
+        concurrency=concurrency,
         default=default,
         configurations=tuple(configurations),
-        used=tuple(sorted({launch.configuration for launch in usable})),
+        means_ms=tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means),
         tried=tuple(tried),
         block_s=block_s,
-        components=found,
-        pooled=pooled,
-        overhead_s=overhead_s,
-        useful_s=useful_s,
-        recommended_s=recommended_seconds(useful_s, typical_s, usual_s=measurement.measured_s),
-        lengths=tuple(_length(found, seconds, overhead_s) for seconds in LENGTHS_S),
-        gains=tuple(
-            _gain(found, pairs, measurement.measured_s)
-            for pairs in sorted({min(sequential.LEAST_PAIRS, measurement.pairs), measurement.pairs})
-        ),
+        course=found,
+        gains=tuple(gain(found, budget, block_s=block_s, spent_s=spent_s) for spent_s in SPENT_S),
     )
 
 
-def recommended_seconds(useful_s: float, round_trip_s: float, *, usual_s: float) -> float:
-    """A trial's length as `--seconds` takes it: whole periods of the quota, and four blocks of two round trips.
+def gain(course: Course, budget: Budget, *, block_s: float, spent_s: float) -> Gain:
+    """The smallest gain that a time can show.
 
     Args:
-        useful_s: the best length; infinite where launches do not differ.
-        round_trip_s: mean of a typical configuration.
-        usual_s: what is recommended where launches do not differ.
+        course: of the machine.
+        budget: of a study, which tells how a comparison's time is spent.
+        block_s: length of the blocks that the course is of.
+        spent_s: the time.
     """
-    if math.isinf(useful_s):
-        return usual_s
-    least_s = 4 * block_means.block_seconds(QUOTA_PERIOD_S, round_trip_s)
-    whole_s = math.ceil(useful_s / QUOTA_PERIOD_S - 1e-9) * QUOTA_PERIOD_S
-    return round(max(LEAST_SECONDS, least_s, whole_s), 1)
 
+    def smallest(pairs: int) -> float | None:
+        slices = budget.slices
+        rounds = power.Rounds(
+            number=pairs,
+            slices=slices or Slices.whole(budget.load_s),
+            launch_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
+            is_side_by_side=slices is not None,
+        )
+        return power.smallest_gain_of(course, rounds, block_s=block_s)
 
-def _length(found: Components, seconds: float, overhead_s: float) -> Length:
-    return Length(
-        seconds=seconds,
-        launch_error=math.sqrt(found.launch_variance(seconds, over_time=True)),
-        launches=SPENT_S / (overhead_s + seconds),
-        error=found.error_after(SPENT_S, seconds=seconds, overhead_s=overhead_s),
+    return Gain(
+        spent_s=spent_s,
+        comparison=smallest(budget.pairs_alone(spent_s)),
+        study=smallest(budget.pairs_of_study(spent_s)),
     )
-
-
-def _gain(found: Components, pairs: int, seconds: float) -> Gain:
-    """Of pairs whose launches are as long as the study's."""
-    sd = math.sqrt(found.launch_variance(seconds, over_time=False))
-    high = found.launch.interval.high
-    worst = dataclasses.replace(
-        found,
-        launch=dataclasses.replace(found.launch, sd=found.launch.sd if high is None else high),
-    )
-    worst_sd = math.sqrt(worst.launch_variance(seconds, over_time=False))
-    smallest, pessimistic = (power.smallest_gain(each, pairs) for each in (sd, worst_sd))
-    assert smallest is not None  # a study has two pairs or more
-    assert pessimistic is not None
-    return Gain(pairs=pairs, smallest=smallest, pessimistic=pessimistic)
 
 
 class _Piloting:
@@ -292,9 +255,6 @@ class _Piloting:
                 "name another with --space"
             )
         self._progress.say(f"a look at {wording.plural(len(spread), 'configuration')}")
-        settings = self._order.settings.measurement
-        look_s = max(LEAST_SECONDS, LOOK_SHARE * settings.measured_s)
-        self._bench.settings = dataclasses.replace(settings, seconds=look_s)
         seen: dict[Configuration, Measurement] = {}
         reason = ""
         for cell in spread:
@@ -306,36 +266,33 @@ class _Piloting:
             raise TunerError(f"the noise cannot be measured: {reason}")
         return chosen_of(seen, wanted, default=self._arena.default)
 
-    def rounds(self, chosen: Sequence[Configuration], block_s: float) -> tuple[Tried, ...]:
-        """Launch all of them, in every round in a new order."""
+    def launches(self, chosen: Sequence[Configuration], block_s: float) -> tuple[Tried, ...]:
+        """Launch all of them as often as was asked for, in a random order."""
         order = self._order
-        measured_s = order.blocks * block_s
         settings = order.settings.measurement
-        self._bench.settings = dataclasses.replace(settings, seconds=measured_s)
-        of = order.launches * len(chosen)
+        seconds = max(settings.measured_s, LEAST_BLOCKS * block_s)
+        self._bench.settings = dataclasses.replace(settings, seconds=seconds)
+        places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.launches))
         self._progress.say(
             f"{wording.plural(len(chosen), 'configuration')}, {wording.plural(order.launches, 'launch')} "
-            f"of each in shuffled rounds, {wording.plural(order.blocks, 'block')} of {block_s:g} s",
+            f"of each in a random order, {seconds:g} s measured in each",
             style="bold",
         )
         tried: list[Tried] = []
         begun_s = time.monotonic()
-        for turn in range(order.launches):
-            for place in self._rng.permutation(len(chosen)):
-                before_s = time.monotonic()
-                launch = self._launch(chosen[place])
-                took_s = time.monotonic() - before_s
-                tried.append(self._tried(launch, int(place), turn, took_s, block_s))
-                left_s = (time.monotonic() - begun_s) / len(tried) * (of - len(tried))
-                if len(tried) == 1:
-                    self._progress.expected(took_s * of, now=dt.datetime.now().astimezone())
-                disturbed = " (disturbed by the host)" if tried[-1].is_disturbed else ""
-                self._progress.say(
-                    f"{len(tried):3d}/{of} round {turn + 1}{disturbed} "
-                    f"{self._progress.result(launch.outcome, launch.measurement)} | "
-                    f"{self._progress.differences(launch.configuration)} | "
-                    f"{wording.duration(left_s)} left"
-                )
+        for place in places.tolist():
+            before_s = time.monotonic()
+            launch = self._launch(chosen[place])
+            tried.append(self._tried(launch, place, time.monotonic() - before_s, block_s))
+            left_s = (time.monotonic() - begun_s) / len(tried) * (len(places) - len(tried))
+            if len(tried) == 1:
+                self._progress.expected(left_s, now=dt.datetime.now().astimezone())
+            self._progress.say(
+                f"{len(tried):3d}/{len(places)} "
+                f"{self._progress.result(launch.outcome, launch.measurement)} | "
+                f"{self._progress.differences(launch.configuration)} | "
+                f"{wording.duration(left_s)} left"
+            )
         return tuple(tried)
 
     def _spread(self, most: int) -> list[Configuration]:
@@ -354,11 +311,10 @@ class _Piloting:
         self._terminal.check()
         return launch
 
-    def _tried(self, launch: Launch, place: int, turn: int, took_s: float, block_s: float) -> Tried:
+    def _tried(self, launch: Launch, place: int, took_s: float, block_s: float) -> Tried:
         measured, records = launch.measurement, launch.records
         tried = Tried(
             configuration=place,
-            turn=turn,
             started_at=launch.started_at,
             took_s=took_s,
             outcome=launch.outcome,
@@ -367,10 +323,14 @@ class _Piloting:
         if measured is None or records is None:
             return tried
         cores = self._arena.environment.machine.cores
+        foreign_s = measured.noise.foreign_cpu_s
+        last_s = measured.warmup_s + measured.seconds  # of the load that counted, the last one
         return dataclasses.replace(
             tried,
+            started_at=launch.started_at + took_s - measured.seconds,
             blocks_ms=blocks_of(records, measured, block_s),
-            is_disturbed=doubts.is_disturbed(measured.noise, loaded_s=launch.loaded_s, cores=cores),
+            foreign_share=None if foreign_s is None else foreign_s / (cores * last_s),
+            repeats=measured.repeats,
         )
 
 

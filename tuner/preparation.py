@@ -73,7 +73,8 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
     models, as the first one did.
     """
     start_s = bench.start_s if settings.target.is_of_other_engine else None
-    found = Budget.of(settings, start_s=start_s)
+    is_cut = bench.why_alone is None and bench.is_cut
+    found = Budget.of(settings, start_s=start_s, is_cut=is_cut)
     if settings.target.scenario is None or bench.start_s is None:
         return found
     return dataclasses.replace(found, fresh_start_s=bench.start_s)

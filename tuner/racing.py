@@ -31,6 +31,8 @@ from tuner.settings import OF_MEANS, StudySettings
 from tuner.traffic.plan import Race
 
 ALPHA = 0.05
+PARTS = 4
+"""Of a trial, after each of which but the last one it is looked at."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,8 @@ class Racing:
         if measurement.racing == "off" or measurement.requests or is_whole:
             return None
         return cls(
-            blocks=max(1, round(measurement.measured_s / measurement.block_s)),
-            block_s=measurement.block_s,
+            blocks=PARTS,
+            block_s=measurement.measured_s / PARTS,
             concurrency=target.in_flight,
             client_batch=target.client_batch,
         )

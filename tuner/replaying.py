@@ -362,7 +362,10 @@ def verdict_of(
     if len(believed.configurations) > 1:
         roles = finals.roles_of(believed.configurations)
         rounds = verification.alternate(
-            launches, roles, rounds=FINAL_ROUNDS, needs=needs, report=quiet
+            verification.FreshStarts(launches, roles),
+            rounds=FINAL_ROUNDS,
+            needs=needs,
+            report=quiet,
         )
         best = finals.standings(
             believed,
@@ -374,11 +377,12 @@ def verdict_of(
         )[0].configuration
 
     compared = verification.Pairs(
-        names=[search.objective.name], most=order.pairs, sd=finals.presumed_sd(believed)
+        names=[search.objective.name],
+        most=order.pairs,
+        sd=finals.presumed_sd(believed, objective=search.objective),
     )
     rounds = verification.alternate(
-        launches,
-        {"default": default, "best": best},
+        verification.FreshStarts(launches, {"default": default, "best": best}),
         rounds=order.pairs,
         needs=needs,
         report=quiet,

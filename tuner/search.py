@@ -161,6 +161,8 @@ class Search:
         if launch.measurement is not None:
             self._loads_s.append(launch.loaded_s)
         self.budget = self.budget.learnt(self.walls_s).loaded(self._loads_s)
+        if trial.origin == "default" and trial.measured is not None:
+            self.budget = self.budget.answered(trial.measured.mean_ms / 1e3)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)

@@ -62,14 +62,25 @@ SPREADS = ("poisson", "constant", "burst")
 KNOWN_ARRIVALS = f"{', '.join(SPREADS)} or trace:FILE"
 RATE = "rate"
 """The objective of which every launch looks for the highest rate itself."""
-RATE_LOADS = 8
-"""Rates that such a launch tries at most."""
+RATE_LOADS, USUAL_RATES = 20, 15
+"""Rates that such a launch tries at most, and mostly."""
 OF_THE_LOAD = ("throughput", "time-per-item")
 """Objectives that an open loop sets itself."""
 OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
 """Objectives that the mean round trip decides, at a fixed number of requests in flight (Little's law)."""
-SHORT_S, USUAL_S = 1.2, 2.0
-"""Measured seconds of a launch where the mean alone decides, and elsewhere: four blocks of whole periods."""
+RATE_S = 1.0
+"""Measured seconds at each rate, where the highest is searched."""
+RATE_WARMUP_S = 0.3
+"""Least seconds before them: what an earlier rate was too high for has been worked off."""
+SHORT_S, USUAL_S = 0.6, 2.0
+"""Measured seconds of a launch where the mean alone decides, and elsewhere."""
+WARMUP_S = 0.1
+"""Least seconds of load before them: answers of replicas that were forked from a warm process are steady after
+0.05 s."""
+SETTLING_S = 2.0
+"""Longest wait behind that until the answers of a server that was started just now have settled."""
+MOST_BLOCKS = 100
+"""Of a measured part; longer parts have longer blocks."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -508,16 +519,17 @@ class MeasurementSettings:
         None,
         "--seconds",
         "S",
-        "seconds measured in each launch, in four blocks; default 1.2 where the mean alone decides "
-        "(objectives mean, throughput and time-per-item, without --slo-ms and --constraint), 5 under a "
-        "--scenario, else 2",
+        "seconds measured in each launch; default 0.6 where the mean alone decides (objectives mean, "
+        "throughput and time-per-item, without --slo-ms and --constraint), or four round trips where these "
+        "take longer, 5 under a --scenario, else 2",
         parse=float,
     )
     warmup_s: float = _option(
-        0.5,
+        WARMUP_S,
         "--warmup",
         "S",
-        "least seconds of load before measuring, and never under three round trips; default 0.5",
+        "least seconds of load before measuring, and never under three round trips; behind them, answers of a "
+        "server that was started just now are waited for until they have settled, for 2 s at most; default 0.1",
         parse=float,
     )
     timeout_s: float = _option(
@@ -537,11 +549,11 @@ class MeasurementSettings:
         choices=("on", "off"),
     )
     pairs: int = _option(
-        20,
+        30,
         "--pairs",
         "COUNT",
-        "most fresh starts each of the default and the best configuration, alternating, for the "
-        "verdict; fewer where their difference shows before; default 20",
+        "most launches each of the default and the best configuration, side by side or alternating, for the "
+        "verdict; fewer where their difference shows before; default 30",
         parse=int,
     )
 
@@ -634,25 +646,34 @@ class MeasurementSettings:
 
     @property
     def measured_s(self) -> float:
-        """Seconds measured in each launch.
+        """Seconds measured in each launch, where its round trips are not too long for them.
 
-        Where the mean decides, launches differ by more than their blocks do: shorter ones find one about
-        as good in less time (benchmarks/results/search.md). A tail needs its requests.
+        Where the mean decides, most of what a trial errs by is the machine's moment, which lasts for seconds: a
+        longer trial in the same moment tells little more (docs/measurement.md). A tail needs its requests.
         """
         if self.seconds is not None:
             return self.seconds
+        if self.objective == RATE:
+            return RATE_S
         return SHORT_S if self.is_of_means else USUAL_S
 
     @property
+    def compared_s(self) -> float:
+        """Least seconds that a launch is measured for where it is compared in slices; 0 where the mean decides."""
+        return 0.0 if self.is_of_means and self.seconds is None else self.measured_s
+
+    @property
     def load_s(self) -> float:
-        """Warm-up and measured seconds of one launch, at most where it tries several rates."""
-        loads = RATE_LOADS if self.objective == RATE else 1
-        return loads * (self.warmup_s + self.measured_s)
+        """Warm-up and measured seconds of one launch, about so many where it tries several rates."""
+        if self.objective == RATE:
+            return USUAL_RATES * (max(RATE_WARMUP_S, self.warmup_s) + self.measured_s)
+        return self.warmup_s + self.measured_s
 
     @property
     def block_s(self) -> float:
-        """Seconds of one block: in whole periods of the CPU quota, and four blocks at least in the time."""
-        return max(1, math.floor(self.measured_s / 4 / QUOTA_PERIOD_S + 1e-9)) * QUOTA_PERIOD_S
+        """Seconds of one block: a period of the CPU quota, or several where there would be too many of them."""
+        periods = math.ceil(self.measured_s / MOST_BLOCKS / QUOTA_PERIOD_S - 1e-9)
+        return max(1, periods) * QUOTA_PERIOD_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

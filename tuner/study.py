@@ -339,9 +339,15 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
             rounds=rounds,
             done=verification.whole(ending.finals, len(roles)),
             keep=lambda finals: dataclasses.replace(ending, finals=finals),
+            is_enough=lambda _: setup.left_s() <= budget.least_s,
         ).starts
     belief = search.finalists(MOST_FINALISTS)
-    presumed_sd = ending.presumed_sd if belief is None else finals.presumed_sd(belief)
+    is_cut = any(one.slices_ms for one in starts) if starts else budget.is_cut
+    if belief is not None and is_cut:
+        belief = finals.side_by_side(belief)
+    presumed_sd = ending.presumed_sd
+    if belief is not None:
+        presumed_sd = finals.presumed_sd(belief, starts, objective=search.objective)
     standings: tuple[Finalist, ...] = ()
     if belief is not None and len(finalists) > 1:
         standings = finals.standings(
@@ -379,6 +385,13 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]
     found += filter(None, [needs_of(setup.settings).remark(measurement)])
+    asked = setup.settings.measurement
+    if asked.seconds is None and measurement.seconds > 1.5 * asked.measured_s and asked.is_of_means:
+        found.append(
+            f"the default's round trips take {wording.number(measurement.mean_ms)} ms: it was measured for "
+            f"{measurement.seconds:.1f} s instead of {asked.measured_s:g} s, until each connection had had "
+            "four of them in the mean; so is every slow launch (--seconds S measures S seconds)"
+        )
     for note in found:
         setup.store.note(note)
         setup.progress.say(note)
@@ -504,15 +517,21 @@ def _alternated(
         )
         setup.terminal.check()
 
-    return verification.alternate(
-        setup.bench,
-        sides,
-        rounds=rounds,
-        needs=needs_of(setup.settings),
-        report=report,
-        done=done,
-        is_enough=is_enough,
-    )
+    before = verification.counted(done, tuple(sides))
+    if done and (len(done) == rounds * len(sides) or (is_enough and is_enough(before))):
+        return before
+    slowest_s = verification.round_trip_s(setup.store.trials(), sides.values())
+    with verification.measuring(
+        setup.bench, sides, round_trip_s=slowest_s, say=setup.progress.say
+    ) as source:
+        return verification.alternate(
+            source,
+            rounds=rounds,
+            needs=needs_of(setup.settings),
+            report=report,
+            done=done,
+            is_enough=is_enough,
+        )
 
 
 def _sides(setup: Setup, ending: Ending) -> dict[str, Configuration] | None:
@@ -577,7 +596,7 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         left = len(ending.roles) * ending.pairs - len(ending.starts)
         if ending.standings is None:
             left += max(0, FINAL_ROUNDS * len(ending.finalists) - len(ending.finals))
-        expected_s = left * budget.fresh_s + (0.0 if ending.open_loop else budget.open_s)
+        expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),

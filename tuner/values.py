@@ -402,6 +402,8 @@ class FreshStart:
     outcome: Outcome
     measurement: Measurement | None
     """None where the outcome is not ok."""
+    slices_ms: tuple[float, ...] = ()
+    """Mean round trip of each slice of time that it was loaded in; empty where it was loaded in one."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store."""
@@ -415,6 +417,7 @@ class FreshStart:
             role=data["role"],
             outcome=Outcome(**data["outcome"]),
             measurement=None if measurement is None else Measurement.from_json(measurement),
+            slices_ms=tuple(data.get("slices_ms", ())),
         )
 
 
@@ -645,6 +648,9 @@ class Beside:
     ratio: float
     """Best over default."""
     interval: Interval
+    """Here and now."""
+    another_day: Interval
+    """Of the ratio that another session will have."""
     text: str
     """One sentence for a person."""
 
@@ -656,6 +662,9 @@ class Verdict:
     outcome: VerdictOutcome
     ratio: float
     interval: Interval
+    """Here and now."""
+    another_day: Interval
+    """Of the ratio that another session will have."""
     throughput_ratio: float
     throughput_interval: Interval
     p99_ratio: float | None
@@ -669,6 +678,9 @@ class Verdict:
     """None where there was no prediction, or it chose the same."""
     second: Beside | None = None
     """On the second of two objectives."""
+    launch_sd: float | None = None
+    """By how much the logarithms of the pairs' ratios differ beyond what slices of one pair do, mean round trips
+    taken; None where launches were not loaded in slices."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store and reports."""
@@ -682,8 +694,8 @@ class Verdict:
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         """Inverse of `as_json`."""
         fields = dict(data)
-        for name in ("interval", "throughput_interval", "p99_interval"):
-            fields[name] = Interval(**fields[name])
+        for name in ("interval", "another_day", "throughput_interval", "p99_interval"):
+            fields[name] = Interval(**fields[name]) if name in fields else UNKNOWN
         for name in ("default", "best"):
             fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
         against = fields.get("against_guess")
@@ -692,7 +704,15 @@ class Verdict:
         fields["second"] = (
             None
             if second is None
-            else Beside(**{**second, "interval": Interval(**second["interval"])})
+            else Beside(
+                **{
+                    **second,
+                    "interval": Interval(**second["interval"]),
+                    "another_day": Interval(**second["another_day"])
+                    if "another_day" in second
+                    else UNKNOWN,
+                }
+            )
         )
         return cls(**fields)
 

@@ -134,7 +134,10 @@ def _remeasured(
     with bench:
         bench.send(inputs.payloads_of(target, inputs.card_of(order.model), bench.start(), seed=0))
         rounds = verification.alternate(
-            bench, winners, rounds=order.rounds, needs=Needs(objective="mean"), report=report
+            verification.FreshStarts(bench, winners),
+            rounds=order.rounds,
+            needs=Needs(objective="mean"),
+            report=report,
         )
     means = {
         role: [round(one.mean_ms, 4) for one in found]

@@ -92,6 +92,7 @@ class ToyBench:
 
     address = None
     """No server listens."""
+    why_alone = "a toy"
 
     def close(self) -> None:
         """Nothing to end."""

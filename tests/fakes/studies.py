@@ -20,6 +20,7 @@ from serving.values import Signature, TensorSpec
 from tuner import objective as objectives
 from tuner import tails
 from tuner.histogram import Histogram
+from tuner.measurement.comparison import another_day
 from tuner.values import (
     OK,
     Block,
@@ -414,6 +415,7 @@ def _verdict(
         outcome=outcome,
         ratio=shown,
         interval=shown_interval,
+        another_day=another_day(shown, shown_interval),
         throughput_ratio=throughput,
         throughput_interval=throughput_interval,
         p99_ratio=ratio,

@@ -12,6 +12,8 @@ from tuner.budget import FINAL_ROUNDS, Budget
 from tuner.measurement.sequential import LEAST_PAIRS
 
 BUDGET = Budget(trials=50, initial=25, max_time_s=600, load_s=2.5, pairs=10)
+CUT = dataclasses.replace(BUDGET, is_cut=True)
+"""The same where what is compared is up at once."""
 
 
 def test_trials_end_at_their_number() -> None:
@@ -43,6 +45,23 @@ def test_a_trial_that_may_start_ends_in_time(
         assert used_s + wall_s <= max_time_s
 
 
+def test_what_is_compared_side_by_side_takes_less_time() -> None:
+    """Twenty pairs and the finals in a minute, their servers' starts included."""
+    assert CUT.compared_s < 0.4 * BUDGET.compared_s
+    assert dataclasses.replace(CUT, pairs=20).verification_s() < 70
+    slow = dataclasses.replace(CUT, start_s=5.0)
+    assert slow.compared_s >= CUT.compared_s - 0.3 + 5.0
+
+
+@given(st.floats(0.001, 5.0))
+def test_long_round_trips_make_fewer_rounds(round_trip_s: float) -> None:
+    """What is compared side by side lasts six of them in each slice."""
+    slow = CUT.answered(round_trip_s)
+    assert slow.compared_s >= 4 * 6 * round_trip_s
+    assert slow.pairs_in(120.0) <= CUT.pairs_in(120.0)
+    assert slow.final_rounds_in(120.0, 3) <= CUT.final_rounds_in(120.0, 3)
+
+
 def test_trials_that_fit_leave_room_for_the_verification() -> None:
     """All of the default budget fit into its ten minutes; in five seconds there is no search."""
     assert BUDGET.trials_in(600) >= 50
@@ -57,16 +76,17 @@ def test_a_third_is_kept_and_enough_for_the_least_pairs(max_time_s: float) -> No
     budget = dataclasses.replace(BUDGET, max_time_s=max_time_s)
     kept_s = max_time_s - budget.trials_in(max_time_s) * budget.trial_s([])
     assert kept_s >= min(max_time_s / 3, budget.verification_s()) - 1e-6
-    assert budget._kept_s() <= max(max_time_s / 2, 1e-9)
-    assert budget._kept_s() <= budget.verification_s()
+    assert budget.kept_s <= max(max_time_s / 2, 1e-9)
+    assert budget.kept_s <= budget.verification_s()
 
 
 @given(left_s=st.floats(-100, 1e4), finalists=st.integers(2, 3))
 def test_finals_leave_time_for_the_least_pairs(left_s: float, finalists: int) -> None:
-    rounds = BUDGET.final_rounds_in(left_s, finalists)
-    assert 0 <= rounds <= FINAL_ROUNDS
-    left_s -= rounds * finalists * BUDGET.fresh_s
-    assert not rounds or BUDGET.pairs_in(left_s) >= LEAST_PAIRS
+    for budget in (BUDGET, CUT):
+        rounds = budget.final_rounds_in(left_s, finalists)
+        assert 0 <= rounds <= FINAL_ROUNDS
+        then_s = left_s - rounds * finalists * budget.compared_s - budget._begun_s(finalists)
+        assert not rounds or budget.pairs_in(then_s) >= LEAST_PAIRS
 
 
 @given(left_s=st.floats(-100, 1e4))
@@ -93,8 +113,8 @@ def test_what_is_shown_in_an_open_loop_has_its_time(max_time_s: float, left_s: f
     shown = dataclasses.replace(plain, shows_open=True)
     assert plain.open_s == 0
     assert shown.open_s == pytest.approx(2 * (shown.fresh_s + 2 * shown.load_s))
-    assert shown._kept_s() >= plain._kept_s()
-    assert shown._kept_s() <= max(max_time_s / 2, 1e-9)
+    assert shown.kept_s >= plain.kept_s
+    assert shown.kept_s <= max(max_time_s / 2, 1e-9)
     assert 2 <= shown.pairs_in(left_s) <= plain.pairs_in(left_s)
     assert shown.final_rounds_in(left_s, 3) <= plain.final_rounds_in(left_s, 3)
     assert shown.left_s(50, []) == pytest.approx(plain.left_s(50, []) + shown.open_s)

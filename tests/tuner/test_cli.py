@@ -59,7 +59,7 @@ NAMES = (None, *cli.COMMANDS)
         (["doctor", "--noise", "--model", "nope"], "model 'nope' is not known"),
         (["doctor", "--noise", "--launches", "1"], "--launches 1: expected a whole number from 2"),
         (["doctor", "--noise", "--clean"], "--clean and --noise: choose one"),
-        (["doctor", "--blocks", "6"], "--blocks: only --noise takes it"),
+        (["doctor", "--configurations", "6"], "--configurations: only --noise takes it"),
         (["doctor", "--warmup", "1"], "--warmup: only --noise takes it"),
     ],
 )

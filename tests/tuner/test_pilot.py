@@ -11,111 +11,104 @@ import rich.console
 
 from tests.fakes import studies
 from tuner import pilot
+from tuner.budget import Budget
 from tuner.commands import noise
 from tuner.errors import TunerError
-from tuner.pilot import Order, Tried
-from tuner.settings import MeasurementSettings, StudySettings, TargetSettings
+from tuner.measurement import moments
+from tuner.measurement.moments import Course, Part
+from tuner.pilot import Tried
 from tuner.values import OK, Configuration, Outcome, RequestRecords
 
 CELLS = tuple(Configuration({"replica.count": count}) for count in (1, 2, 3, 4))
 CRASH = Outcome(status="failed", cause="crash", reason="the replica ended")
+COURSE = Course(
+    quick=Part(sd=0.06, forgets_s=5.0),
+    slow=Part(sd=0.05, forgets_s=80.0),
+    launch_sd=0.01,
+    block_sd=0.04,
+)
+BUDGET = Budget(
+    trials=50,
+    initial=8,
+    max_time_s=600,
+    load_s=0.7,
+    pairs=30,
+    is_cut=True,
+)
 
 
-def order(**measurement):
-    target = TargetSettings(model="toy", concurrency=20)
-    settings = StudySettings(target=target, measurement=MeasurementSettings(**measurement))
-    return Order(settings=settings, configurations=4)
-
-
-def tried(seed=0, *, launch_sd=0.05, lost=()):
-    """Six rounds of four configurations: 3 s measured, 0.8 s beside it."""
+def tried(seed=0, *, launches=100, lost=(), foreign=0.01):
+    """Launches of four configurations in a random order, one a second, in blocks of 0.2 s."""
     rng = np.random.default_rng(seed)
+    launch = np.repeat(np.arange(launches), 3)
+    at_s = launch + 0.2 * np.tile(np.arange(3), launches)
+    logs = moments.drawn(COURSE, at_s, launch, rng)
     found = []
-    for turn in range(6):
-        for place in rng.permutation(4):
-            middle = math.log(10 * (place + 1)) + launch_sd * rng.standard_normal()
-            is_lost = (turn, place) in lost
-            found.append(
-                Tried(
-                    configuration=int(place),
-                    turn=turn,
-                    started_at=studies.STARTED_AT + 4 * len(found),
-                    took_s=3.8,
-                    outcome=CRASH if is_lost else OK,
-                    blocks_ms=()
-                    if is_lost
-                    else tuple(np.exp(middle + 0.03 * rng.standard_normal(6)).tolist()),
-                )
+    for number in range(launches):
+        place = int(rng.integers(4))
+        blocks = 10.0 * (place + 1) * np.exp(logs[launch == number])
+        is_lost = number in lost
+        found.append(
+            Tried(
+                configuration=place,
+                started_at=studies.STARTED_AT + number,
+                took_s=1.0,
+                outcome=CRASH if is_lost else OK,
+                blocks_ms=() if is_lost else tuple(blocks.tolist()),
+                foreign_share=foreign,
             )
+        )
     return found
 
 
-def read(launches, **measurement):
+def read(launches, budget=BUDGET):
     return pilot.read(
-        order(**measurement),
+        budget,
         model="toy",
+        concurrency=20,
         default=CELLS[0],
         configurations=CELLS,
         tried=launches,
-        block_s=0.5,
+        block_s=0.2,
     )
 
 
-def test_a_pilot_tells_length_and_gain():
-    found = read(tried(), pairs=20)
-    assert found.overhead_s == pytest.approx(0.8)
-    assert 0.4 <= found.recommended_s <= 2
-    assert [gain.pairs for gain in found.gains] == [6, 20]
-    assert 0 < found.gains[1].smallest < found.gains[0].smallest < 1
-    assert all(gain.pessimistic >= gain.smallest for gain in found.gains)
-    assert found.lengths[0].launch_error > found.lengths[-1].launch_error
-    assert [own.launches for own in found.pooled.own] == [6] * 4
+def test_a_pilot_tells_moments_and_gains():
+    """More time shows smaller gains, a study has less of it, and fresh starts in turn show less."""
+    found = read(tried())
+    assert found.means_ms == pytest.approx([10, 20, 30, 40], rel=0.1)
+    assert sum(noise.shares(found).values()) == pytest.approx(1.0)
+    assert noise.shares(found)["time"] > 0.5 > noise.shares(found)["launch"]
+    comparison = [gain.comparison for gain in found.gains]
+    assert comparison == sorted(comparison, reverse=True)
+    assert all(gain.study is None or gain.study > gain.comparison for gain in found.gains)
+    in_turn = dataclasses.replace(BUDGET, is_cut=False)
+    for one in found.gains:
+        other = pilot.gain(found.course, in_turn, block_s=0.2, spent_s=one.spent_s)
+        assert other.comparison > 1.5 * one.comparison
+
+
+def test_a_time_that_is_too_short_for_two_rounds_shows_nothing():
+    slow = dataclasses.replace(BUDGET, start_s=20.0)
+    found = pilot.gain(COURSE, slow, block_s=0.2, spent_s=30.0)
+    assert (found.comparison, found.study) == (None, None)
 
 
 def test_a_failed_launch_is_counted_and_enters_nothing():
-    """A configuration that failed in all but one launch has no noise of its own."""
-    lost = {(turn, 2) for turn in range(5)} | {(0, 1)}
-    found = read(tried(lost=lost))
-    assert found.failed == 6
-    assert found.used == (0, 1, 3)
-    assert [own.launches for own in found.pooled.own] == [6, 5, 6]
+    """One that never worked has no mean."""
+    launches = [
+        dataclasses.replace(one, outcome=CRASH, blocks_ms=()) if one.configuration == 2 else one
+        for one in tried()
+    ]
+    found = read(launches)
+    assert found.failed == sum(one.configuration == 2 for one in launches)
+    assert math.isnan(found.means_ms[2])
+    assert found.means_ms[3] == pytest.approx(40, rel=0.1)
 
 
 def test_too_few_launches_are_an_error_with_its_reason():
-    lost = {(turn, place) for turn in range(6) for place in (0, 1, 2)}
     with pytest.raises(TunerError, match=r"too few launches worked.*the replica ended"):
-        read(tried(lost=lost))
-
-
-def test_a_disturbed_launch_enters_nothing():
-    """One that was ten times slower while the host took the machine changes no component."""
-    launches = tried()
-    slow = Tried(
-        configuration=0,
-        turn=6,
-        started_at=launches[-1].started_at + 4,
-        took_s=3.8,
-        outcome=OK,
-        blocks_ms=(100.0, 101.0, 99.0),
-        is_disturbed=True,
-    )
-    assert read([*launches, slow]).components == read(launches).components
-    assert read([*launches, slow]).disturbed == 1
-
-
-@pytest.mark.parametrize(
-    ("useful_s", "round_trip_s", "seconds", "why"),
-    [
-        (0.93, 0.01, 1.0, "whole periods of the quota"),
-        (0.05, 0.01, 0.4, "four blocks of one period"),
-        (0.5, 0.2, 1.6, "four blocks of two round trips"),
-        (math.inf, 0.01, 2.0, "the usual one where launches do not differ"),
-    ],
-)
-def test_the_recommended_length_can_be_given_to_a_study(useful_s, round_trip_s, seconds, why):
-    found = pilot.recommended_seconds(useful_s, round_trip_s, usual_s=2.0)
-    assert found == seconds, why
-    assert MeasurementSettings(seconds=found).seconds == seconds
+        read(tried(launches=8, lost=range(6)))
 
 
 def test_the_default_and_the_fastest_are_chosen():
@@ -125,7 +118,7 @@ def test_the_default_and_the_fastest_are_chosen():
     seen = {cell: studies.measurement(mean, rng) for cell, mean in zip(CELLS, means, strict=True)}
     chosen, block_s = pilot.chosen_of(seen, 3, default=CELLS[0])
     assert chosen == (CELLS[0], CELLS[2], CELLS[3])
-    assert block_s == pytest.approx(0.5 * math.ceil(4 * seen[CELLS[0]].mean_ms / 1e3))
+    assert block_s == pytest.approx(0.2 * math.ceil(10 * seen[CELLS[0]].mean_ms / 1e3))
 
 
 def test_blocks_are_those_of_the_length_that_was_asked_for():
@@ -150,10 +143,18 @@ def test_what_is_said_has_every_source_and_configuration():
     """The text is of the data, and the data is plain."""
     found = read(tried())
     console = rich.console.Console(file=io.StringIO(), width=120, highlight=False)
-    console.print(noise.text(found, usual_s=2.0))
+    console.print(noise.text(found))
     said = console.file.getvalue()
-    for words in ("blocks of 0.5 s", "launches of one", "rounds: the time", "count=4", "20 pairs"):
+    for words in (
+        "moments of the machine",
+        "over seconds: forgotten after",
+        "launches of one configuration",
+        "blocks of 0.2 s",
+        "other processes took 1.0 % of the machine",
+        "count=4",
+        "in 120 s",
+    ):
         assert words in said
     data = json.loads(json.dumps(noise.as_json(found)))
-    assert len(data["tried"]) == 24
-    assert data["components"]["launch"]["sd"] == found.components.launch.sd
+    assert len(data["tried"]) == 100
+    assert data["course"]["launch_sd"] == found.course.launch_sd

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fakes.benches import ToyBench
-from tuner import limits
+from tuner import limits, verification
 from tuner.bench import Launch
 from tuner.measurement.outcome import Needs
 from tuner.outcomes import tallied
 from tuner.values import Configuration, FreshStart, Outcome, Tally
-from tuner.verification import Pairs, alternate, among, counted
+from tuner.verification import FreshStarts, Pairs, among, counted
 
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})
@@ -22,11 +22,16 @@ THREE = Configuration({"replica.count": 3})
 NEEDS = Needs(objective="mean")
 
 
+def alternated(bench, configurations, **options):
+    """Rounds of fresh starts."""
+    return verification.alternate(FreshStarts(bench, configurations), **options)
+
+
 def test_rounds_alternate_so_that_drift_favours_neither() -> None:
     """Two configurations in four rounds are launched A B B A A B B A, each round a pair."""
     bench = ToyBench()
     seen: list[tuple[int, str]] = []
-    rounds = alternate(
+    rounds = alternated(
         bench,
         {"default": ONE, "best": TWO},
         rounds=4,
@@ -55,7 +60,7 @@ class FailsOnce(ToyBench):
 
 def test_a_round_with_a_failed_launch_does_not_count() -> None:
     """The other launch of that round is left out too, so that pairs stay pairs; the reason is kept."""
-    rounds = alternate(
+    rounds = alternated(
         FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, needs=NEEDS, report=lambda *_: None
     )
     assert rounds.counted == 2
@@ -68,7 +73,7 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
 
 def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
     """Each is measured; the tally of a side whose launches miss the limit together says by how much."""
-    rounds = alternate(
+    rounds = alternated(
         ToyBench(), {"default": ONE, "best": TWO}, rounds=2, needs=NEEDS, report=lambda *_: None
     )
     assert rounds.counted == 2
@@ -82,7 +87,7 @@ def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
 
 def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
     """No energy is counted here."""
-    rounds = alternate(
+    rounds = alternated(
         ToyBench(),
         {"default": ONE, "best": TWO},
         rounds=2,
@@ -104,11 +109,11 @@ def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at
 
     first = ToyBench(interrupt_at=interrupted_at)
     with pytest.raises(KeyboardInterrupt):
-        alternate(first, sides, rounds=4, needs=NEEDS, report=keep)
+        alternated(first, sides, rounds=4, needs=NEEDS, report=keep)
     assert len(kept) == interrupted_at
     done = tuple(kept)
     second = ToyBench(seed=1)
-    rounds = alternate(second, sides, rounds=4, needs=NEEDS, report=keep, done=done)
+    rounds = alternated(second, sides, rounds=4, needs=NEEDS, report=keep, done=done)
     whole = interrupted_at // 2 * 2
     assert first.launched[:whole] + second.launched == [ONE, TWO, TWO, ONE] * 2
     assert tuple(kept[:whole]) == done[:whole]
@@ -120,7 +125,7 @@ def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at
 def test_a_fresh_start_survives_its_file() -> None:
     """With a measurement and without one."""
     seen: list[FreshStart] = []
-    alternate(
+    alternated(
         FailsOnce(),
         {"one": ONE},
         rounds=3,
@@ -144,7 +149,7 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
             return dataclasses.replace(launch, outcome=died, measurement=None)
 
     roles = {"default": ONE, "best": TWO, "guess": THREE}
-    rounds = alternate(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
+    rounds = alternated(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
     assert rounds.counted == 0
     assert among(rounds.starts, "default", "best").counted == 4
     assert among(rounds.starts, "guess", "best").counted == 0
@@ -152,7 +157,7 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
 
 def test_it_ends_with_the_round_that_is_enough() -> None:
     bench = ToyBench()
-    rounds = alternate(
+    rounds = alternated(
         bench,
         {"default": ONE, "best": TWO},
         rounds=10,
@@ -178,7 +183,7 @@ def test_pairs_are_compared_alike_whoever_else_was_launched(
     """Until the pairs of default and best are enough; one of them shows nothing."""
     pairs = Pairs(names=("mean",), most=8, sd=0.02)
     roles = {"default": ONE, "best": TWO, **others}
-    rounds = alternate(
+    rounds = alternated(
         ToyBench(),
         roles,
         rounds=8,

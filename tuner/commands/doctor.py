@@ -39,9 +39,9 @@ ONLY_PILOT = {
 """Settings of a study that the pilot takes."""
 TOLD = ("trust", "shape", "values")
 """What of a model may have to be told in any case."""
-COUNTS = ("configurations", "blocks")
+COUNTS = ("configurations",)
 FEWEST_OF_PILOT = 2
-"""Configurations, launches of each, and blocks of each: one alone shows no difference."""
+"""Configurations, and launches of each: one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.parsing(int),
         default=None,
         help="fresh launches that are measured, some 4 s each; 0 skips the measurement; with --noise, of "
-        "each configuration; default 5, with --noise 6",
+        "each configuration; default 5, with --noise 75, some 5 minutes in all",
     )
     parser.add_argument(
         "--clean",
@@ -78,8 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nested.add_argument(
         "--noise",
         action="store_true",
-        help="launch several configurations again and again, and say what blocks, launches and the time "
-        "bring to the noise, how long a trial should be, and which gains can be shown, in some 5 minutes; "
+        help="launch several configurations again and again, and say what the machine's moments, launches and "
+        "blocks bring to the noise, and which gains can be shown in which time, in some 5 minutes; "
         "default: one configuration, in half a minute",
     )
     nested.add_argument(
@@ -87,15 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COUNT",
         type=options.parsing(int),
         default=None,
-        help="configurations that are launched: the default and others of the faster half; default 8",
-    )
-    nested.add_argument(
-        "--blocks",
-        metavar="COUNT",
-        type=options.parsing(int),
-        default=None,
-        help="blocks of half a second, or of two round trips where those take longer, in each launch; "
-        "default 6",
+        help="configurations that are launched: the default and others of the faster half; default 4",
     )
     nested.add_argument(
         "--seed",
@@ -109,8 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=options.parsing(float),
         default=argparse.SUPPRESS,
-        help="seconds that the study in question measures in each launch, with which others are compared; "
-        "default 1.2",
+        help="seconds measured in each launch, as a study does; default 0.6",
     )
     options.add_group(parser, "target", only=TOLD)
     for group, names in ONLY_PILOT.items():
@@ -141,7 +132,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
     if order is not None:
         found = pilot.measure(order, terminal=terminal)
-        parts += ["", noise.text(found, usual_s=order.settings.measurement.measured_s)]
+        parts += ["", noise.text(found)]
         data["pilot"] = noise.as_json(found)
     elif launches:
         parts += _short(arguments, launches, terminal, data)

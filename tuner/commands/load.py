@@ -26,7 +26,13 @@ from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
 from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines, wording
-from tuner.settings import NO_ARRIVALS, NO_LOAD, MeasurementSettings, TargetSettings
+from tuner.settings import (
+    NO_ARRIVALS,
+    NO_LOAD,
+    SETTLING_S,
+    MeasurementSettings,
+    TargetSettings,
+)
 from tuner.traffic import payloads, stacking
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payload_files import MOST_BYTES
@@ -114,7 +120,7 @@ def _plan(
         concurrency=asked.in_flight,
         seconds=settings.measured_s if settings.requests is None else None,
         requests=settings.requests,
-        warmup=Warmup(seconds=settings.warmup_s),
+        warmup=Warmup(seconds=settings.warmup_s, settling_s=SETTLING_S),
         timeout_s=settings.timeout_s,
     )
     return plan if load is None else plan.at(load)

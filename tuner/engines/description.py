@@ -120,7 +120,7 @@ class UrlEngine:
     host: str
     port: int
     hook: tuple[str, ...]
-    """Program and arguments, started in the tuner's working folder."""
+    """Program and arguments, started in the tuner's working folder; empty: the server stays as it is."""
     hook_timeout_s: float
     request: RequestForm
     ready_path: str | None = None

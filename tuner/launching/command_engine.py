@@ -58,6 +58,11 @@ class Target:
 class CommandLauncher:
     """Starts servers of one engine file; the control groups are its own until `close`."""
 
+    why_alone: str | None = None
+    """Why two of them are not up at once; None: they can be."""
+    is_restarted: bool = True
+    """Whether each configuration is served by a process that was started for it, and has to settle."""
+
     def __init__(self, engine: CommandEngine, target: Target, defaults: Configuration) -> None:
         self.engine = engine
         self.target = target

@@ -109,6 +109,16 @@ class Engine(Protocol):
 class Launcher(Protocol):
     """Starts engines of one kind."""
 
+    @property
+    def why_alone(self) -> str | None:
+        """Why two of them are not up at once; None: they can be."""
+        ...
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether each configuration is served by a process that was started for it, and has to settle."""
+        ...
+
     def start(self, configuration: Configuration | None) -> Engine:
         """Start an engine with a configuration; None: its own defaults.
 

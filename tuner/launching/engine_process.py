@@ -70,6 +70,11 @@ class EngineFacts:
 class ServingLauncher:
     """Starts servers of one model."""
 
+    why_alone: str | None = None
+    """Why two of them are not up at once; None: they can be."""
+    is_restarted: bool = False
+    """Whether each configuration is served by a process that was started for it, and has to settle."""
+
     def __init__(
         self,
         model: str,

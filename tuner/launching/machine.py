@@ -16,6 +16,7 @@ import pathlib
 import platform
 import socket
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from serving.machine import cpu_model
@@ -50,6 +51,35 @@ def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory_bytes = min([memory_bytes, *_memory_limits(cgroup)])
     return MachineFacts(cores=max(1, math.floor(cores + 0.5)), memory_mb=max(1, memory_bytes >> 20))
+
+
+def free_mb(
+    *, cgroup: pathlib.Path = CGROUP, meminfo: pathlib.Path = pathlib.Path("/proc/meminfo")
+) -> float:
+    """MiB that new processes may use before others have to give some up; infinite where nobody tells."""
+    found = [math.inf]
+    words = _words(meminfo)
+    if "MemAvailable:" in words:
+        found.append(int(words[words.index("MemAvailable:") + 1]) / 1024)
+    for folder, limit_file, used_file in (
+        (cgroup, "memory.max", "memory.current"),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        limit, used = _words(folder / limit_file), _words(folder / used_file)
+        if limit and used and limit[0] != "max":
+            told = _words(folder / "memory.stat")
+            cached = told[told.index("inactive_file") + 1] if "inactive_file" in told else 0
+            found.append((int(limit[0]) - int(used[0]) + int(cached)) / (1 << 20))
+    return min(found)
+
+
+def held_mb(pids: Iterable[int], *, proc: pathlib.Path = pathlib.Path("/proc")) -> float:
+    """MiB that processes hold for themselves, without what they have mapped of files and share."""
+    pages = 0
+    for pid in pids:
+        words = _words(proc / str(pid) / "statm")  # size resident shared ... (proc(5))
+        pages += int(words[1]) - int(words[2]) if words else 0
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def describe(machine: MachineFacts) -> dict[str, Any]:

@@ -49,6 +49,18 @@ class UrlLauncher:
         self._default: Configuration | None = None
         self._last: Configuration | None = None
 
+    @property
+    def is_restarted(self) -> bool:
+        """Whether a configuration may have started another process, which has to settle."""
+        return bool(self.engine.hook)
+
+    @property
+    def why_alone(self) -> str | None:
+        """Why two of them are not up at once; None: nothing is changed about the server, so that others may be."""
+        if not self.engine.hook:
+            return None
+        return "there is one server, which gets one configuration after the other"
+
     def start(self, configuration: Configuration | None) -> UrlServer:
         """Give the server a configuration.
 
@@ -164,11 +176,13 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
-    """Run the hook with a configuration.
+    """Run the hook with a configuration; a server without one stays as it is.
 
     Raises:
         LaunchFailed: `start`, it cannot be started or ended with another status than 0; `timeout`.
     """
+    if not engine.hook:
+        return
     given = json.dumps(dict(configuration)).encode() + b"\n"
     with tempfile.TemporaryFile() as order, tempfile.TemporaryFile() as output:
         order.write(given)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 from scipy import special
@@ -42,6 +41,12 @@ from tuner.values import (
 LEAST_PAIRS = 2
 WITHIN = math.log(1.03)
 """A difference of logarithms that is too small to matter: 3 %."""
+SESSION_SD = 0.035
+"""Standard deviation by which the logarithm of a ratio of two configurations moves from one session to another,
+hours later: 3.1 % between two recordings of one grid (benchmarks/verdict/sessions.py), with some room."""
+NAMES = ("the default", "the best configuration")
+MOST_WIDER = 1.5
+"""Spread of the pairs over what was presumed, from which nothing has been shown to be small."""
 MOST_IN_PERCENT = 3.0
 """Above this ratio people say how many times as much."""
 
@@ -73,6 +78,8 @@ class Rule:
     """Pairs at which it ends anyway."""
     sd: float
     """Standard deviation that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    at: float = 0.0
+    """Difference of logarithms that is decided about: above or below it."""
     objectives: int = 1
     """Compared by the same pairs: each has its part of the error, so that all intervals hold together in
     95 of 100 comparisons (Bonferroni), and the best is called better in any of them by chance in one of forty."""
@@ -82,44 +89,34 @@ class Rule:
         """Error of the comparison in one objective."""
         return sequential.ALPHA / self.objectives
 
-    def stop(self, differences: Sequence[float]) -> Stop | None:
-        """The look at which the pairs so far end a comparison; None where it should go on.
+    def is_enough(self, differences: Sequence[float]) -> bool:
+        """Whether the pairs so far end a comparison.
 
         Args:
             differences: logarithms of the pairs' ratios, in their order.
         """
+        differences = [one - self.at for one in differences]
         plan = Plan.of(looks(self.most), sd=self.sd, alpha=self.alpha)
-        for look, count in enumerate(plan.looks):
-            if count > len(differences):
-                return None
-            reading = sequential.read(plan, differences, look)
-            is_small = reading.low >= -WITHIN and reading.high <= WITHIN
-            if reading.is_crossed or is_small or count == self.most:
-                return Stop(plan, look)
-        return None
+        return any(
+            count == self.most or self._is_told(plan, differences[:count], look)
+            for look, count in enumerate(plan.looks)
+            if count <= len(differences)
+        )
 
-    def stopped(self, differences: Sequence[float]) -> Stop:
-        """The same, where it ends with these pairs whatever they show: time is up, or launches failed."""
-        found = self.stop(differences)
-        if found is not None:
-            return found
-        count = len(differences)
-        at = (*(look for look in looks(self.most) if look < count), count)
-        plan = Plan.of(at, sd=self.sd, most=self.most, alpha=self.alpha)
-        return Stop(plan, len(at) - 1)
+    def _is_told(self, plan: Plan, differences: Sequence[float], look: int) -> bool:
+        """Whether a look shows something, and the pairs' own interval says the same.
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stop:
-    """Where a comparison stopped."""
-
-    plan: Plan
-    look: int
-
-    @classmethod
-    def fixed(cls, count: int) -> Self:
-        """At a number of pairs that was set before."""
-        return cls(Plan.of((count,), sd=1.0), 0)
+        That a difference is small is shown by an interval that is not much wider than was planned.
+        """
+        reading = sequential.read(plan, differences, look)
+        found = sequential.estimate(differences, alpha=self.alpha)
+        if reading.is_crossed:
+            return found.is_shown
+        if self.at:
+            return False
+        is_narrow = sequential.known(differences).sd <= MOST_WIDER * self.sd
+        ends = (reading.low, reading.high, found.low, found.high)
+        return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)
 
 
 def is_enough(
@@ -135,7 +132,7 @@ def is_enough(
     """
     if len(best) < LEAST_PAIRS:
         return False
-    return all(rule.stop(differences_of(default, best, name)) is not None for name in names)
+    return all(rule.is_enough(differences_of(default, best, name)) for name in names)
 
 
 def compare(
@@ -145,6 +142,7 @@ def compare(
     objective: str,
     second: str | None = None,
     rule: Rule | None = None,
+    names: tuple[str, str] = NAMES,
 ) -> Verdict:
     """The verdict over pairs of launches: the first of one belongs to the first of the other.
 
@@ -154,6 +152,7 @@ def compare(
         objective: a name of `tuner.objective`.
         second: another one that is compared by the same pairs, of which the rule knows.
         rule: by which pairs were added; None: their number was fixed.
+        names: of both in sentences, the default's first.
 
     Raises:
         WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
@@ -161,22 +160,28 @@ def compare(
     made_best = objectives.named(objective)
     differences = _differences(default, best, made_best)
     alpha = sequential.ALPHA if rule is None else rule.alpha
-    ended = Stop.fixed(len(differences)) if rule is None else rule.stopped(differences)
-    found = sequential.estimate(ended.plan, differences, ended.look, alpha=alpha)
+    found = sequential.estimate(differences, alpha=alpha)
     ratio = math.exp(found.value)
     interval = Interval(low=math.exp(found.low), high=math.exp(found.high))
     throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
     p99_ratio, p99_interval = _p99_ratio(default, best)
+    later = another_day(ratio, interval, alpha=alpha)
     outcome: VerdictOutcome = "no difference shown"
     if found.is_shown:
         outcome = "worse" if (ratio > 1) == made_best.is_minimised else "better"
     sentence = _Sentence(
-        default, best, made_best, differences, is_shared=rule is not None and rule.objectives > 1
+        default,
+        best,
+        made_best,
+        differences,
+        names,
+        is_shared=rule is not None and rule.objectives > 1,
     )
     return Verdict(
         outcome=outcome,
         ratio=ratio,
         interval=interval,
+        another_day=later,
         throughput_ratio=throughput_ratio,
         throughput_interval=throughput_interval,
         p99_ratio=p99_ratio,
@@ -184,7 +189,11 @@ def compare(
         default=tuple(default),
         best=tuple(best),
         text=sentence.text(
-            outcome, ratio, interval, is_small=found.low >= -WITHIN and found.high <= WITHIN
+            outcome,
+            ratio,
+            interval,
+            later,
+            is_small=found.low >= -WITHIN and found.high <= WITHIN,
         ),
         second=None if second is None else _beside(default, best, second, rule),
     )
@@ -199,8 +208,48 @@ def _beside(
         outcome=found.outcome,
         ratio=found.ratio,
         interval=found.interval,
+        another_day=found.another_day,
         text=found.text,
     )
+
+
+def another_day(ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA) -> Interval:
+    """Where the ratio will lie in another session: a prediction interval with the spread of sessions.
+
+    Args:
+        ratio: as it was measured.
+        interval: of the ratio, at the time of the measurement.
+        alpha: one minus the confidence of both.
+    """
+    assert interval.low is not None
+    assert interval.high is not None
+    moved = float(special.ndtri(1 - alpha / 2)) * SESSION_SD
+    below, above = math.log(ratio / interval.low), math.log(interval.high / ratio)
+    return Interval(
+        low=ratio * math.exp(-math.hypot(below, moved)),
+        high=ratio * math.exp(math.hypot(above, moved)),
+    )
+
+
+def excess_sd(rounds: Sequence[Sequence[float]]) -> float | None:
+    """By how much rounds differ beyond what the parts of one round do; 0 where no more than by chance.
+
+    Analysis of variance of one way (Searle, Casella and McCulloch, Variance Components, section 3.6).
+
+    Args:
+        rounds: differences of the parts of each round, of its quartets of slices; those with other numbers of
+            parts than the first are left out.
+
+    Returns:
+        A standard deviation; None under two rounds of two parts.
+    """
+    size = len(rounds[0]) if rounds else 0
+    alike = np.array([one for one in rounds if len(one) == size], dtype=float)
+    if size < LEAST_PAIRS or len(alike) < LEAST_PAIRS:
+        return None
+    within = float(alike.var(axis=1, ddof=1).mean())
+    between = size * float(alike.mean(axis=1).var(ddof=1))
+    return math.sqrt(max(0.0, (between - within) / size))
 
 
 def against(
@@ -275,11 +324,18 @@ class _Sentence:
     best: Sequence[Measurement]
     objective: Objective
     differences: Sequence[float]
+    names: tuple[str, str]
     is_shared: bool
     """Whether another objective is compared by the same pairs."""
 
     def text(
-        self, outcome: VerdictOutcome, ratio: float, interval: Interval, *, is_small: bool
+        self,
+        outcome: VerdictOutcome,
+        ratio: float,
+        interval: Interval,
+        later: Interval,
+        *,
+        is_small: bool,
     ) -> str:
         """The sentence."""
         objective, pairs = self.objective, len(self.best)
@@ -287,25 +343,38 @@ class _Sentence:
         now, before = (
             f"{math.exp(float(np.log(value).mean())):.4g} {objective.unit}" for value in values
         )
-        sides = f"{objective.label} {now} against {before} of the default"
+        of, subject = self.names[0], self.names[1][0].upper() + self.names[1][1:]
+        sides = f"{objective.label} {now} against {before} of {of}"
         if interval.is_vague:
             return (
-                f"No difference shown: {sides}; {pairs} pairs of fresh launches, as far apart as "
+                f"No difference shown: {sides}; {pairs} pairs of launches, as far apart as "
                 "these, are too few to tell (--pairs, --max-time)."
             )
         both = ", both objectives together" if self.is_shared else ""
         figures = (
             f"{sides}, {_change(ratio)} "
-            f"(95 % interval{both}: {_change(interval.low)} to {_change(interval.high)}; "
-            f"{pairs} pairs of fresh launches)"
+            f"(95 % interval here and now{both}: {_span(interval)}; on another day: {_span(later)}; "
+            f"{pairs} pairs of launches)"
         )
         if outcome != "no difference shown":
-            return f"The best configuration is {outcome} than the default: {figures}."
+            return f"{subject} is {outcome} than {of}: {figures}."
         if is_small:
             return f"No difference that matters: {figures}; it is shown to be under 3 %."
-        spread = float(np.std(self.differences, ddof=1))
+        spread = sequential.known(self.differences).sd
         unseen = gain_from_differences(spread, pairs)
-        return f"No difference shown: {figures}; gains under about {100 * unseen:.0f} % cannot be seen so."
+        return (
+            f"No difference shown: {figures}; gains under about {100 * unseen:.2g} % cannot be seen so, and in "
+            f"four times the time gains under {50 * unseen:.2g} %."
+        )
+
+
+def _span(interval: Interval) -> str:
+    """From one end to the other, the smaller change first."""
+    ends = [interval.low, interval.high]
+    if interval.high is not None and interval.high < 1:
+        ends.reverse()
+    low, high = map(_change, ends)
+    return f"{low} to {high}"
 
 
 def _change(ratio: float | None) -> str:

@@ -84,6 +84,25 @@ def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choic
     return Choice(chosen=chosen, ratios=tuple(ratios), intervals=tuple(intervals), tied=tuple(tied))
 
 
+def launch_sd(logs: Array, presumed: float) -> float:
+    """Standard deviation of a launch about its configuration and its round, drawn towards a presumed one.
+
+    Args:
+        logs: (rounds, k) logarithms of the objective, one round at least.
+        presumed: by the search.
+    """
+    return _pooled(logs, presumed)[0]
+
+
+def _pooled(logs: Array, presumed: float) -> tuple[float, float]:
+    """The same, and its degrees of freedom."""
+    rounds, count = logs.shape
+    left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    degrees = (rounds - 1) * (count - 1) + PRIOR_DEGREES
+    variance = (float((left**2).sum()) + PRIOR_DEGREES * presumed**2) / degrees
+    return math.sqrt(variance), degrees
+
+
 def _updated(belief: Belief, logs: Array) -> Array:
     """Means (k,) after the launches; each is right up to a shift that all share."""
     rounds, count = logs.shape
@@ -110,14 +129,11 @@ class _Spread:
         rounds, count = logs.shape
         if not rounds:
             return cls(means=np.zeros(count), error=math.inf, reach=math.inf)
-        left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
-        own = (rounds - 1) * (count - 1)
-        degrees = own + PRIOR_DEGREES
-        variance = (float((left**2).sum()) + PRIOR_DEGREES * launch_sd**2) / degrees
+        sd, degrees = _pooled(logs, launch_sd)
         tail = 0.025 / max(1, count - 1)
         return cls(
             means=logs.mean(axis=0),
-            error=math.sqrt(2 * variance / rounds),
+            error=math.sqrt(2 / rounds) * sd,
             reach=float(special.stdtrit(degrees, 1 - tail)),
         )
 

@@ -1,9 +1,15 @@
-"""The highest rate of an open loop that keeps a limit: which rate to try next, and whether one was kept.
+"""The highest rate of an open loop that keeps a limit: which rate to try next, and what was found.
 
-In: whether a rate kept the limit, one after the other. Out: the next one to try, and at the end the
-highest that kept it. It looks for two rates that enclose the limit, in steps that grow from 1.25 times
-on, and halves what lies between them on the log scale, until they are `CLOSE` or the tries are used up.
-That a lower rate keeps the limit better is taken for granted. Pure.
+In: whether a rate kept the limit, one after the other. Out: the next one to try, and at the end the rate around
+which loads begin to miss it. Pure.
+
+Whether a load keeps a limit on p99 is decided by few requests and by the machine's moment, so no single load is
+believed. Two rates that enclose the limit are found first, in steps that grow, a miss being tried once more. From
+between them on the rate is walked: up after a load that kept the limit, down after one that did not, by steps that
+get smaller where the answers turn and larger where three are the same (the up-and-down method: Dixon and Mood,
+Journal of the American Statistical Association 43:109, 1948; steps as of accelerated stochastic approximation:
+Kesten, Annals of Mathematical Statistics 29:41, 1958). The mean of the rates of the walk is where half of the
+loads keep the limit, and one bad step costs a step.
 """
 
 from __future__ import annotations
@@ -21,8 +27,14 @@ FIRST_STEP = 1.25
 MOST_STEP = 6.0
 LEAST_REQUESTS = 10
 """Requests due in a measured part, below which a rate tells nothing of a limit on one in a hundred."""
-CLOSE = 1.05
-"""Ratio of a rate that did not keep the limit to one that did at which it is enough."""
+ENCLOSED = 1.3
+"""Ratio of a rate that did not keep the limit to one that did, from which the walk begins between them."""
+WALKED = 8
+"""Rates of the walk."""
+LEAST_WALK, FIRST_WALK, MOST_WALK = 1.06, 1.15, 1.4
+"""Factor of a step of the walk: the least, the first at most, and the most."""
+ALIKE = 3
+"""Answers in a row that are the same, from which a step grows."""
 MOST_MISSES = 0.01
 """Share of the requests that may miss the limit: it is one on p99."""
 
@@ -34,7 +46,7 @@ class Highest:
     found = Highest(400.0)
     while (rate := found.next_per_s) is not None:
         found.tell(is_kept=keeps(rate))
-    found.kept_per_s  # None where no rate kept the limit
+    found.per_s  # None where no rate kept the limit
     ```
     """
 
@@ -51,7 +63,7 @@ class Highest:
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None
-        """The highest that kept the limit."""
+        """The highest that kept the limit before the walk."""
         self.missed_per_s: float | None = None
         """The lowest that did not."""
         self._first_per_s = first_per_s
@@ -59,6 +71,21 @@ class Highest:
         self._left = most
         self._step = FIRST_STEP
         self._is_again = False
+        self._walked: list[float] = []
+        self._walk_per_s: float | None = None
+        """The next rate of the walk; None before it."""
+        self._last: bool | None = None
+        self._alike = 0
+
+    @property
+    def per_s(self) -> float | None:
+        """The rate around which loads begin to miss the limit; None where no rate kept it."""
+        if self.kept_per_s is None:
+            return None
+        if self._walk_per_s is None or not self._walked:
+            return self.kept_per_s
+        rates = [*self._walked[1:], self._walk_per_s]
+        return math.exp(sum(map(math.log, rates)) / len(rates))
 
     @property
     def next_per_s(self) -> float | None:
@@ -66,6 +93,8 @@ class Highest:
         kept, missed = self.kept_per_s, self.missed_per_s
         if not self._left:
             return None
+        if self._walk_per_s is not None:
+            return None if len(self._walked) == WALKED else self._walk_per_s
         if kept is None and missed is None:
             return self._first_per_s
         if kept is None:
@@ -74,31 +103,46 @@ class Highest:
             return lower if lower >= self._least_per_s else None
         if missed is None:
             return kept * self._step
-        return math.sqrt(kept * missed) if missed > CLOSE * kept else None
+        return math.sqrt(kept * missed)
 
-    def tell(self, *, is_kept: bool, is_clear: bool = True) -> None:
-        """Whether `next_per_s` kept the limit.
-
-        Args:
-            is_kept: whether it did.
-            is_clear: of a rate that did not: whether that was no hiccup of the machine; otherwise it is the next
-                rate once more, and then counts.
-        """
+    def tell(self, *, is_kept: bool) -> None:
+        """Whether `next_per_s` kept the limit; before the walk one that did not is tried once more."""
         rate = self.next_per_s
         assert rate is not None, "the search is over"
-        if not (is_kept or is_clear or self._is_again):
-            self._left -= 1
+        self._left -= 1
+        if self._walk_per_s is not None:
+            self._walk(rate, is_kept=is_kept)
+        elif is_kept or self._is_again:
+            self._enclose(rate, is_kept=is_kept)
+        else:
             self._is_again = True
-            return
+
+    def _enclose(self, rate: float, *, is_kept: bool) -> None:
         self._is_again = False
         is_first = self.kept_per_s is None and self.missed_per_s is None
         if is_kept:
             self.kept_per_s = rate
         else:
             self.missed_per_s = rate
-        self._left -= 1
-        if not is_first:
-            self._step = min(MOST_STEP, self._step**2)
+        kept, missed = self.kept_per_s, self.missed_per_s
+        if kept is None or missed is None:
+            if not is_first:
+                self._step = min(MOST_STEP, self._step**2)
+        elif missed <= ENCLOSED * kept:
+            self._walk_per_s = math.sqrt(kept * missed)
+            self._step = min(FIRST_WALK, max(LEAST_WALK, math.sqrt(missed / kept)))
+
+    def _walk(self, rate: float, *, is_kept: bool) -> None:
+        self._walked.append(rate)
+        if self._last is not None and is_kept != self._last:
+            self._step = max(LEAST_WALK, self._step**0.6)
+            self._alike = 0
+        self._alike += 1
+        if self._alike >= ALIKE:
+            self._step = min(MOST_WALK, self._step**1.6)
+        self._last = is_kept
+        following = rate * self._step if is_kept else rate / self._step
+        self._walk_per_s = max(following, min(rate, self._least_per_s))
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:

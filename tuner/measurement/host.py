@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tuner.values import HostNoise
@@ -95,6 +95,29 @@ def noise_between(
         server_cpu_s=_used_s(before.cpu_s, after.cpu_s) if after.cpu_s else None,
         peak_memory_mb=peak_memory_mb,
         foreign_cpu_s=foreign_s,
+    )
+
+
+def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
+    """What happened in the measured parts of several phases; None where one of them does not tell.
+
+    Args:
+        parts: at least one.
+        share: of their time that was measured: the client's time is of that alone, all else of the whole.
+    """
+
+    def total(values: Sequence[float | None], share: float = share) -> float | None:
+        known = [value for value in values if value is not None]
+        return share * sum(known) if len(known) == len(values) else None
+
+    peaks_mb = [part.peak_memory_mb for part in parts if part.peak_memory_mb is not None]
+    return HostNoise(
+        steal_s=total([part.steal_s for part in parts]),
+        throttled_s=total([part.throttled_s for part in parts]),
+        client_cpu_s=total([part.client_cpu_s for part in parts], 1.0),
+        server_cpu_s=total([part.server_cpu_s for part in parts]),
+        peak_memory_mb=max(peaks_mb, default=None),
+        foreign_cpu_s=total([part.foreign_cpu_s for part in parts]),
     )
 
 

@@ -39,6 +39,8 @@ VERSION = 1
 MOST_BYTES = 256 << 20
 """Of rows, unpacked."""
 NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
+LATER = ("foreign_cpu_s", "block_client_cpu_s")
+"""Columns that older surfaces lack."""
 COLUMNS = (
     "launch",
     "pass",
@@ -58,6 +60,7 @@ COLUMNS = (
     "start_s",
     "errors",
     "reason",
+    *LATER,
 )
 """Behind the knobs. Those of a launch as a whole stand in each of its rows."""
 BUCKETS = ("launch", "first", "counts")
@@ -71,7 +74,8 @@ def read(folder: pathlib.Path) -> Surface:
     """
     head = _head(folder)
     knobs = tuple(head.default)
-    rows = _rows(folder, CELLS, (*knobs, *COLUMNS))
+    needed = [name for name in COLUMNS if name not in LATER]
+    rows = _rows(folder, CELLS, (*knobs, *needed))
     buckets = {row["launch"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)}
     by_launch: dict[str, list[dict[str, str]]] = {}
     for row in rows:
@@ -275,7 +279,10 @@ def _launch(
         errors=int(first["errors"]),
         blocks=tuple(map(_block, rows)) if is_ok else (),
         histogram=histogram if is_ok else None,
-        noise=HostNoise(**{name: _number(first[name]) for name in NOISE}),
+        noise=HostNoise(
+            **{name: _number(first[name]) for name in NOISE},
+            foreign_cpu_s=_number(first.get("foreign_cpu_s") or ""),
+        ),
     )
 
 
@@ -289,6 +296,7 @@ def _block(row: Mapping[str, str]) -> Block:
         p99_ms=float(row["p99_ms"]),
         throughput_per_s=float(row["throughput_per_s"]),
         spread_ms=_number(row["spread_ms"]),
+        client_cpu_s=_number(row.get("block_client_cpu_s") or ""),
     )
 
 
@@ -303,12 +311,13 @@ def _as_rows(launch: RecordedLaunch) -> Iterator[list[str]]:
         "loaded_s": launch.loaded_s,
         "errors": launch.errors,
         "reason": " ".join(launch.outcome.reason.split()),
-        **{name: getattr(launch.noise, name) for name in NOISE},
+        **{name: getattr(launch.noise, name) for name in (*NOISE, "foreign_cpu_s")},
     }
     for number, block in enumerate(launch.blocks or (None,)):
         row = dict(whole)
         if block is not None:
-            row |= {"block": number, **dataclasses.asdict(block)}
+            told = dataclasses.asdict(block)
+            row |= {"block": number, "block_client_cpu_s": told.pop("client_cpu_s"), **told}
         else:
             row |= {"requests": 0}
         yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]

@@ -97,10 +97,10 @@ def _verdict(study: StudyRecord) -> Markup:
         objective = objectives.named(study.objective)
         shown = wording.ratio(study.verdict.ratio, study.verdict.interval)
         numbers = (
-            f"{objective.label.capitalize()}, best over default: {shown}, "
-            f"{'' if study.verdict.interval.is_vague else '95 % interval, '}from "
-            f"{wording.plural(len(study.verdict.best), 'pair')} of alternating launches on fresh "
-            "starts."
+            f"{objective.label.capitalize()}, best over default: {shown}"
+            f"{'' if study.verdict.interval.is_vague else ', 95 % interval'}; on another day "
+            f"{wording.interval(study.verdict.another_day)}; from "
+            f"{wording.plural(len(study.verdict.best), 'pair')} of launches that alternate."
         )
     if study.verdict is not None and study.verdict.second is not None:
         second = study.verdict.second

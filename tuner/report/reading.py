@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+import pathlib
 import statistics
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -16,7 +17,7 @@ from typing import Literal
 from serving.settings import KNOBS
 from tuner import advice as advices
 from tuner import objective as objectives
-from tuner import tails
+from tuner import prices, tails
 from tuner.advice import advised, export_of_best
 from tuner.report import open_loop, wording
 from tuner.settings import MeasurementSettings, load_in_words
@@ -233,6 +234,22 @@ def has_two_sides(study: StudyRecord) -> bool:
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
 
+def _money(study: StudyRecord) -> str:
+    """What 1,000 requests cost on both sides, where the study was told the prices; else nothing."""
+    file = pathlib.Path(study.folder) / prices.COPY
+    if study.verdict is None or not file.is_file():
+        return ""
+    currency = prices.read(str(file)).currency
+    sides = [
+        [one.price for one in launches if one.price > 0]
+        for launches in (study.verdict.best, study.verdict.default)
+    ]
+    if not all(sides):
+        return ""
+    best, default = (wording.number(statistics.geometric_mean(side)) for side in sides)
+    return f" 1,000 requests cost {best}{currency and f' {currency}'} instead of {default}."
+
+
 def headline(study: StudyRecord) -> str:
     """The answer in one sentence: what fresh starts showed, or why they show nothing."""
     if not study.is_finished:
@@ -250,7 +267,8 @@ def headline(study: StudyRecord) -> str:
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found in {*SHOWN, "traded"}:
         second = study.verdict.second
-        return study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
+        told = study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
+        return f"{told}{_money(study)}"
     default, best = advices.tallies(study)
     trouble = advices.trouble_of_default(study)
     again = "was not re-measured"

@@ -36,6 +36,11 @@ ROUNDED_MB = 0.005
 class ScenarioLauncher:
     """Starts servers of one scenario."""
 
+    why_alone: str | None = "each holds all models of the scenario"
+    """Why two of them are not up at once; None: they can be."""
+    is_restarted: bool = False
+    """Whether each configuration is served by a process that was started for it, and has to settle."""
+
     def __init__(self, scenario: Scenario, home: str | None = None) -> None:
         """Nothing is started yet.
 

@@ -30,9 +30,12 @@ from tuner.traffic.phase import Phase
 from tuner.traffic.plan import LoadPlan
 from tuner.traffic.pool import RETRIES, Pool, ServerGone
 from tuner.traffic.response import BadResponse, Head, ResponseReader
+from tuner.traffic.steady import has_settled
 
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02
+LOOK_S = 0.1
+"""From one look whether answers have settled to the next."""
 MOST_HEADS = 512
 """Distinct heads remembered; a server that never repeats one has each of them parsed."""
 
@@ -76,6 +79,8 @@ class Client:
         self._finished = 0
         self._origin = time.perf_counter()
         self._next_tick_s = 0.0
+        self._look_s = 0.0
+        self._has_settled = False
 
     def run(self) -> None:
         """Open the connections, warm up, measure, wait for what is in flight, close.
@@ -271,7 +276,7 @@ class Client:
         before = (self.phase.warmup_end_s, self.phase.measured_end_s)
         if closing:
             self.phase.close(self.columns.finished_s[-1] if len(self.columns) else now)
-        else:
+        elif not self._is_settling(now):
             least = min(connection.round_trips for connection in self.pool.connections)
             self.phase.advance(
                 now, sent=self._sent, finished=self._finished, least_round_trips=least
@@ -283,6 +288,23 @@ class Client:
         self.cpu_readings.append(now, cpu)
         self.cpu_s += cpu * ((after[1] is not None) - (before[1] is not None))
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
+
+    def _is_settling(self, now: float) -> bool:
+        """Whether the warm-up waits for answers to settle; looked at every tenth of a second."""
+        warmup = self.plan.warmup
+        if not warmup.settling_s or self.phase.warmup_end_s is not None:
+            return False
+        if not warmup.seconds <= now < warmup.seconds + warmup.settling_s:
+            return now < warmup.seconds
+        if now >= self._look_s:
+            self._look_s = now + LOOK_S
+            columns = self.columns
+            took_s = [
+                end - begin
+                for end, begin in zip(columns.finished_s, columns.intended_s, strict=True)
+            ]
+            self._has_settled = has_settled(took_s)
+        return not self._has_settled
 
     def _mean_ms(self) -> float:
         """Mean round trip of what has finished since the warm-up; 0 where nothing has."""

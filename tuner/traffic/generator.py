@@ -38,6 +38,8 @@ SILENCE_TIMEOUT_S = 30.0
 """Longest silence of a client that reports each second; a machine that swaps or sleeps for a moment
 stays under it."""
 END_TIMEOUT_S = 2.0
+MOST_KEPT = 2
+"""Sets of payloads that the client keeps."""
 MOST_TOLD = 200
 """Characters of a server's own words that go into a reason."""
 
@@ -92,7 +94,8 @@ class Generator:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: Any = None
         self._payloads: Payloads | Mixture | None = None
-        self._has_payloads = False
+        self._kept: list[Payloads | Mixture] = []
+        """What the client has, the least recently used first."""
 
     def __enter__(self) -> Self:
         self._start()
@@ -112,9 +115,11 @@ class Generator:
         return None if self._process is None else self._process.pid
 
     def set_payloads(self, payloads: Payloads | Mixture) -> None:
-        """Keep what is sent from now on; it travels to the client once, with the next phase."""
+        """Keep what is sent from now on; it travels to the client once, with the next phase.
+
+        The client keeps `MOST_KEPT` of them, so that two servers can be sent different ones in turn.
+        """
         self._payloads = payloads
-        self._has_payloads = False
 
     def run(self, plan: LoadPlan) -> LoadResult:
         """Drive one phase and wait for its end.
@@ -128,9 +133,12 @@ class Generator:
         try:
             if self._process is None:
                 self._start()
-            if not self._has_payloads:
+            before = len(self._kept)
+            self._kept = [kept for kept in self._kept if kept is not self._payloads]
+            if len(self._kept) == before:
                 self._hand_over(self._payloads)
-            self._send({"do": "run", "plan": plan.as_json()})
+            self._kept.append(self._payloads)
+            self._send({"do": "run", "plan": plan.as_json(), "key": id(self._payloads)})
             report, blob = self._await("done", "failed")
         except wire.Closed as error:
             raise ClientLost(f"the load generator's process ended{self._last_words()}") from error
@@ -150,7 +158,7 @@ class Generator:
     def close(self) -> None:
         """End the client process; at once, whatever it is doing."""
         process, self._process = self._process, None
-        self._has_payloads = False
+        self._kept = []
         if process is None:
             return
         process.kill()
@@ -189,9 +197,12 @@ class Generator:
             raise
 
     def _hand_over(self, payloads: Payloads | Mixture) -> None:
+        while len(self._kept) >= MOST_KEPT:
+            self._send({"do": "forget", "key": id(self._kept.pop(0))})
         if isinstance(payloads, Mixture):
             header = {
                 "do": "mixture",
+                "key": id(payloads),
                 "heads": [
                     {"path": head.path, "headers": list(head.headers.items())}
                     for head in payloads.heads
@@ -202,6 +213,7 @@ class Generator:
         else:
             header = {
                 "do": "payloads",
+                "key": id(payloads),
                 "method": payloads.method,
                 "path": payloads.path,
                 "headers": list(payloads.headers.items()),
@@ -209,7 +221,6 @@ class Generator:
             }
             self._send(header, b"".join(payloads.requests))
         self._await("stored")
-        self._has_payloads = True
 
     def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
         assert self._process is not None

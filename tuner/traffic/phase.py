@@ -66,6 +66,10 @@ class Phase:
         late the clock is looked at."""
         self.total: float = math.inf
         """`limit`, once it is time to end: with so many finished the phase is over."""
+        self._lasts = False
+        """Whether the measured part has gone on beyond its seconds."""
+        self._finished_before = 0
+        """Requests that had finished by the end of the warm-up."""
         self._looks = 0
         self.fell_behind = 0.0
         """Share of what was due by which the server fell behind in the measured part of an open loop, from
@@ -111,6 +115,7 @@ class Phase:
             least_round_trips=finished if self.arrivals.is_open else least_round_trips,
         ):
             self.warmup_end_s = now_s
+            self._finished_before = finished
             if plan.requests is not None:
                 before = self.arrivals.belonging(0, now_s) if self.arrivals.is_open else finished
                 self.limit = self.total = max(before + plan.requests, sent)
@@ -123,8 +128,21 @@ class Phase:
         if plan.seconds is not None and self.measured_end_s is None:
             if now_s < self.warmup_end_s + plan.seconds:
                 return
-            self._end(self.warmup_end_s + plan.seconds, sent)
+            if self._is_short(now_s, finished):
+                self._lasts = True
+                return
+            seconds = plan.seconds
+            if self._lasts:  # whole periods of the CPU quota
+                seconds = max(seconds, math.floor(10 * (now_s - self.warmup_end_s) + 1e-9) / 10)
+            self._end(self.warmup_end_s + seconds, sent)
         self._look_back(now_s, finished)
+
+    def _is_short(self, now_s: float, finished: int) -> bool:
+        """Whether a measured part goes on for the answers that it lacks."""
+        if self.arrivals.is_open or finished - self._finished_before >= self.plan.answers:
+            return False
+        assert self.warmup_end_s is not None
+        return now_s < self.warmup_end_s + self.plan.most_s
 
     def _end(self, at_s: float, sent: int) -> None:
         """The measured part is over; what was due by then belongs to it."""

@@ -23,16 +23,20 @@ class Warmup:
     so that one starved connection cannot hold it up and a slow server still gets its round trips.
     Lost requests count as answers here. An open loop needs so many answers in all: how many of its
     connections are in use is the load's affair.
+
+    A server that was started just now is waited for until its answers have settled (`traffic.steady`).
     """
 
-    seconds: float = 0.5
-    """Default 0.5 s: lazy initialisation and the first garbage are behind a small model by then."""
+    seconds: float = 0.1
+    """Default 0.1 s: of replicas that were forked from a warm process, answers are steady after 0.05 s."""
     round_trips: int = 3
     """Default 3: the first fills the batches, the second is shaped by the first."""
     cap_s: float = 10.0
+    settling_s: float = 0.0
+    """Longest wait behind `seconds` until answers have settled; default 0: they are taken as they are."""
 
     def __post_init__(self) -> None:
-        if self.seconds < 0 or self.round_trips < 0 or self.cap_s < 0:
+        if min(self.seconds, self.round_trips, self.cap_s, self.settling_s) < 0:
             raise ValueError(f"{self}: expected numbers from 0")
 
 
@@ -86,6 +90,10 @@ class LoadPlan:
     """Whether an open loop ends at the end of its measured part where the server has fallen behind by then
     (`Phase.fell_behind`): what has no answer yet is lost. Otherwise all that was due is sent."""
     seconds: float | None = None
+    answers: int = 0
+    """Least of a measured part of `seconds` in a closed loop: a slow server's lasts until it has so many."""
+    most_s: float = 10.0
+    """How long it lasts for them at most."""
     requests: int | None = None
     """Requests sent after the warm-up, those in flight at its end included; without a warm-up all
     of the phase."""

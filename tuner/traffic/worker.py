@@ -1,9 +1,9 @@
 """The load generator's process: `python -m tuner.traffic.worker`, commanded over pipes.
 
-Frames in (see `wire`): {"do": "payloads", method, path, headers, sizes} with the bodies as the
-blob, or {"do": "mixture", heads, sizes} with the bodies and then the order; and {"do": "run"} with a
-plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event": "running"} each second of a phase,
-and at its end {"event": "done"} with the columns and the readings of CPU time as the blob, or
+Frames in (see `wire`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as the
+blob, or {"do": "mixture", key, heads, sizes} with the bodies and then the order; {"do": "forget", key}; and
+{"do": "run", key} with a plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event": "running"}
+each second of a phase, and at its end {"event": "done"} with the columns and the readings of CPU time as the blob, or
 {"event": "failed"} with the reason.
 
 It ends when its standard input does, so it cannot outlive the tuner; a Ctrl-C in the terminal is
@@ -14,6 +14,7 @@ a small process is a quiet one.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import gc
 import os
 import select
@@ -33,17 +34,25 @@ HEARTBEAT_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
+@dataclasses.dataclass(slots=True)
+class Stored:
+    """What one phase or another sends."""
+
+    request_line: str
+    headers: list[tuple[str, str]]
+    bodies: list[bytes]
+    mixture: tuple[list[dict[str, Any]], bytes] | None
+    """Heads and order, where every request has a head of its own."""
+
+
 class Worker:
     """Payloads, and the pipes to the tuner."""
 
     def __init__(self, commands: int, reports: int) -> None:
         self._commands = commands
         self._reports = reports
-        self._request_line = ""
-        self._headers: list[tuple[str, str]] = []
-        self._bodies: list[bytes] = []
-        self._mixture: tuple[list[dict[str, Any]], bytes] | None = None
-        """Heads and order, where every request has a head of its own."""
+        self._stored: dict[int, Stored] = {}
+        """By the key that the tuner has given each."""
         self._reported_s = 0.0
 
     def serve(self) -> None:
@@ -54,8 +63,10 @@ class Worker:
                 command, blob = wire.read_frame(self._commands, timeout_s=None)
                 if command["do"] in {"payloads", "mixture"}:
                     self._store(command, blob)
+                elif command["do"] == "forget":
+                    self._stored.pop(command["key"], None)
                 else:
-                    self._run(LoadPlan.from_json(command["plan"]))
+                    self._run(LoadPlan.from_json(command["plan"]), self._stored[command["key"]])
         except wire.Closed:
             return
 
@@ -63,21 +74,22 @@ class Worker:
         wire.write_frame(self._reports, header, blob, timeout_s=None)
 
     def _store(self, command: dict[str, Any], blob: bytes) -> None:
-        self._bodies, start = [], 0
+        bodies, start = [], 0
         for size in command["sizes"]:
-            self._bodies.append(blob[start : start + size])
+            bodies.append(blob[start : start + size])
             start += size
-        self._mixture = None
-        if command["do"] == "mixture":
-            self._mixture = command["heads"], blob[start:]
-        else:
-            self._request_line = f"{command['method']} {command['path']} HTTP/1.1"
-            self._headers = command["headers"]
+        is_mixture = command["do"] == "mixture"
+        self._stored[command["key"]] = Stored(
+            request_line="" if is_mixture else f"{command['method']} {command['path']} HTTP/1.1",
+            headers=[] if is_mixture else command["headers"],
+            bodies=bodies,
+            mixture=(command["heads"], blob[start:]) if is_mixture else None,
+        )
         self._report({"event": "stored"})
 
-    def _run(self, plan: LoadPlan) -> None:
+    def _run(self, plan: LoadPlan, stored: Stored) -> None:
         begun_s = time.monotonic()
-        requests = self._requests(plan)
+        requests = _requests(plan, stored)
         gc.collect()
         gc.disable()  # a collection would be measured as latency
         try:
@@ -104,22 +116,6 @@ class Worker:
         }
         self._report(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
 
-    def _requests(self, plan: LoadPlan) -> Sequence[bytes]:
-        if self._mixture is not None:
-            heads, order = self._mixture
-            begun = [
-                _head(plan, f"POST {head['path']} HTTP/1.1", head["headers"], "Content-Length: ")
-                for head in heads
-            ]
-            return Mixed(begun, self._bodies, order)
-        return [self._request(plan, body) for body in self._bodies]
-
-    def _request(self, plan: LoadPlan, body: bytes) -> bytes:
-        length = f"Content-Length: {len(body)}\r\n"
-        if not body and self._request_line.startswith("GET "):
-            length = ""
-        return _head(plan, self._request_line, self._headers, f"{length}\r\n") + body
-
     def _tick(self, finished: int) -> None:
         """A sign of life to the tuner, and a look whether it is still there."""
         now = time.monotonic()
@@ -132,6 +128,24 @@ class Worker:
         if now - self._reported_s >= HEARTBEAT_S:
             self._reported_s = now
             self._report({"event": "running", "requests": finished})
+
+
+def _requests(plan: LoadPlan, stored: Stored) -> Sequence[bytes]:
+    if stored.mixture is not None:
+        heads, order = stored.mixture
+        begun = [
+            _head(plan, f"POST {head['path']} HTTP/1.1", head["headers"], "Content-Length: ")
+            for head in heads
+        ]
+        return Mixed(begun, stored.bodies, order)
+    return [_request(plan, stored, body) for body in stored.bodies]
+
+
+def _request(plan: LoadPlan, stored: Stored, body: bytes) -> bytes:
+    length = f"Content-Length: {len(body)}\r\n"
+    if not body and stored.request_line.startswith("GET "):
+        length = ""
+    return _head(plan, stored.request_line, stored.headers, f"{length}\r\n") + body
 
 
 def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 
@@ -29,3 +30,27 @@ def test_the_description_names_what_may_change_a_result() -> None:
     facts = machine.describe(machine.read())
     assert {"name", "system", "cpu", "cores", "memory_mb"} <= set(facts["host"])
     assert {"python", "numpy", "optuna"} <= set(facts["versions"])
+
+
+def test_what_is_free_is_what_the_machine_and_the_group_leave(tmp_path: pathlib.Path) -> None:
+    """The less of both, in MiB; infinite where nobody tells."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 8388608 kB\nMemFree: 1024 kB\nMemAvailable: 4194304 kB\n")
+    group = tmp_path / "group"
+    group.mkdir()
+    assert machine.free_mb(cgroup=group, meminfo=meminfo) == 4096
+    (group / "memory.max").write_text("2147483648\n")
+    (group / "memory.current").write_text("1073741824\n")
+    assert machine.free_mb(cgroup=group, meminfo=meminfo) == 1024
+    (group / "memory.stat").write_text("anon 1\ninactive_file 536870912\nactive_file 7\n")
+    assert machine.free_mb(cgroup=group, meminfo=meminfo) == 1536, "files in the cache are given up"
+    assert machine.free_mb(cgroup=tmp_path, meminfo=tmp_path / "none") == math.inf
+
+
+def test_what_processes_hold_is_theirs_alone() -> None:
+    """A process that fills memory holds more; one that has ended holds nothing."""
+    before = machine.held_mb([os.getpid()])
+    filled = bytearray(os.urandom(1 << 20)) * 64
+    assert machine.held_mb([os.getpid()]) > before + 48
+    assert len(filled) == 64 << 20
+    assert machine.held_mb([1 << 22]) == 0

@@ -1,5 +1,7 @@
 """Default against best."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from tuner.errors import WrongUse
 from tuner.measurement import comparison
 from tuner.measurement.comparison import compare, ratio_interval
-from tuner.values import Verdict
+from tuner.values import Interval, Verdict
 
 positive = st.floats(0.01, 1e4)
 
@@ -27,9 +29,10 @@ def test_a_clear_gain_is_better(measured):
     assert found.p99_ratio == pytest.approx(found.ratio)
     assert found.text.startswith(
         "The best configuration is better than the default: mean round trip 4.976 ms against "
-        "9.967 ms of the default, 50 % less (95 % interval: "
+        "9.967 ms of the default, 50 % less (95 % interval here and now: "
     )
-    assert "3 pairs of fresh launches" in found.text
+    assert "; on another day: " in found.text
+    assert "3 pairs of launches" in found.text
     assert Verdict.from_json(found.as_json()) == found
 
 
@@ -71,9 +74,33 @@ def test_an_interval_that_tells_nothing_is_not_written_out(measured):
     )
     assert found.interval.is_vague
     assert found.text.endswith(
-        "of the default; 2 pairs of fresh launches, as far apart as these, are too few to tell "
+        "of the default; 2 pairs of launches, as far apart as these, are too few to tell "
         "(--pairs, --max-time)."
     )
+
+
+@given(st.floats(0.2, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_another_day_is_less_certain(ratio, below, above):
+    """By the spread of sessions, in quadrature; the estimate is the same, and a wide interval hardly widens."""
+    here = Interval(low=ratio * math.exp(-below), high=ratio * math.exp(above))
+    later = comparison.another_day(ratio, here)
+    moved = 1.96 * comparison.SESSION_SD
+    assert math.log(ratio / later.low) == pytest.approx(math.hypot(below, moved), rel=1e-3)
+    assert math.log(later.high / ratio) == pytest.approx(math.hypot(above, moved), rel=1e-3)
+    assert comparison.another_day(ratio, here, alpha=0.025).low < later.low
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((0.5, 0.6), "40 % less to 50 % less"),
+        ((0.8, 1.2), "20 % less to 20 % more"),
+        ((1.2, 1.4), "20 % more to 40 % more"),
+    ],
+)
+def test_a_span_begins_with_the_smaller_change(ends, said):
+    """Of a gain, its least is said first."""
+    assert comparison._span(Interval(low=ends[0], high=ends[1])) == said
 
 
 @pytest.mark.parametrize(

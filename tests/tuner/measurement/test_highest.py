@@ -4,77 +4,72 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.highest import CLOSE, Highest, is_kept
+from tuner.measurement.highest import Highest, is_kept
 from tuner.settings import RATE_LOADS
 from tuner.values import RequestRecords
 
 factors = st.floats(math.log(1 / 50), math.log(50)).map(math.exp)
 
 
-def searched(first_per_s: float, limit_per_s: float) -> tuple[Highest, list[float]]:
-    """A search where every rate up to a limit keeps it, and the rates that were tried."""
+def searched(
+    first_per_s: float, keeps: Callable[[float, int], bool]
+) -> tuple[Highest, list[float]]:
+    """A search, and the rates that were tried; `keeps` says of a rate and the number of its try."""
     search, tried = Highest(first_per_s), []
     while (rate := search.next_per_s) is not None:
         tried.append(rate)
-        search.tell(is_kept=rate <= limit_per_s)
+        search.tell(is_kept=keeps(rate, len(tried) - 1))
     return search, tried
 
 
 @given(first_per_s=st.floats(0.1, 1e5), factor=factors)
-def test_the_limit_stays_between_what_kept_it_and_what_did_not(
-    first_per_s: float, factor: float
-) -> None:
-    """In no more tries than it may have; a rate is never tried twice."""
+def test_a_limit_that_is_sharp_is_found(first_per_s: float, factor: float) -> None:
+    """In no more tries than it may have, the first rate first: to a tenth wherever it is found."""
     limit_per_s = first_per_s * factor
-    search, tried = searched(first_per_s, limit_per_s)
-    assert len(tried) == len(set(tried)) <= RATE_LOADS
+    search, tried = searched(first_per_s, lambda rate, _: rate <= limit_per_s)
+    assert len(tried) <= RATE_LOADS
     assert tried[0] == first_per_s
-    if search.kept_per_s is not None:
-        assert search.kept_per_s == max(rate for rate in tried if rate <= limit_per_s)
-    if search.missed_per_s is not None:
-        assert search.missed_per_s == min(rate for rate in tried if rate > limit_per_s)
-    if len(tried) < RATE_LOADS:
-        assert search.kept_per_s is not None
-        assert search.missed_per_s is not None
-        assert search.missed_per_s <= CLOSE * search.kept_per_s
+    if search.per_s is not None and search.missed_per_s is not None and len(tried) < RATE_LOADS:
+        assert limit_per_s / 1.1 <= search.per_s <= 1.1 * limit_per_s
 
 
 @given(
     first_per_s=st.floats(0.1, 1e5),
     factor=st.floats(math.log(1 / 4), math.log(4)).map(math.exp),
+    bad=st.integers(0, RATE_LOADS - 1),
 )
-def test_a_limit_within_four_times_the_first_rate_is_found_to_six_per_cent(
-    first_per_s: float, factor: float
-) -> None:
-    """Eight tries are enough for it."""
+def test_one_bad_load_costs_little(first_per_s: float, factor: float, bad: int) -> None:
+    """Whichever of the loads misses the limit by a hiccup of the machine."""
     limit_per_s = first_per_s * factor
-    search, _ = searched(first_per_s, limit_per_s)
-    assert search.kept_per_s is not None
-    assert limit_per_s / 1.06 <= search.kept_per_s <= limit_per_s
+    search, _ = searched(first_per_s, lambda rate, turn: rate <= limit_per_s and turn != bad)
+    assert search.per_s is not None
+    assert limit_per_s / 1.25 <= search.per_s <= 1.1 * limit_per_s
 
 
-@given(first_per_s=st.floats(0.1, 1e5), factor=factors, hiccups=st.sets(st.integers(0, 7)))
-def test_a_hiccup_is_forgiven_once(first_per_s: float, factor: float, hiccups: set[int]) -> None:
-    """A rate that missed the limit unclearly is tried again at once; what missed it for good lies above it."""
-    limit_per_s = first_per_s * factor
-    search, tried = Highest(first_per_s), []
-    while (rate := search.next_per_s) is not None:
-        again = bool(tried) and tried[-1] == rate
-        is_hiccup = len(tried) in hiccups and not again
-        tried.append(rate)
-        search.tell(is_kept=rate <= limit_per_s and not is_hiccup, is_clear=False)
-    assert len(tried) <= RATE_LOADS
-    assert all(tried.count(rate) <= 2 for rate in tried)
-    if search.kept_per_s is not None:
-        assert search.kept_per_s <= limit_per_s
-    if search.missed_per_s is not None:
-        assert search.missed_per_s > limit_per_s
+def test_the_rate_repeats_where_loads_tell_little() -> None:
+    """A limit that is missed gradually, a machine that moves by 8 %, one load in ten spoilt: 10 % or so."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        moment = 0.08 * rng.normal()
+
+        def keeps(rate: float, _turn: int) -> bool:
+            nonlocal moment
+            moment = 0.8 * moment + 0.08 * 0.6 * rng.normal()
+            chance = 1 / (1 + math.exp((math.log(rate / 1000) - moment) / 0.05))
+            return bool(rng.random() < chance and rng.random() > 0.1)
+
+        search, _ = searched(1000 * math.exp(0.7 * rng.normal()), keeps)
+        assert search.per_s is not None
+        found.append(math.log(search.per_s / 1000))
+    assert np.std(found) < 0.115
+    assert abs(np.mean(found)) < 0.05
 
 
 @given(first_per_s=st.floats(0.1, 1e5), least_per_s=st.floats(0.0, 100.0))
@@ -84,10 +79,11 @@ def test_no_rate_is_tried_that_tells_nothing(first_per_s: float, least_per_s: fl
     while (rate := search.next_per_s) is not None:
         tried.append(rate)
         search.tell(is_kept=False)
-    assert search.kept_per_s is None
-    assert min(tried[1:], default=math.inf) >= least_per_s
+    assert search.per_s is None
+    others = [rate for rate in tried if rate != first_per_s]
+    assert min(others, default=math.inf) >= least_per_s
     assert all(one <= 6.0001 * other for one, other in itertools.pairwise(tried))
-    assert tried[-1] > first_per_s / 7_000
+    assert len(tried) <= RATE_LOADS
 
 
 @pytest.mark.parametrize("first_per_s", [0.0, -1.0, math.nan, math.inf])

@@ -7,7 +7,7 @@ from tests.fakes import studies
 from tuner.budget import Budget
 from tuner.histogram import Histogram
 from tuner.report import reading, terminal
-from tuner.values import UNKNOWN, Interval, Outcome, Shared
+from tuner.values import UNKNOWN, Cost, Interval, Outcome, Shared
 
 
 def test_the_best_so_far_never_worsens():
@@ -223,3 +223,21 @@ def test_a_luckier_trial_than_the_best_is_found():
     assert reading.is_luckier_than_best(study) is None
     lowest = min(reading.succeeded(study.trials), key=lambda trial: trial.objective)
     assert reading.is_luckier_than_best(dataclasses.replace(study, best=study.default)) == lowest
+
+
+def test_a_study_that_was_told_prices_says_what_its_gain_is_worth(tmp_path):
+    """In the currency of its price file; without one, of nothing."""
+    plain = studies.study(trials=20, has_records=False)
+    cost = Cost(cpu_s=1.0, memory_mib_s=1.0, gpu_s=0.0, price=0.02)
+    sides = {
+        name: tuple(
+            dataclasses.replace(one, cost=dataclasses.replace(cost, price=price))
+            for one in getattr(plain.verdict, name)
+        )
+        for name, price in (("default", 0.02), ("best", 0.012))
+    }
+    verdict = dataclasses.replace(plain.verdict, **sides)
+    told = dataclasses.replace(plain, verdict=verdict, folder=str(tmp_path))
+    assert reading.headline(told) == verdict.text
+    (tmp_path / "prices.yaml").write_text("core_hour: 0.04\ngib_hour: 0.005\ncurrency: EUR\n")
+    assert reading.headline(told).endswith("1,000 requests cost 0.0120 EUR instead of 0.0200.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import os
 import pathlib
 import select
@@ -119,6 +121,24 @@ def test_a_timed_phase_warms_up_first_and_waits_for_what_is_in_flight(generator,
     assert records.status.tolist() == [200] * len(records)
     assert result.client_cpu_s < result.measured_s
     assert result.wall_s >= records.finished_s[-1]
+
+
+def test_a_server_that_settles_is_waited_for(generator, serve):
+    """Its first 40 answers take 20 ms, all others 2 ms; the wait has an end."""
+    answered = itertools.count()
+
+    def habit(peer):
+        while peer.request() is not None:
+            time.sleep(0.02 if next(answered) < 40 else 0.002)
+            peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    where = serve(habit)
+    result = load(generator, where, seconds=0.2, warmup=dataclasses.replace(BRIEF, settling_s=5.0))
+    assert np.count_nonzero(result.records.finished_s <= result.warmup_end_s) >= 80
+    assert result.warmup_end_s < 4.0
+    answered = itertools.count()
+    brief = dataclasses.replace(BRIEF, settling_s=0.1)
+    assert load(generator, where, seconds=0.2, warmup=brief).warmup_end_s < 0.3
 
 
 def test_a_lost_race_ends_the_phase_early(generator, serve):
@@ -500,6 +520,31 @@ def test_the_client_ends_with_the_tuner(serve, is_busy):
         tuner.kill()
     wait_until(lambda: not is_running(pid))
     assert not is_running(pid)
+
+
+def test_two_servers_are_sent_different_requests_in_turn(generator, serve):
+    """Each set travels once; a third one takes the place of the one that was used longest ago."""
+    seen = []
+
+    def habit(peer):
+        while (request := peer.request()) is not None:
+            seen.append(request[1])
+            peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    where, handed = serve(habit), []
+    hand_over = generator._hand_over
+    generator._hand_over = lambda sent: (handed.append(sent.requests[0]), hand_over(sent))
+    sets = {
+        body: payloads.raw([body], path="/x", method="POST", headers={}, description="x")
+        for body in (b"one", b"two", b"three")
+    }
+    turns = (b"one", b"two", b"one", b"three", b"one", b"two")
+    for body in turns:
+        generator.set_payloads(sets[body])
+        plan = LoadPlan(host="127.0.0.1", port=where.port, concurrency=1, requests=2, warmup=COLD)
+        generator.run(plan)
+    assert seen == [body for body in turns for _ in range(2)]
+    assert handed == [b"one", b"two", b"three", b"two"]
 
 
 def test_nothing_to_send_is_said():

@@ -34,11 +34,32 @@ def test_the_warmup_ends_by_its_rule(now_s, finished, least, expected, why):
 def test_a_timed_phase_measures_exactly_its_seconds():
     """The measured part ends that long after the warm-up, even if the clock is looked at late."""
     phase = Phase(LoadPlan(host="h", port=1, concurrency=2, seconds=2.0))
-    assert phase.next_s == 0.5
+    assert phase.next_s == 0.1
     phase.advance(0.52, sent=20, finished=18, least_round_trips=9)
     assert (phase.warmup_end_s, phase.next_s, phase.limit) == (0.52, 2.52, math.inf)
     phase.advance(2.53, sent=100, finished=98, least_round_trips=40)
     assert (phase.measured_end_s, phase.limit) == (2.52, 100)
+
+
+def test_a_slow_server_is_measured_until_it_has_answered_enough():
+    """To whole tenths of a second; not for ever, and a quick one not a moment longer."""
+
+    def phase(finished):
+        found = Phase(LoadPlan(host="h", port=1, concurrency=20, seconds=0.6, answers=80))
+        found.advance(0.5, sent=50, finished=30, least_round_trips=3)
+        found.advance(1.11, sent=finished + 20, finished=finished, least_round_trips=4)
+        return found
+
+    assert phase(110).measured_end_s == pytest.approx(1.1)
+    slow = phase(60)
+    assert slow.measured_end_s is None
+    slow.advance(2.34, sent=129, finished=109, least_round_trips=6)
+    assert slow.measured_end_s is None
+    slow.advance(2.37, sent=130, finished=110, least_round_trips=6)
+    assert slow.measured_end_s == pytest.approx(2.3)
+    stuck = phase(60)
+    stuck.advance(10.6, sent=81, finished=61, least_round_trips=3)
+    assert stuck.measured_end_s == pytest.approx(10.6)
 
 
 def test_a_counted_phase_counts_after_the_warmup():

@@ -1,0 +1,220 @@
+"""What a machine's speed does over time, what launches differ by, and what blocks differ by, each apart.
+
+In: means of blocks, when they were, of which launch and which configuration. Out: a `Course`: standard
+deviations on the log scale (0.05 reads as 5 %) and time constants. Pure.
+
+Model: log(block mean) = configuration + speed of the machine + launch + block. The speed is the sum of two
+stationary Ornstein-Uhlenbeck processes, one that moves within seconds and one that moves within minutes, common
+to all configurations; launches and blocks are white. The parameters are those of the greatest restricted
+likelihood, the configurations being fixed effects (Patterson and Thompson, Biometrika 58:545, 1971). It is
+worked out by a Kalman filter over the blocks in their order, with one more column for each configuration (de
+Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
+
+What launches differ by is told from the machine's speed only where launches follow one another quickly: what is
+quicker than the time from one launch to the next counts as theirs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+Array = NDArray[np.float64]
+
+QUICK_S, SLOW_S = (0.5, 20.0), (20.0, 600.0)
+"""Within which the time constants of the two processes are sought."""
+LEAST_SD, MOST_SD = 1e-4, 1.0
+"""Within which standard deviations are sought."""
+STARTS = ((0.05, 5.0, 0.05, 100.0, 0.02, 0.05), (0.02, 2.0, 0.02, 60.0, 0.05, 0.03))
+"""From which the greatest likelihood is sought: quick part, slow part, launches, blocks."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Blocks:
+    """Means of blocks of one length, in the order of their time."""
+
+    at_s: Array  # (n,) middles, ascending, from any origin
+    logs: Array  # (n,) logarithms of the means
+    launch: NDArray[np.int64]  # (n,) number of the launch; its blocks follow one another
+    configuration: NDArray[np.int64]  # (n,) number of the configuration
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One process of the machine's speed."""
+
+    sd: float
+    forgets_s: float
+    """Time after which the correlation has fallen to 1/e."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What a block's mean is made of, beside its configuration."""
+
+    quick: Part
+    slow: Part
+    launch_sd: float
+    block_sd: float
+    """Of blocks of the length that was fitted."""
+
+    @property
+    def variance(self) -> float:
+        """Of one block, all sources together."""
+        return self.quick.sd**2 + self.slow.sd**2 + self.launch_sd**2 + self.block_sd**2
+
+    def covariance(self, lag_s: Array) -> Array:
+        """(...) of the machine's speed at two moments so far apart."""
+        parts = (
+            part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
+        )
+        return np.asarray(sum(parts))
+
+
+def fitted(blocks: Blocks) -> Course | None:
+    """The course of the greatest restricted likelihood; None where there are too few blocks to tell.
+
+    Args:
+        blocks: at least two launches, of any number of configurations.
+    """
+    columns = _columns(blocks)
+    launches = len(np.unique(blocks.launch))
+    if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
+        return None
+    bounds = [_log(LEAST_SD, MOST_SD), _log(*QUICK_S), _log(LEAST_SD, MOST_SD), _log(*SLOW_S)]
+    bounds += [_log(LEAST_SD, MOST_SD)] * 2
+    steps = _steps(blocks)
+
+    def minus(parameters: Array) -> float:
+        return -_likelihood(_course(parameters), steps, columns)
+
+    tried = [
+        optimize.minimize(
+            minus, np.log(start), method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
+        )
+        for start in STARTS
+    ]
+    return _course(min(tried, key=lambda one: float(one.fun)).x)
+
+
+def _log(low: float, high: float) -> tuple[float, float]:
+    return math.log(low), math.log(high)
+
+
+def _course(parameters: Array) -> Course:
+    quick, quick_s, slow, slow_s, launch, block = np.exp(parameters).tolist()
+    return Course(
+        quick=Part(sd=quick, forgets_s=quick_s),
+        slow=Part(sd=slow, forgets_s=slow_s),
+        launch_sd=launch,
+        block_sd=block,
+    )
+
+
+def _columns(blocks: Blocks) -> Array:
+    """(n, 1 + k): the logarithms, and one column for each configuration."""
+    _, numbered = np.unique(blocks.configuration, return_inverse=True)
+    effects = np.eye(int(numbered.max()) + 1)[numbered]
+    return np.column_stack([blocks.logs - blocks.logs.mean(), effects])
+
+
+def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
+    """Seconds since the block before, and whether it is of another launch."""
+    since_s = np.diff(blocks.at_s, prepend=blocks.at_s[0])
+    is_other = np.diff(blocks.launch, prepend=blocks.launch[0]) != 0
+    return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
+
+
+def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
+    """Restricted log-likelihood of a course, up to a constant."""
+    innovations, variances = _filtered(course, steps, columns)
+    scaled = innovations / np.sqrt(variances)[:, None]
+    values, effects = scaled[:, 0], scaled[:, 1:]
+    known, _, rank, _ = np.linalg.lstsq(effects, values, rcond=None)
+    left = values - effects @ known
+    _, information = np.linalg.slogdet(effects.T @ effects)
+    if rank < effects.shape[1]:
+        return -math.inf
+    return -0.5 * float(np.log(variances).sum() + left @ left + information)
+
+
+def _filtered(
+    course: Course, steps: Sequence[tuple[float, bool]], columns: Array
+) -> tuple[Array, Array]:
+    """Innovations (n, 1 + k) of each column, and their variances (n,)."""
+    quick, slow = course.quick.sd**2, course.slow.sd**2
+    launch, block = course.launch_sd**2, course.block_sd**2
+    # Covariances of the state (quick, slow, launch), and the state for each column.
+    qq, ss, ll, qs, ql, sl = quick, slow, launch, 0.0, 0.0, 0.0
+    state = np.zeros((3, columns.shape[1]))
+    keep = np.ones((3, 1))
+    innovations = np.empty_like(columns)
+    variances = np.empty(len(columns))
+    for row, (since_s, is_other) in enumerate(steps):
+        kept, kept_slow = (
+            math.exp(-since_s / course.quick.forgets_s),
+            math.exp(-since_s / course.slow.forgets_s),
+        )
+        qq = kept * kept * (qq - quick) + quick
+        ss = kept_slow * kept_slow * (ss - slow) + slow
+        qs *= kept * kept_slow
+        if is_other:
+            ll, ql, sl = launch, 0.0, 0.0
+        else:
+            ql *= kept
+            sl *= kept_slow
+        keep[0, 0], keep[1, 0], keep[2, 0] = kept, kept_slow, 0.0 if is_other else 1.0
+        state *= keep
+        gain_q, gain_s, gain_l = qq + qs + ql, qs + ss + sl, ql + sl + ll
+        variance = gain_q + gain_s + gain_l + block
+        away = columns[row] - state.sum(axis=0)
+        innovations[row], variances[row] = away, variance
+        share_q, share_s, share_l = gain_q / variance, gain_s / variance, gain_l / variance
+        state[0] += share_q * away
+        state[1] += share_s * away
+        state[2] += share_l * away
+        qq -= share_q * gain_q
+        ss -= share_s * gain_s
+        ll -= share_l * gain_l
+        qs -= share_q * gain_s
+        ql -= share_q * gain_l
+        sl -= share_s * gain_l
+    return innovations, variances
+
+
+def drawn(
+    course: Course,
+    at_s: Array,
+    launch: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> Array:
+    """(n,) a course of the logarithms of block means about their configurations', as an emulated machine has it.
+
+    Args:
+        course: of the machine.
+        at_s: (n,) middles of the blocks, ascending.
+        launch: (n,) number of the launch.
+        rng: for all that is random.
+    """
+    found = course.block_sd * rng.normal(size=len(at_s))
+    _, numbered = np.unique(launch, return_inverse=True)
+    found += course.launch_sd * rng.normal(size=int(numbered.max()) + 1)[numbered]
+    for part in (course.quick, course.slow):
+        found += _process(part, at_s, rng)
+    return np.asarray(found)
+
+
+def _process(part: Part, at_s: Array, rng: np.random.Generator) -> Array:
+    kept = np.exp(-np.diff(at_s, prepend=at_s[0]) / part.forgets_s).tolist()
+    shocks = rng.normal(size=len(at_s)).tolist()
+    value, values = part.sd * shocks[0], [0.0] * len(shocks)
+    for place, (share, shock) in enumerate(zip(kept, shocks, strict=True)):
+        if place:
+            value = share * value + part.sd * math.sqrt(max(0.0, 1 - share * share)) * shock
+        values[place] = value
+    return np.array(values)
