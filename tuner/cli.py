@@ -40,6 +40,7 @@ from tuner.store.event_log import EventLog
 
 STUDY = "tuner.commands.study"
 COMMANDS: Mapping[str, str] = {
+    "ab": "compare two settings files, studies, models, engines or running servers, without a search",
     "resume": "go on with a study that was interrupted, to the budget it was given",
     "report": "write report.html of studies anew and print their results",
     "compare": "compare samplers under one total budget each, and re-measure their winners",

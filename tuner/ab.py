@@ -1,0 +1,535 @@
+"""Two of anything compared under one load, without a search: settings, studies, models, engines, running servers.
+
+    words -> two sides -> their engines up at once -> rounds -> verdict
+
+In: what A and B are, in words, and the load. Out: a `Compared`: the verdict of B against A, and what a limit on
+it says. Nothing is written; no engine that was started is left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import yaml
+
+from serving import bounded_yaml
+from serving.errors import InvalidSettings
+from serving.settings import KNOBS, ServingSettings, read_file
+from serving.yaml_problem import yaml_problem
+from tuner import inputs, other_engines, study_files, verification
+from tuner import objective as objectives
+from tuner.advice import advised
+from tuner.bench import Bench
+from tuner.errors import TunerError, WrongUse
+from tuner.interruption import resumable
+from tuner.launching.engine import Launcher, Served
+from tuner.measurement import comparison, sequential
+from tuner.open_load import open_load_of
+from tuner.preparation import needs_of
+from tuner.progress import Terminal
+from tuner.report import lines, wording
+from tuner.residents import Contender, InTurn, NotResidentError, Residents
+from tuner.settings import StudySettings, TargetSettings
+from tuner.store import run_folder
+from tuner.traffic.payloads import Payloads
+from tuner.values import Configuration, FreshStart, Value, Verdict
+
+ROLES = ("A", "B")
+NO_MODEL = "none"
+LOAD = ("concurrency", "rate", "arrivals", "client_batch")
+SENT = ("payload", "shape", "values")
+PRESUMED_SD = 0.05
+"""Of the logarithms of the rounds' ratios, before any was seen: what recorded blocks have in this order."""
+MOST_ROUNDS = 200
+LOST_ROUNDS = 2
+"""In a row, in which a side fails, before the comparison is given up."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """By how much B may be worse, and in what."""
+
+    objective: str
+    share: float
+    """0.05 is 5 %."""
+    text: str
+
+    @property
+    def at(self) -> float:
+        """The logarithm of the ratio of B to A at the limit."""
+        worse = math.log1p(self.share)
+        return worse if objectives.named(self.objective).is_minimised else -worse
+
+
+def limit_of(text: str) -> Limit:
+    """The limit in words: `p99 worse by 5 %`.
+
+    Raises:
+        ValueError: it is not of this form, or names no objective.
+    """
+    words = text.replace("%", " % ").split()
+    if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
+        raise ValueError(f"{text!r} is not a limit, expected for example 'p99 worse by 5 %'")
+    try:
+        objectives.named(words[0])
+        share = float(words[3]) / 100
+    except (ValueError, WrongUse) as error:
+        raise ValueError(f"{text!r}: {error}") from None
+    if not 0 < share < 10:
+        raise ValueError(f"{text!r}: expected more than 0 % and less than 1000 %")
+    return Limit(objective=words[0], share=share, text=f"{words[0]} worse by {100 * share:g} %")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is compared."""
+
+    words: tuple[str, str]
+    """A and B, as they were given."""
+    settings: StudySettings
+    """Load, measurement and time; the model of a side that names none, or `NO_MODEL`."""
+    limit: Limit | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What came out."""
+
+    words: tuple[str, str]
+    told: tuple[str, str]
+    """What A and B are, in full."""
+    verdict: Verdict
+    objective: str
+    limit: Limit | None
+    decision: str
+    """within, worse or undecided; of no limit: the verdict's outcome."""
+    why_in_turn: str | None
+    """Why both were not up at once; None: they were."""
+    runs: tuple[str, ...]
+    """Roles of those that ran before, and were left as they are."""
+    seconds: float
+    repeats: int
+    """Slices or loads that were driven again because others disturbed them."""
+    starts: tuple[FreshStart, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Side:
+    """A or B."""
+
+    told: str
+    launcher: Launcher
+    configuration: Configuration
+    payloads_of: Callable[[Served], Payloads]
+    is_running: bool = False
+    """Whether it runs already, and is left as it is."""
+
+
+def compare(order: Order, *, terminal: Terminal) -> Compared:
+    """Compare B with A.
+
+    Raises:
+        WrongUse: an input is wrong; nothing was measured.
+        TunerError: it could not be done.
+        Interrupted: a signal came; nothing was kept.
+    """
+    begun_s = time.monotonic()
+    settings = order.settings
+    sides = _sides(order, terminal)
+    load = open_load_of(settings.target, seed=settings.search.seed, rate_per_s=None)
+    with resumable(None), contextlib.ExitStack() as owned:
+        bench = owned.enter_context(
+            Bench(
+                model=settings.target.model,
+                concurrency=settings.target.in_flight,
+                settings=settings.measurement,
+                launcher=sides["A"].launcher,
+                open_load=load,
+            )
+        )
+        owned.callback(sides["B"].launcher.close)
+        source, why = owned.enter_context(_measuring(bench, sides))
+        if why is not None:
+            lines.say(terminal.console, f"launched afresh in turn, not side by side: {why}")
+        rounds = _rounds(order, bench, source, terminal, begun_s=begun_s)
+    verdict = _verdict(order, rounds)
+    return Compared(
+        words=order.words,
+        told=(sides["A"].told, sides["B"].told),
+        verdict=verdict,
+        objective=_objective(order),
+        limit=order.limit,
+        decision=_decision(order, verdict),
+        why_in_turn=why,
+        runs=tuple(role for role, side in sides.items() if side.is_running),
+        seconds=time.monotonic() - begun_s,
+        repeats=sum(one.measurement.repeats for one in rounds.starts if one.measurement),
+        starts=rounds.starts,
+    )
+
+
+def _objective(order: Order) -> str:
+    return order.limit.objective if order.limit else order.settings.measurement.first
+
+
+def _rounds(
+    order: Order,
+    bench: Bench,
+    source: verification.MeasuresRounds,
+    terminal: Terminal,
+    *,
+    begun_s: float,
+) -> verification.Rounds:
+    """Rounds until they show what is asked, or the time is over."""
+    settings = order.settings
+    name = _objective(order)
+    objective = objectives.named(name)
+    rounds_s = time.monotonic()
+    rule: comparison.Rule | None = None
+
+    def report(starts: Sequence[FreshStart], _launch: object) -> None:
+        terminal.check()
+        _check_sides(starts)
+        bench.stream = 1 + len(starts) // len(ROLES)
+        if len(starts) % 2:
+            return
+        number, pair = len(starts) // 2, {one.role: one for one in starts[-2:]}
+        found = [pair[role].measurement for role in ROLES]
+        if None in found:
+            return
+        values = [objective.value(one) for one in found if one is not None]
+        left_s = settings.search.max_time_s - (time.monotonic() - begun_s)
+        lines.say(
+            terminal.console,
+            f"{number:3d} A {wording.quantity(values[0], objective.unit)}, "
+            f"B {wording.quantity(values[1], objective.unit)}: "
+            f"x {values[1] / values[0]:.3f} | {wording.duration(max(0.0, left_s))} left at most",
+        )
+
+    def is_enough(rounds: verification.Rounds) -> bool:
+        nonlocal rule
+        now_s = time.monotonic()
+        left_s = settings.search.max_time_s - (now_s - begun_s)
+        if rounds.counted < comparison.LEAST_PAIRS or left_s <= 0:
+            return left_s <= 0
+        if rule is None:  # how many rounds there may be is known from how long these took
+            each_s = (now_s - rounds_s) / rounds.counted
+            fits = rounds.counted + int(left_s / each_s)
+            rule = _rule(order, max(sequential.LEAST_PAIRS, min(MOST_ROUNDS, fits)))
+        both = rounds.measurements
+        return comparison.is_enough(both["A"], both["B"], [name], rule)
+
+    bench.stream = 1
+    return verification.alternate(
+        source, rounds=MOST_ROUNDS, needs=needs_of(settings), report=report, is_enough=is_enough
+    )
+
+
+def _rule(order: Order, most: int) -> comparison.Rule:
+    return comparison.Rule(
+        most=most, sd=PRESUMED_SD, at=0.0 if order.limit is None else order.limit.at
+    )
+
+
+def _check_sides(starts: Sequence[FreshStart]) -> None:
+    """Give up where a side is gone.
+
+    Raises:
+        TunerError: with its last reason.
+    """
+    for role in ROLES:
+        own = [one for one in starts if one.role == role][-LOST_ROUNDS:]
+        if len(own) == LOST_ROUNDS and all(one.measurement is None for one in own):
+            raise TunerError(f"{role} cannot be measured: {own[-1].outcome.reason}")
+
+
+def _verdict(order: Order, rounds: verification.Rounds) -> Verdict:
+    if rounds.counted < comparison.LEAST_PAIRS:
+        reasons = [one.outcome.reason for one in rounds.starts if one.measurement is None]
+        why = f": {reasons[-1]}" if reasons else ": give it more time (--max-time)"
+        raise TunerError(f"{rounds.counted} rounds worked, too few to compare{why}")
+    found = comparison.compare(
+        default=rounds.measurements["A"],
+        best=rounds.measurements["B"],
+        objective=_objective(order),
+        rule=_rule(order, max(rounds.counted, comparison.LEAST_PAIRS)),
+        names=ROLES,
+    )
+    return dataclasses.replace(found, launch_sd=verification.launch_sd(rounds.starts, ROLES))
+
+
+def _decision(order: Order, verdict: Verdict) -> str:
+    """What the limit says of the interval."""
+    if order.limit is None:
+        return verdict.outcome
+    low, high = verdict.interval.low, verdict.interval.high
+    assert low is not None
+    assert high is not None
+    ends = [math.log(low) - order.limit.at, math.log(high) - order.limit.at]
+    if not objectives.named(order.limit.objective).is_minimised:
+        ends = [-end for end in reversed(ends)]
+    if ends[1] <= 0:
+        return "within"
+    return "worse" if ends[0] > 0 else "undecided"
+
+
+@contextlib.contextmanager
+def _measuring(
+    bench: Bench, sides: Mapping[str, Side]
+) -> Iterator[tuple[verification.MeasuresRounds, str | None]]:
+    """What measures rounds of both, and why they are not up at once; None where they are."""
+    contenders = {
+        role: Contender(
+            launcher=side.launcher,
+            configuration=side.configuration,
+            payloads_of=side.payloads_of,
+        )
+        for role, side in sides.items()
+    }
+    try:
+        residents = Residents.open(bench, contenders, round_trip_s=0.0)
+    except NotResidentError as error:
+        yield InTurn(bench, contenders), str(error)
+        return
+    with residents:
+        yield residents, None
+
+
+def _sides(order: Order, terminal: Terminal) -> dict[str, Side]:
+    """Both sides, checked as far as nothing has to be started for it.
+
+    Raises:
+        WrongUse: one of them is nothing that can be compared, or they are the same.
+    """
+    order = dataclasses.replace(order, settings=_with_sent(order))
+    found = {
+        role: _side(role, text, order, terminal)
+        for role, text in zip(ROLES, order.words, strict=True)
+    }
+    same = _SameInputs()
+    found = {
+        role: dataclasses.replace(side, payloads_of=same.checked(role, side))
+        for role, side in found.items()
+    }
+    a, b = found["A"], found["B"]
+    if (a.told, a.configuration) == (b.told, b.configuration):
+        raise WrongUse(
+            f"A and B are the same: {a.told}; to see what this machine's noise is, try tune doctor --noise"
+        )
+    return found
+
+
+def _with_sent(order: Order) -> StudySettings:
+    """The settings with what a study among the sides was sent, where the command says nothing of it.
+
+    Raises:
+        WrongUse: two studies were sent different things.
+    """
+    target = order.settings.target
+    told: dict[str, object] = {}
+    for role, text in zip(ROLES, order.words, strict=True):
+        folder = _study_folder(text, order)
+        if folder is None:
+            continue
+        kept = study_files.settings_of(run_folder.find(folder.parent, folder.name)).target
+        for name in SENT:
+            value = getattr(kept, name)
+            if getattr(target, name) or not value:
+                continue
+            if told.setdefault(name, value) != value:
+                raise WrongUse(
+                    f"the studies were sent different inputs ({name}: {told[name]} and {value}, of {role}); say "
+                    f"which both get (--{name})"
+                )
+    return dataclasses.replace(order.settings, target=dataclasses.replace(target, **told))  # type: ignore[arg-type]
+
+
+def _study_folder(text: str, order: Order) -> pathlib.Path | None:
+    """The folder of a study, named by itself or by the study's name; None of anything else."""
+    path = pathlib.Path(text)
+    below = pathlib.Path(order.settings.store.runs_dir) / text
+    if (path / run_folder.SETTINGS_FILE).exists():
+        return path
+    return below if not path.exists() and (below / run_folder.SETTINGS_FILE).exists() else None
+
+
+class _SameInputs:
+    """Refuses to compare models that take other inputs: they have not the same work to do."""
+
+    def __init__(self) -> None:
+        self._first: tuple[str, Served] | None = None
+
+    def checked(self, role: str, side: Side) -> Callable[[Served], Payloads]:
+        """What the side is sent, if it takes what the other one takes."""
+
+        def payloads_of(served: Served) -> Payloads:
+            if self._first is None:
+                self._first = role, served
+            first, before = self._first
+            if before.signature is not None and served.signature is not None:
+                one, other = _inputs(before), _inputs(served)
+                if one != other:
+                    raise WrongUse(
+                        f"{first} takes {one}, {role} takes {other}: only what takes the same inputs is compared"
+                    )
+            return side.payloads_of(served)
+
+        return payloads_of
+
+
+def _inputs(served: Served) -> str:
+    signature = served.told_signature()
+    return ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in signature.inputs)
+
+
+def _side(role: str, text: str, order: Order, terminal: Terminal) -> Side:
+    target = order.settings.target
+    if "://" in text:
+        return _of_url(role, text, target, terminal)
+    path = pathlib.Path(text)
+    if (folder := _study_folder(text, order)) is not None:
+        return _of_study(role, folder, target, terminal)
+    if path.suffix in {".yaml", ".yml"} and path.is_file():
+        data = _document(path)
+        if "command" in data:
+            return _of_engine(role, f"command:{text}", target, terminal)
+        return _of_settings(role, path, target, terminal)
+    return _of_model(role, text, target, terminal)
+
+
+def _document(path: pathlib.Path) -> Mapping[str, object]:
+    try:
+        found = bounded_yaml.read(path)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise WrongUse(f"{path} is not YAML: {yaml_problem(error)}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _made(
+    role: str,
+    told: str,
+    target: TargetSettings,
+    terminal: Terminal,
+    configuration: Configuration | None = None,
+    *,
+    kept: pathlib.Path | None = None,
+) -> Side:
+    """A side that an engine is started for; `kept` is the copy of its file that a study has."""
+    engine = other_engines.engine_of(target, kept=kept)
+    card = other_engines.card_of(target, engine)
+
+    def say(text: str) -> None:
+        lines.say(terminal.console, f"{role}: {text}", style="yellow")
+
+    launcher = other_engines.launcher_of(engine, target, card, say=say)
+
+    def payloads_of(served: Served) -> Payloads:
+        found = other_engines.payloads_of(engine, target, card, served, seed=0)
+        assert isinstance(found, Payloads), "a scenario is no side"
+        return found
+
+    return Side(
+        told=told,
+        launcher=launcher,
+        configuration=configuration or Configuration({}),
+        payloads_of=payloads_of,
+    )
+
+
+def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> Side:
+    if not pathlib.Path(text).exists():
+        inputs.card_of(text, is_trusted=target.trust)  # says what it knows of such a name
+    return _made(
+        role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
+    )
+
+
+def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Terminal) -> Side:
+    _check_model(role, engine, target)
+    target = dataclasses.replace(target, engine=engine)
+    return _made(role, f"{target.model} behind {engine}", target, terminal)
+
+
+def _of_settings(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
+    """A settings file of the serving core, as `tune export` writes it."""
+    _check_model(role, str(path), target)
+    try:
+        data = read_file(path)
+        ServingSettings().changed(data, source=f"{role}: settings file {path}")
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
+    flat = dict(_flat(data))
+    if (own_of := next((name for name in flat if name not in KNOBS), None)) is not None:
+        raise WrongUse(
+            f"{role}: {path} sets {own_of}, of one model alone: give it as a setting of all, without models.NAME"
+        )
+    own = {name: value for name, value in flat.items() if not name.startswith("server.")}
+    return _made(role, f"{target.model} with {path}", target, terminal, Configuration(own))
+
+
+def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
+    """What a study recommends, of the study's model."""
+    folder = run_folder.find(path.parent, path.name)
+    settings = study_files.settings_of(folder)
+    if not study_files.is_finished(folder):
+        raise WrongUse(f"{role}: study {folder.name} is not finished, so it recommends nothing yet")
+    record = study_files.read(folder, study_files.store_of(folder, settings), settings)
+    advice = advised(record)
+    if advice is None:
+        raise WrongUse(f"{role}: study {folder.name} has no configuration that worked")
+    if record.shared is not None:
+        raise WrongUse(f"{role}: study {folder.name} is of a scenario; a side has one model")
+    sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
+    target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
+    told = f"what study {folder.name} recommends for {target.model}"
+    copy = study_files.engine_copy(folder)
+    return _made(role, told, target, terminal, advice.configuration, kept=copy)
+
+
+def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> Side:
+    """A server that runs, and is left as it is."""
+    engine = other_engines.running(url)
+    if engine.request.protocol == "raw" and target.payload is None:
+        form = dataclasses.replace(engine.request, method="GET")
+        engine = dataclasses.replace(engine, request=form)
+    model = engine.request.model or target.model
+    if engine.request.protocol == "open-inference":
+        _check_model(role, url, dataclasses.replace(target, model=model))
+    target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
+    card = other_engines.card_of(target, engine)
+    launcher = other_engines.launcher_of(
+        engine, target, card, say=lambda text: lines.say(terminal.console, f"{role}: {text}")
+    )
+
+    def payloads_of(served: Served) -> Payloads:
+        found = other_engines.payloads_of(engine, target, card, served, seed=0)
+        assert isinstance(found, Payloads)
+        return found
+
+    return Side(
+        told=url,
+        launcher=launcher,
+        configuration=Configuration({}),
+        payloads_of=payloads_of,
+        is_running=True,
+    )
+
+
+def _check_model(role: str, text: str, target: TargetSettings) -> None:
+    if target.model == NO_MODEL:
+        raise WrongUse(f"{role}: {text} names no model: give --model NAME|FILE")
+
+
+def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:
+    """Dotted names and values of settings in their groups; nulls, which set nothing, are left out."""
+    for name, value in data.items():
+        whole = f"{within}{name}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{whole}.")
+        elif isinstance(value, int | float | str | bool):
+            yield whole, value
