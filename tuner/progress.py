@@ -86,7 +86,7 @@ class Progress:
         )
         self.say(
             f"{wording.plural(plan.cells, 'configuration')} that differ; {budget}; "
-            f"then default and best {plan.pairs} times each on fresh starts"
+            f"then default and best at most {plan.pairs} times each in turn"
         )
         self.expected(expected_s, now=now, more=f" (limit {wording.duration(plan.max_time_s)})")
         if plan.fits < plan.trials:

@@ -1,6 +1,7 @@
 """What a pilot chooses, and what it reads from its launches; one real pilot is in tests/flows."""
 
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -61,6 +62,12 @@ def tried(seed=0, *, launches=100, lost=(), foreign=0.01):
     return found
 
 
+@functools.cache
+def found_of_all():
+    """What a whole pilot tells, read once."""
+    return read(tried())
+
+
 def read(launches, budget=BUDGET):
     return pilot.read(
         budget,
@@ -75,7 +82,7 @@ def read(launches, budget=BUDGET):
 
 def test_a_pilot_tells_moments_and_gains():
     """More time shows smaller gains, a study has less of it, and fresh starts in turn show less."""
-    found = read(tried())
+    found = found_of_all()
     assert found.means_ms == pytest.approx([10, 20, 30, 40], rel=0.1)
     assert sum(noise.shares(found).values()) == pytest.approx(1.0)
     assert noise.shares(found)["time"] > 0.5 > noise.shares(found)["launch"]
@@ -141,7 +148,7 @@ def test_blocks_are_those_of_the_length_that_was_asked_for():
 
 def test_what_is_said_has_every_source_and_configuration():
     """The text is of the data, and the data is plain."""
-    found = read(tried())
+    found = found_of_all()
     console = rich.console.Console(file=io.StringIO(), width=120, highlight=False)
     console.print(noise.text(found))
     said = console.file.getvalue()

@@ -125,7 +125,7 @@ def test_the_plan_tells_the_pairs_that_time_allowed(tmp_path: pathlib.Path) -> N
         rich.console.Console(file=said), default=setup.arena.default, objective="mean"
     )
     study._conducted(dataclasses.replace(setup, progress=progress))
-    assert "then default and best 2 times each on fresh starts" in said.getvalue()
+    assert "then default and best at most 2 times each in turn" in said.getvalue()
     assert "verify 4/4" in said.getvalue()
 
 
