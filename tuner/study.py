@@ -329,7 +329,7 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
     if rounds:
         roles = finals.roles_of(finalists)
         setup.progress.say(
-            f"{len(finalists)} configurations may be the best: each is launched afresh {rounds} times"
+            f"{len(finalists)} configurations may be the best: each is launched {rounds} times, in turn"
         )
         for role, one in roles.items():
             setup.progress.say(f"{role}: {setup.progress.differences(one)}")
