@@ -14,6 +14,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import yaml
 
@@ -41,8 +42,10 @@ from tuner.values import Configuration, FreshStart, Value, Verdict
 
 ROLES = ("A", "B")
 NO_MODEL = "none"
+"""In the place of a model's name, where the command gives none."""
 LOAD = ("concurrency", "rate", "arrivals", "client_batch")
 SENT = ("payload", "shape", "values")
+"""Settings of the load, which are the command's; and of what is sent, which a study among the sides may give."""
 PRESUMED_SD = 0.05
 """Of the logarithms of the rounds' ratios, before any was seen: what recorded blocks have in this order."""
 MOST_ROUNDS = 200
@@ -115,7 +118,6 @@ class Compared:
     seconds: float
     repeats: int
     """Slices or loads that were driven again because others disturbed them."""
-    starts: tuple[FreshStart, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,7 +171,6 @@ def compare(order: Order, *, terminal: Terminal) -> Compared:
         runs=tuple(role for role, side in sides.items() if side.is_running),
         seconds=time.monotonic() - begun_s,
         repeats=sum(one.measurement.repeats for one in rounds.starts if one.measurement),
-        starts=rounds.starts,
     )
 
 
@@ -331,7 +332,7 @@ def _with_sent(order: Order) -> StudySettings:
         WrongUse: two studies were sent different things.
     """
     target = order.settings.target
-    told: dict[str, object] = {}
+    told: dict[str, Any] = {}
     for role, text in zip(ROLES, order.words, strict=True):
         folder = _study_folder(text, order)
         if folder is None:
@@ -346,7 +347,7 @@ def _with_sent(order: Order) -> StudySettings:
                     f"the studies were sent different inputs ({name}: {told[name]} and {value}, of {role}); say "
                     f"which both get (--{name})"
                 )
-    return dataclasses.replace(order.settings, target=dataclasses.replace(target, **told))  # type: ignore[arg-type]
+    return dataclasses.replace(order.settings, target=dataclasses.replace(target, **told))
 
 
 def _study_folder(text: str, order: Order) -> pathlib.Path | None:

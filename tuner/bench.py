@@ -428,7 +428,7 @@ class Bench:
             started_at: Unix time.
         """
         plan = slices[0].plan
-        load = joining.joined([one.load for one in slices])
+        load = joining.join([one.load for one in slices])
         loaded_s = sum(one.load.measured_end_s for one in slices)
         noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
         outcome, measurement = self._judged(

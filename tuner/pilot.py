@@ -165,7 +165,7 @@ def read(
     logs = [np.log(one.blocks_ms) for _, one in worked]
     found = None
     if worked:
-        found = moments.fitted(
+        found = moments.fit(
             Blocks(
                 at_s=np.concatenate(
                     [

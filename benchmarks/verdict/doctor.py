@@ -53,21 +53,14 @@ MACHINES = {
 }
 
 
-def shares(course: Course) -> tuple[float, float, float]:
-    """Of time, launches and blocks in the variance of one block."""
-    time = course.quick.sd**2 + course.slow.sd**2
-    parts = (time, course.launch_sd**2, course.block_sd**2)
-    return tuple(part / course.variance for part in parts)  # type: ignore[return-value]
-
-
-def piloted(course: Course, seed: int) -> Course:
+def pilot(course: Course, seed: int) -> Course:
     """What a pilot of ten minutes finds."""
     rng = np.random.default_rng(seed)
     launch = np.repeat(np.arange(LAUNCHES), BLOCKS)
     at_s = EVERY_S * launch + BLOCK_S * np.tile(np.arange(BLOCKS), LAUNCHES)
     configuration = rng.integers(CONFIGURATIONS, size=LAUNCHES)[launch]
-    logs = moments.drawn(course, at_s, launch, rng) + configuration
-    found = moments.fitted(Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration))
+    logs = moments.draw(course, at_s, launch, rng) + configuration
+    found = moments.fit(Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration))
     assert found is not None
     return found
 
@@ -79,15 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options.parse_args(argv)
     rows, worst = [], 0.0
     for name, course in MACHINES.items():
-        true = shares(course)
-        found = [piloted(course, seed) for seed in range(given.runs)]
-        off = max(abs(a - b) for one in found for a, b in zip(shares(one), true, strict=True))
+        true = course.shares
+        found = [pilot(course, seed) for seed in range(given.runs)]
+        off = max(abs(one.shares[part] - share) for one in found for part, share in true.items())
         worst = max(worst, off)
-        told = [" / ".join(f"{100 * share:.0f}" for share in shares(one)) for one in found]
+        told = [" / ".join(f"{100 * share:.0f}" for share in one.shares.values()) for one in found]
         rows.append(
             (
                 name,
-                " / ".join(f"{100 * share:.0f}" for share in true),
+                " / ".join(f"{100 * share:.0f}" for share in true.values()),
                 ", ".join(told),
                 f"{100 * off:.0f}",
             )

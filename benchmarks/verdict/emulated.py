@@ -24,7 +24,7 @@ import json
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,7 @@ def course_of(surface: Surface) -> tuple[Course, float]:
         for block in launch.blocks
     ]
     at_s, logs, numbers, cells = (np.array(column) for column in zip(*rows, strict=True))
-    found = moments.fitted(Blocks(at_s=at_s, logs=logs, launch=numbers, configuration=cells))
+    found = moments.fit(Blocks(at_s=at_s, logs=logs, launch=numbers, configuration=cells))
     assert found is not None
     return found, block_s
 
@@ -123,7 +123,7 @@ def differences(
         slices=way.slices,
         launch_s=way.launch_s,
         is_side_by_side=way.is_side_by_side,
-    ).laid_out()
+    ).lay_out()
     cells = len(at_s) // rounds
     cell_s = 2 * 2 * way.slices.quartets * way.slices.seconds / cells
     speed = course.block_sd * math.sqrt(block_s / cell_s) * rng.normal(size=(runs, len(at_s)))
@@ -138,7 +138,7 @@ def differences(
     return np.asarray(found + math.sqrt(2) * course.launch_sd * rng.normal(size=(runs, rounds)))
 
 
-def ended(drawn: Array, rule: comparison.Rule) -> list[sequential.Estimate]:
+def estimates_of(drawn: Array, rule: comparison.Rule) -> list[sequential.Estimate]:
     """What each comparison says when it ends."""
     found = []
     for row in drawn.tolist():
@@ -152,7 +152,9 @@ def smallest_gain(drawn: Array, sd: float) -> float:
     rule = comparison.Rule(most=drawn.shape[1], sd=sd)
 
     def shown(gain: float) -> float:
-        return float(np.mean([one.high < 0 for one in ended(drawn + math.log1p(-gain), rule)]))
+        return float(
+            np.mean([one.high < 0 for one in estimates_of(drawn + math.log1p(-gain), rule)])
+        )
 
     low, high = 0.0, 0.9
     for _ in range(9):
@@ -170,6 +172,10 @@ def moved_by(surfaces: dict[str, Surface]) -> dict[str, float]:
             known = [sd] if math.isnan(found[name]) else [sd, found[name]]
             found[name] = math.sqrt(float(np.mean(np.square(known))))
     return found
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -201,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             runs = given.verdicts // len(RATIOS)
             drawn = differences(course, block_s, SIDE_BY_SIDE, 30, runs, rng)
             rule = comparison.Rule(most=30, sd=float(drawn.std()))
-            for one in ended(drawn + truth, rule):
+            for one in estimates_of(drawn + truth, rule):
                 here.append(one.low <= truth <= one.high)
                 reach = float(special.stdtrit(len(others) - 1, 0.975)) * tau
                 low = one.value - math.hypot(one.value - one.low, reach)
@@ -221,15 +227,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             "tau": tau,
             "half_width": float(np.median(widths)),
         }
-        percent: Callable[[float], str] = lambda share: f"{100 * share:.1f} %"  # noqa: E731
         rows.append(
             (
                 name,
-                " / ".join(percent(gain) for gain in gains["before"]),
-                " / ".join(percent(gain) for gain in gains["now"]),
-                percent(covered[-1]),
-                percent(later[-1]),
-                percent(float(np.median(widths))),
+                " / ".join(_percent(gain) for gain in gains["before"]),
+                " / ".join(_percent(gain) for gain in gains["now"]),
+                _percent(covered[-1]),
+                _percent(later[-1]),
+                _percent(float(np.median(widths))),
             )
         )
     overall, another = float(np.mean(covered)), float(np.mean(later))

@@ -43,7 +43,7 @@ def tried(seed=0, *, launches=100, lost=(), foreign=0.01):
     rng = np.random.default_rng(seed)
     launch = np.repeat(np.arange(launches), 3)
     at_s = launch + 0.2 * np.tile(np.arange(3), launches)
-    logs = moments.drawn(COURSE, at_s, launch, rng)
+    logs = moments.draw(COURSE, at_s, launch, rng)
     found = []
     for number in range(launches):
         place = int(rng.integers(4))
@@ -84,8 +84,8 @@ def test_a_pilot_tells_moments_and_gains():
     """More time shows smaller gains, a study has less of it, and fresh starts in turn show less."""
     found = found_of_all()
     assert found.means_ms == pytest.approx([10, 20, 30, 40], rel=0.1)
-    assert sum(noise.shares(found).values()) == pytest.approx(1.0)
-    assert noise.shares(found)["time"] > 0.5 > noise.shares(found)["launch"]
+    assert sum(found.course.shares.values()) == pytest.approx(1.0)
+    assert found.course.shares["time"] > 0.5 > found.course.shares["launch"]
     comparison = [gain.comparison for gain in found.gains]
     assert comparison == sorted(comparison, reverse=True)
     assert all(gain.study is None or gain.study > gain.comparison for gain in found.gains)

@@ -45,20 +45,9 @@ def as_json(found: Pilot) -> dict[str, Any]:
     data["default"] = dict(found.default)
     data["configurations"] = [dict(cell) for cell in found.configurations]
     data["tried"] = [finite(dataclasses.asdict(one)) for one in found.tried]
-    data["shares"] = shares(found)
+    data["shares"] = found.course.shares
     data["estimator"] = ESTIMATOR
     return data
-
-
-def shares(found: Pilot) -> dict[str, float]:
-    """Of the variance of one block: what the time, launches and blocks bring."""
-    course = found.course
-    parts = {
-        "time": course.quick.sd**2 + course.slow.sd**2,
-        "launch": course.launch_sd**2,
-        "block": course.block_sd**2,
-    }
-    return {name: variance / course.variance for name, variance in parts.items()}
 
 
 def _left_out(found: Pilot) -> Iterator[str]:
@@ -73,7 +62,7 @@ def _left_out(found: Pilot) -> Iterator[str]:
 
 def _sources(found: Pilot) -> rich.table.Table:
     made = _table("differences between", "standard deviation", "share of the variance")
-    course, part = found.course, shares(found)
+    course, part = found.course, found.course.shares
     time_sd = (course.quick.sd**2 + course.slow.sd**2) ** 0.5
     made.add_row("moments of the machine", _share(time_sd), _share(part["time"]))
     for name, process in (("seconds", course.quick), ("minutes", course.slow)):

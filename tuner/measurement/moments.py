@@ -68,6 +68,16 @@ class Course:
         """Of one block, all sources together."""
         return self.quick.sd**2 + self.slow.sd**2 + self.launch_sd**2 + self.block_sd**2
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of that variance: what time, launches and blocks bring."""
+        parts = {
+            "time": self.quick.sd**2 + self.slow.sd**2,
+            "launch": self.launch_sd**2,
+            "block": self.block_sd**2,
+        }
+        return {name: part / self.variance for name, part in parts.items()}
+
     def covariance(self, lag_s: Array) -> Array:
         """(...) of the machine's speed at two moments so far apart."""
         parts = (
@@ -76,7 +86,7 @@ class Course:
         return np.asarray(sum(parts))
 
 
-def fitted(blocks: Blocks) -> Course | None:
+def fit(blocks: Blocks) -> Course | None:
     """The course of the greatest restricted likelihood; None where there are too few blocks to tell.
 
     Args:
@@ -132,7 +142,7 @@ def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
 
 def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
     """Restricted log-likelihood of a course, up to a constant."""
-    innovations, variances = _filtered(course, steps, columns)
+    innovations, variances = _filter(course, steps, columns)
     scaled = innovations / np.sqrt(variances)[:, None]
     values, effects = scaled[:, 0], scaled[:, 1:]
     known, _, rank, _ = np.linalg.lstsq(effects, values, rcond=None)
@@ -143,7 +153,7 @@ def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Ar
     return -0.5 * float(np.log(variances).sum() + left @ left + information)
 
 
-def _filtered(
+def _filter(
     course: Course, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
     """Innovations (n, 1 + k) of each column, and their variances (n,)."""
@@ -187,7 +197,7 @@ def _filtered(
     return innovations, variances
 
 
-def drawn(
+def draw(
     course: Course,
     at_s: Array,
     launch: NDArray[np.int64],

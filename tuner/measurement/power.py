@@ -57,7 +57,7 @@ class Rounds:
     """Of each launch, before its load."""
     is_side_by_side: bool
 
-    def laid_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def lay_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Middles of what is measured, cut into tenths of a second (n,), and the weight of each in the
         difference of the two configurations (n,): positive for the one, negative for the other.
         """
@@ -90,7 +90,7 @@ def error_of(course: Course, rounds: Rounds, *, block_s: float) -> float:
         rounds: one at least.
         block_s: length of the blocks that the course is of; the variance of blocks falls with their length.
     """
-    at_s, weights = rounds.laid_out()
+    at_s, weights = rounds.lay_out()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
     own = course.block_sd**2 * block_s / cell_s * float(weights @ weights)

@@ -397,6 +397,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *(() if meant is None else (meant,)),
         *_front(study),
         *_ties(study),
+        *_of_launches(study),
         *_against_guess(study),
         *_all_in_time(study),
         *open_loop.sentences(study),
@@ -423,6 +424,15 @@ def _front(study: StudyRecord) -> Iterator[str]:
         f"The front of {sides[0].label} and {sides[1].label} has "
         f"{wording.plural(len(study.front), 'point')}: {shown}."
     )
+
+
+def _of_launches(study: StudyRecord) -> Iterator[str]:
+    """What launches have of their own, beside the machine's moments and the slices that they were loaded in."""
+    if study.verdict is not None and study.verdict.launch_sd is not None:
+        yield (
+            f"Launches have {wording.percent(study.verdict.launch_sd)} of their own in the ratio of best to default "
+            "(standard deviation); the interval has it."
+        )
 
 
 def _ties(study: StudyRecord) -> Iterator[str]:

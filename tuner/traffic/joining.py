@@ -15,7 +15,7 @@ from tuner.traffic.generator import LoadResult
 from tuner.values import CpuCourse, RequestRecords
 
 
-def joined(parts: Sequence[LoadResult]) -> LoadResult:
+def join(parts: Sequence[LoadResult]) -> LoadResult:
     """The measured parts of loads as one measured part without a warm-up.
 
     A request keeps its round trip, and lies as far behind the beginning of its part as it did.

@@ -262,6 +262,9 @@ def test_slow_launches_of_the_best_alone() -> None:
     """One in ten takes about twice as long: what is told is the usual launch, a little too surely."""
     found = claims(doubled(-0.3, 0.03, both=False), -0.3, sd=0.05)
     assert found.covered > 0.915 - by_chance(0.915)
+    equal = claims(doubled(0.0, 0.03, both=False), 0.0, sd=0.05)
+    assert equal.covered > 0.88 - by_chance(0.88)
+    assert equal.better.mean() < 0.005 + by_chance(0.005)
 
 
 @pytest.mark.parametrize("name", SPEEDS)

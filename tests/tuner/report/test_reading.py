@@ -241,3 +241,13 @@ def test_a_study_that_was_told_prices_says_what_its_gain_is_worth(tmp_path):
     assert reading.headline(told) == verdict.text
     (tmp_path / "prices.yaml").write_text("core_hour: 0.04\ngib_hour: 0.005\ncurrency: EUR\n")
     assert reading.headline(told).endswith("1,000 requests cost 0.0120 EUR instead of 0.0200.")
+
+
+def test_what_launches_have_of_their_own_is_told():
+    """Where they were loaded in slices; nothing where nobody knows."""
+    plain = studies.study(trials=20, has_records=False)
+    assert not any("of their own" in text for text in reading.remarks(plain))
+    told = dataclasses.replace(plain, verdict=dataclasses.replace(plain.verdict, launch_sd=0.012))
+    assert any(
+        text.startswith("Launches have 1.2 % of their own") for text in reading.remarks(told)
+    )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tuner.measurement import summary
 from tuner.traffic.generator import LoadResult
-from tuner.traffic.joining import joined
+from tuner.traffic.joining import join
 from tuner.values import CpuCourse, HostNoise, RequestRecords
 
 
@@ -58,7 +58,7 @@ def test_a_joined_load_has_the_measured_requests_of_its_parts(lengths, seed):
     """As many, as long, and with the mean of all; nothing of the warm-ups."""
     rng = np.random.default_rng(seed)
     parts = [part(rng, seconds=length, warmup_s=0.1) for length in lengths]
-    whole = joined(parts)
+    whole = join(parts)
     alone = [summarised(one) for one in parts]
     together = summarised(whole)
     assert whole.measured_s == pytest.approx(sum(lengths))
@@ -72,7 +72,7 @@ def test_blocks_of_a_joined_load_are_those_of_its_parts():
     """Requests and CPU time of each tenth of a second stay where they were."""
     rng = np.random.default_rng(0)
     parts = [part(rng, seconds=0.3, warmup_s=0.1, cpu_rate=rate) for rate in (0.1, 0.4)]
-    found = summarised(joined(parts)).blocks
+    found = summarised(join(parts)).blocks
     alone = [block for one in parts for block in summarised(one).blocks]
     assert [block.requests for block in found] == [block.requests for block in alone]
     assert [block.mean_ms for block in found] == pytest.approx([one.mean_ms for one in alone])
@@ -87,6 +87,6 @@ def test_what_went_wrong_in_any_part_is_kept():
         part(rng, seconds=0.2, warmup_s=0.1, first_error="no", last_loss="reset"),
         part(rng, seconds=0.2, warmup_s=0.1, first_error="never"),
     ]
-    whole = joined(parts)
+    whole = join(parts)
     assert (whole.first_error, whole.last_loss) == ("no", "reset")
     assert whole.reconnects == 3
