@@ -26,6 +26,7 @@ from tuner import inputs, other_engines, study_files, verification
 from tuner import objective as objectives
 from tuner.advice import advised
 from tuner.bench import Bench
+from tuner.engines.description import OtherEngine
 from tuner.errors import TunerError, WrongUse
 from tuner.interruption import resumable
 from tuner.launching.engine import Launcher, Served
@@ -418,10 +419,10 @@ def _made(
     terminal: Terminal,
     configuration: Configuration | None = None,
     *,
-    kept: pathlib.Path | None = None,
+    engine: OtherEngine | None = None,
+    is_running: bool = False,
 ) -> Side:
-    """A side that an engine is started for; `kept` is the copy of its file that a study has."""
-    engine = other_engines.engine_of(target, kept=kept)
+    """A side with what starts it; an `engine` of None is our own server."""
     card = other_engines.card_of(target, engine)
 
     def say(text: str) -> None:
@@ -439,6 +440,7 @@ def _made(
         launcher=launcher,
         configuration=configuration or Configuration({}),
         payloads_of=payloads_of,
+        is_running=is_running,
     )
 
 
@@ -453,7 +455,13 @@ def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) 
 def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Terminal) -> Side:
     _check_model(role, engine, target)
     target = dataclasses.replace(target, engine=engine)
-    return _made(role, f"{target.model} behind {engine}", target, terminal)
+    return _made(
+        role,
+        f"{target.model} behind {engine}",
+        target,
+        terminal,
+        engine=other_engines.engine_of(target),
+    )
 
 
 def _of_settings(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
@@ -488,8 +496,8 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
     sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
     target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
     told = f"what study {folder.name} recommends for {target.model}"
-    copy = study_files.engine_copy(folder)
-    return _made(role, told, target, terminal, advice.configuration, kept=copy)
+    engine = other_engines.engine_of(target, kept=study_files.engine_copy(folder))
+    return _made(role, told, target, terminal, advice.configuration, engine=engine)
 
 
 def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> Side:
@@ -502,23 +510,7 @@ def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> 
     if engine.request.protocol == "open-inference":
         _check_model(role, url, dataclasses.replace(target, model=model))
     target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
-    card = other_engines.card_of(target, engine)
-    launcher = other_engines.launcher_of(
-        engine, target, card, say=lambda text: lines.say(terminal.console, f"{role}: {text}")
-    )
-
-    def payloads_of(served: Served) -> Payloads:
-        found = other_engines.payloads_of(engine, target, card, served, seed=0)
-        assert isinstance(found, Payloads)
-        return found
-
-    return Side(
-        told=url,
-        launcher=launcher,
-        configuration=Configuration({}),
-        payloads_of=payloads_of,
-        is_running=True,
-    )
+    return _made(role, url, target, terminal, engine=engine, is_running=True)
 
 
 def _check_model(role: str, text: str, target: TargetSettings) -> None:

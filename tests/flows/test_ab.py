@@ -124,6 +124,7 @@ def test_a_server_that_is_gone_in_the_middle_is_one_line() -> None:
         ("echo", "http://127.0.0.1:1/", (), "names no model"),
         ("echo", "linear", ("--fail-if", "p99 by 5"), "'p99 by 5' is not a limit"),
         ("echo", "linear", ("--junit", "/nosuch/ab.xml"), "there is no folder /nosuch"),
+        ("echo", "linear", ("--markdown", "/tmp"), "/tmp is a folder, expected a file"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(a, b, more, told) -> None:

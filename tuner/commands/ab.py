@@ -106,8 +106,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Compare, and say it in each form that was asked for."""
-    for path in (arguments.junit, arguments.markdown):
-        if path is not None and not path.absolute().parent.is_dir():
+    for path in filter(None, (arguments.junit, arguments.markdown)):
+        if path.is_dir():
+            raise WrongUse(f"{path} is a folder, expected a file to write the answer to")
+        if not path.absolute().parent.is_dir():
             raise WrongUse(f"{path}: there is no folder {path.absolute().parent}")
     found = ab.compare(_order(arguments), terminal=terminal)
     if arguments.junit is not None:
