@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import pathlib
+import subprocess
+import sys
 
 from tuner.launching import machine
 
@@ -49,8 +51,17 @@ def test_what_is_free_is_what_the_machine_and_the_group_leave(tmp_path: pathlib.
 
 def test_what_processes_hold_is_theirs_alone() -> None:
     """A process that fills memory holds more; one that has ended holds nothing."""
-    before = machine.held_mb([os.getpid()])
-    filled = bytearray(os.urandom(1 << 20)) * 64
-    assert machine.held_mb([os.getpid()]) > before + 48
-    assert len(filled) == 64 << 20
-    assert machine.held_mb([1 << 22]) == 0
+    program = "print(flush=True); input(); filled = b'x' * (64 << 20); print(flush=True); input()"
+    # A process of its own: the heap of this one may have 64 MiB free, which others of its tests filled.
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = machine.held_mb([child.pid])
+        print(file=child.stdin, flush=True)
+        child.stdout.readline()
+        assert before + 48 < machine.held_mb([child.pid]) < before + 80
+        print(file=child.stdin, flush=True)
+    assert machine.held_mb([child.pid]) == 0
