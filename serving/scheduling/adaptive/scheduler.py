@@ -3,7 +3,8 @@
 A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`; `fixed`:
 `batching.max_size`), or the oldest has waited long enough (`batching.timeout_us`; 0: at once), or half of the time
 is over that the most urgent one had to spare. A worker that is busy has room for one batch more, in its buffer:
-that one could not run yet, so it is bound late, half through what the worker is expected to take. A batch is no
+that one could not run yet, so it is bound late, half through what the worker is expected to take; a full one at
+once, unless it is no more than others will take, who get to it sooner. A batch is no
 larger than its most urgent member's deadline allows, by the profile of batches that ran, and one of large items no
 larger than its copying is worth; a request that can no longer finish in time is refused before it is sent. So is
 one whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
@@ -32,7 +33,7 @@ from collections.abc import Mapping
 from serving.profiles import Profile
 from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
-from serving.scheduling.adaptive.shedding import AMPLE, Shares, Shedding
+from serving.scheduling.adaptive.shedding import AMPLE, MOST_OTHERS, Shares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker, least_loaded
 from serving.scheduling.seam import (
@@ -367,22 +368,38 @@ class AdaptiveScheduler:
     def _due_s(self, worker: Worker, now_s: float) -> float:
         """When the next batch goes to this worker: `now_s` or before it means at once."""
         items = self._queue.items
-        if items >= self._sizing.size:
-            return now_s
-        if self._has_large:
-            first = self._queue.first()
-            if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
-                return now_s  # it need not wait for company that it may not have
         due_s = now_s
-        wait_s = self._sizing.wait_s(items)
-        if wait_s > 0.0:
-            oldest_s, head = self._queue.oldest_arrival_s(), self._queue.head()
-            if oldest_s is not None and head is not None:
-                spare_s = head.deadline_s - head.arrived_s - self.profile.estimate_s(items)
-                due_s = min(oldest_s + wait_s, head.arrived_s + _WAITS * spare_s)
+        if items >= self._sizing.size:
+            if items >= self._sizing.size * (1 + self._sooner(worker, now_s)):
+                return now_s
+        else:
+            if self._has_large:
+                first = self._queue.first()
+                if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
+                    return now_s  # it need not wait for company that it may not have
+            wait_s = self._sizing.wait_s(items)
+            if wait_s > 0.0:
+                oldest_s, head = self._queue.oldest_arrival_s(), self._queue.head()
+                if oldest_s is not None and head is not None:
+                    spare_s = head.deadline_s - head.arrived_s - self.profile.estimate_s(items)
+                    due_s = min(oldest_s + wait_s, head.arrived_s + _WAITS * spare_s)
         if worker.unfinished and worker.expected_s >= _LONG_S and not self._has_idle():
             due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
         return due_s
+
+    def _sooner(self, worker: Worker, now_s: float) -> int:
+        """How many others would get to the next batch before this one does: it is theirs, and they take it later."""
+        if not worker.unfinished:
+            return 0
+        starts_s = worker.starts_s(now_s)
+        return sum(other_s < starts_s for other_s in self._starts_of_others_s(worker, now_s))
+
+    def _starts_of_others_s(self, worker: Worker, now_s: float) -> list[float]:
+        return [
+            other.starts_s(now_s)
+            for other in self._workers.values()
+            if other is not worker and other.loaded and not other.draining
+        ]
 
     def _has_idle(self) -> bool:
         return any(worker.free and not worker.unfinished for worker in self._workers.values())
@@ -487,14 +504,7 @@ class AdaptiveScheduler:
 
     def _shed(self, size: int, worker: Worker, now_s: float) -> None:
         """Refuse those for whose sake batches would go on shrinking; never all that waits."""
-        others_s = min(
-            (
-                other.starts_s(now_s)
-                for other in self._workers.values()
-                if other is not worker and other.loaded and not other.draining
-            ),
-            default=math.inf,
-        )
+        others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
         flows = [] if is_plain else self._fair.waiting_flows()
         shedding = Shedding(
@@ -503,7 +513,7 @@ class AdaptiveScheduler:
             size=size,
             waiting=self._queue.items,
             starts_s=worker.starts_s(now_s),
-            others_s=others_s,
+            others_s=sorted(others_s)[:MOST_OTHERS],
         )
         backlogs = [self._plain.upcoming] if is_plain else [flow.upcoming for flow in flows]
         for upcoming in backlogs:

@@ -7,7 +7,8 @@ The batch with the head holds k items, as its deadline allows. Where the request
 go into a batch of k, serving the head harms nobody. Where it cannot, requests come faster than batches of
 k are done: that one's batch would be shorter, the next one's shorter still, and a part of the requests
 is lost in any case. Then the head is what is given up, for it is what keeps batches short. Nexus drops early
-for the same reason (SOSP'19, section 4.3).
+for the same reason (SOSP'19, section 4.3). Other workers that come first have their batches of what is behind; who
+is left for this one's next batch is who must find room.
 
 Where several flows wait, each has its share of a batch, and the request behind is the first one of the same
 flow that is beyond this share. So a flow that can finish all its requests by its share of full batches loses
@@ -31,6 +32,8 @@ AMPLE = 2.0
 """Full batches that fit into the time left of the most urgent request where nothing need be shed."""
 _LOOK_AHEAD = 2
 """Full batches of which the members' deadlines are looked at first."""
+MOST_OTHERS = 3
+"""Other workers, the first that are free, whose next batches are looked at."""
 
 
 class Shares:
@@ -74,7 +77,7 @@ class Shedding:
         size: int,
         waiting: int,
         starts_s: float,
-        others_s: float,
+        others_s: Sequence[float],
     ) -> None:
         """Nothing is looked at yet.
 
@@ -84,7 +87,7 @@ class Shedding:
             size: items of a full batch.
             waiting: items of all backlogs.
             starts_s: when the next batch begins.
-            others_s: when another worker could begin one.
+            others_s: when other workers could begin one, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -103,7 +106,7 @@ class Shedding:
         """
         size = self._size
         refused: list[Entry] = []
-        asked = _LOOK_AHEAD * size
+        asked = (_LOOK_AHEAD + len(self._others_s)) * size
         found = upcoming(asked)
         is_all = _items(found) < asked
         place = 0
@@ -121,7 +124,7 @@ class Shedding:
                     beyond += 1
                 if beyond < len(found):
                     batch = fitting + taken - own
-                    gives_up = self._hinders(head, found[beyond], fitting, batch)
+                    gives_up = self._hinders(head, found[beyond:], fitting, batch)
                 elif not is_all:
                     asked *= 2
                     found = upcoming(asked)
@@ -141,24 +144,39 @@ class Shedding:
                 place += 1
         return refused
 
-    def _hinders(self, head: Entry, beyond: Entry, fitting: int, batch: int) -> bool:
-        """Whether the first one beyond the head's batch finds no room in a second one as large."""
+    def _hinders(self, head: Entry, beyond: Sequence[Entry], fitting: int, batch: int) -> bool:
+        """Whether one beyond the head's batch finds no room in a later one as large."""
         if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
-        if beyond.level != head.level or beyond.deadline_s <= head.deadline_s:
+        if beyond[0].level != head.level or beyond[0].deadline_s <= head.deadline_s:
             return False  # another head would gain nothing
         profile = self._profile
         if not profile.covers(batch):
             return False  # what it would gain is not known
-        next_s = min(self._starts_s + profile.estimate_s(batch), self._others_s)
-        as_many = min(batch, self._waiting - batch)
-        return beyond.deadline_s - next_s < profile.estimate_s(as_many)
+        again_s = self._starts_s + profile.estimate_s(batch)
+        waiting, place = self._waiting - batch, 0
+        for begins_s in (*self._others_s, again_s):
+            left_s = beyond[place].deadline_s - min(begins_s, again_s)
+            if left_s < profile.estimate_s(min(batch, waiting)):
+                return True
+            if begins_s >= again_s:
+                break
+            taken = min(profile.largest(left_s, self._size), waiting)
+            waiting -= taken
+            taken = taken if self._shares is None else self._shares.of(taken)
+            while taken > 0 and place < len(beyond):
+                taken -= beyond[place].waiting_items
+                place += 1
+            if waiting <= 0 or place == len(beyond) or beyond[place].level != head.level:
+                break
+        return False
 
     def _is_lost(self, head: Entry, left_s: float) -> bool:
         """Whether no batch can have it in time, and it would only cut one short; the last one is tried."""
         start, stop = head.spans[-1]
         least_s = self._profile.estimate_s(min(self._size, stop - start))
-        left_s = max(left_s, head.deadline_s - self._others_s)
+        if self._others_s:
+            left_s = max(left_s, head.deadline_s - self._others_s[0])
         return left_s < least_s and self._waiting > head.waiting_items
 
 

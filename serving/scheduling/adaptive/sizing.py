@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +38,10 @@ _PATIENCE = 16
 and a size that it rules out would not be tried. Twice as many after each time that the next miss came sooner, up to"""
 _MOST_PATIENCE = 128
 """for each batch that was late then, for several may be with workers: fewer than one of a hundred are."""
+_FRESH = 32
+"""Batches for which a measurement tells what batches take now."""
+_OUT_OF_LINE = 1.3
+"""Times as long as those foretell, from which an older one tells of a stall or of a slow spell."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
@@ -111,7 +116,8 @@ class Quantile(Fixed):
 
     Each size keeps its last few times, so that a size used for long does not push out the others that
     tell the slope. What is old is forgotten, and so is what stalls and slow spells may have left: after some full
-    batches in time all that larger sizes took, and what smaller ones took longer than these did.
+    batches in time all that larger sizes took, and what smaller ones took longer than these did; and what took
+    longer than the line foretells through the sizes that ran of late.
     """
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -147,6 +153,7 @@ class Quantile(Fixed):
         if self._batches >= self._next_fit or (is_urgent and self._batches >= _FEWEST):
             self._next_fit = self._batches + _REFIT_EVERY
             self._forget()
+            self._forget_out_of_line()
             self.size = self._fitted()
 
     def _count(self, items: int, took_s: float) -> bool:
@@ -190,6 +197,26 @@ class Quantile(Fixed):
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_KEPT_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
+
+    def _forget_out_of_line(self) -> None:
+        """What took longer than what ran of late foretells, which tells nothing where a stall bends its line."""
+        oldest = self._batches - _FRESH
+        fresh = [
+            (size, took_s)
+            for size, seen in self._seen.items()
+            for number, took_s in seen
+            if number > oldest
+        ]
+        base_s, slope_s = _line(fresh)
+        if base_s < 0.0 or slope_s <= 0.0:
+            return
+        for size, seen in list(self._seen.items()):
+            most_s = _OUT_OF_LINE * (base_s + slope_s * size)
+            kept = [one for one in seen if one[0] > oldest or one[1] <= most_s]
+            if not kept:
+                del self._seen[size]
+            elif len(kept) < len(seen):
+                self._seen[size] = deque(kept, _KEPT_PER_SIZE)
 
     def _fitted(self) -> int:
         pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]
@@ -244,6 +271,20 @@ POLICIES = {"fixed": Fixed, "aimd": Aimd, "quantile": Quantile, "delayed": Delay
 def budget_s(settings: BatchingSettings) -> float:
     """The time that one batch may take."""
     return settings.objective_ms * 1e-3 / BATCHES_PER_REQUEST
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Base and slope by least squares; a slope of 0 where all sizes are equal."""
+    count = len(points)
+    if not count:
+        return 0.0, 0.0
+    mean_size = sum(size for size, _ in points) / count
+    mean_s = sum(took_s for _, took_s in points) / count
+    spread = sum((size - mean_size) ** 2 for size, _ in points)
+    if not spread:
+        return mean_s, 0.0
+    slope_s = sum((size - mean_size) * (took_s - mean_s) for size, took_s in points) / spread
+    return mean_s - slope_s * mean_size, slope_s
 
 
 def quantile_line(

@@ -217,14 +217,14 @@ def test_after_a_disturbance_as_much_is_done_as_without_it(
 
     Which run that is depends on where batches begin among the arrivals. Where deadlines allow for little more than
     two full batches, a few milliseconds decide who is refused, batches are short or long for long times, and
-    runs that nothing befell, but whose batches come a part of one later, differ from one another by more than the
-    5 % that are asked for. So do, more rarely, those that have seen all sizes run from those that have not: what is
-    given up depends on the estimate for small ones. In such a window 5 % cannot be told from none. Then one
-    ten times as long is compared, in which the differences even out and a lasting loss does not; and in the first
-    window no more may be missing than the least of those runs lacks to the best, once more.
+    runs that nothing befell, but whose batches come a part of one later, differ from one another. So do, more
+    rarely, those that have seen all sizes run from those that have not: what is given up depends on the estimate for
+    small ones. Each of them is a run that nothing befell. Where they differ by more than the 5 % that are asked for,
+    5 % cannot be told from none in such a window. Then one ten times as long is compared, in which the differences
+    even out and a lasting loss does not; and in the first window no more may be missing than the least of those runs
+    lacks to the best, once more.
 
-    Some one schedule of four thousand still takes a little longer (known: batches a hundred times as long, 2.3 s), so
-    the same ones are tried each time, and others with `LUTHIER_SCHEDULES`.
+    The same ones are tried each time, and others with `LUTHIER_SCHEDULES`.
     """
     plain, disturbed = load.goodputs(disturbances)
     if disturbed >= 0.95 * plain:
@@ -234,6 +234,8 @@ def test_after_a_disturbance_as_much_is_done_as_without_it(
         return
     equivalent = load.equivalents(disturbances)
     least, most = min(equivalent), max(equivalent)
+    if disturbed >= 0.95 * least:
+        return
     assert least < 0.95 * most, "a loss: runs that nothing befell are alike"
     assert disturbed >= least - (most - least)
     plain, disturbed = load.long_goodputs(disturbances)
@@ -253,4 +255,54 @@ def test_one_stall_does_not_cost_the_size_that_it_befell(
     full_s = 0.001 + 0.0001 * max_size
     model: dict[str, Any] = {"full_s": full_s, "base_share": 0.001 / full_s, "max_size": max_size}
     plain, disturbed = Load(load=load, batches=batches, seeds=seeds, **model).goodputs([stall])
+    assert disturbed >= 0.95 * plain
+
+
+@pytest.mark.parametrize(
+    ("load", "disturbances"),
+    [
+        pytest.param(
+            Load(full_s=0.04, max_size=16, workers=2, load=1.03, batches=2.2, seed=4),
+            [Disturbance(from_s=0.0, until_s=0.05, more_s=0.5, times=1)],
+            id="a full batch for the later worker",
+        ),
+        pytest.param(
+            Load(
+                full_s=0.04,
+                max_size=16,
+                workers=2,
+                load=1.47,
+                batches=2.6,
+                seed=2,
+                knobs={
+                    "batching__policy": "aimd",
+                    "batching__timeout_us": 0,
+                    "routing__policy": "round-robin",
+                },
+            ),
+            [
+                Disturbance(from_s=1.1, until_s=1.4, factor=9.0),
+                Disturbance(from_s=1.1, until_s=1.4, factor=3.0, worker=1),
+            ],
+            id="the head of one worker lives on the time of another",
+        ),
+        pytest.param(
+            Load(
+                full_s=0.02,
+                base_share=0.1,
+                load=1.13,
+                batches=11.3,
+                spread=3.0,
+                seeds=(1, 8),
+                objective=0.6,
+                knobs={"batching__policy": "quantile"},
+            ),
+            [Disturbance(from_s=0.2, until_s=0.5, factor=2.0)],
+            id="a small batch of a slow spell bends the line",
+        ),
+    ],
+)
+def test_what_was_lost_for_long_comes_back(load: Load, disturbances: list[Disturbance]) -> None:
+    """Found by the campaign: less was done for seconds, or for good, though every batch took what it took before."""
+    plain, disturbed = load.goodputs(disturbances)
     assert disturbed >= 0.95 * plain
