@@ -12,21 +12,22 @@ import contextlib
 import dataclasses
 import math
 import pathlib
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from serving import bounded_yaml
-from serving.errors import InvalidSettings
+from serving import bounded_yaml, zoo
+from serving.errors import InvalidSettings, ServingError
 from serving.settings import KNOBS, ServingSettings, read_file
 from serving.yaml_problem import yaml_problem
-from tuner import inputs, other_engines, study_files, verification
 from tuner import objective as objectives
+from tuner import other_engines, study_files, verification
 from tuner.advice import advised
 from tuner.bench import Bench
-from tuner.engines.description import OtherEngine
+from tuner.engines.description import OtherEngine, UrlEngine
 from tuner.errors import TunerError, WrongUse
 from tuner.interruption import resumable
 from tuner.launching.engine import Launcher, Served
@@ -36,7 +37,7 @@ from tuner.preparation import needs_of
 from tuner.progress import Terminal
 from tuner.report import lines, wording
 from tuner.residents import Contender, InTurn, NotResidentError, Residents
-from tuner.settings import StudySettings, TargetSettings
+from tuner.settings import StudySettings, TargetSettings, rate_in_words
 from tuner.store import run_folder
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, FreshStart, Value, Verdict
@@ -50,6 +51,20 @@ SENT = ("payload", "shape", "values")
 PRESUMED_SD = 0.05
 """Of the logarithms of the rounds' ratios, before any was seen: what recorded blocks have in this order."""
 MOST_ROUNDS = 200
+METRICS = (
+    "mean",
+    "p50",
+    "p95",
+    "p99",
+    "throughput",
+    "time-per-item",
+    "consistency",
+    "cpu",
+    "memory",
+)
+"""Objectives in which two sides are compared: the others need a price file, a limit, or a device's energy."""
+CONNECT_S = 2.0
+"""For a connection to a server that is said to run."""
 LOST_ROUNDS = 2
 """In a row, in which a side fails, before the comparison is given up."""
 
@@ -80,10 +95,11 @@ def limit_of(text: str) -> Limit:
     if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
         raise ValueError(f"{text!r} is not a limit, expected for example 'p99 worse by 5 %'")
     try:
-        objectives.named(words[0])
         share = float(words[3]) / 100
-    except (ValueError, WrongUse) as error:
+    except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
+    if words[0] not in METRICS:
+        raise ValueError(f"{text!r}: a limit is on one of {', '.join(METRICS)}")
     if not 0 < share < 10:
         raise ValueError(f"{text!r}: expected more than 0 % and less than 1000 %")
     return Limit(objective=words[0], share=share, text=f"{words[0]} worse by {100 * share:g} %")
@@ -107,6 +123,8 @@ class Compared:
     words: tuple[str, str]
     told: tuple[str, str]
     """What A and B are, in full."""
+    models: tuple[str, str]
+    load: str
     verdict: Verdict
     objective: str
     limit: Limit | None
@@ -129,6 +147,8 @@ class Side:
     launcher: Launcher
     configuration: Configuration
     payloads_of: Callable[[Served], Payloads]
+    model: str
+    """By its name or file; a page of a server may have none."""
     is_running: bool = False
     """Whether it runs already, and is left as it is."""
 
@@ -164,6 +184,8 @@ def compare(order: Order, *, terminal: Terminal) -> Compared:
     return Compared(
         words=order.words,
         told=(sides["A"].told, sides["B"].told),
+        models=(sides["A"].model, sides["B"].model),
+        load=_load_in_words(settings.target),
         verdict=verdict,
         objective=_objective(order),
         limit=order.limit,
@@ -440,13 +462,25 @@ def _made(
         launcher=launcher,
         configuration=configuration or Configuration({}),
         payloads_of=payloads_of,
+        model=target.model,
         is_running=is_running,
     )
 
 
+def _load_in_words(target: TargetSettings) -> str:
+    if target.rate is None:
+        load = f"{target.concurrency:,} in flight" if target.concurrency else "a trace"
+    else:
+        load = rate_in_words(target.rate)
+    return load if target.client_batch == 1 else f"{load}, {target.client_batch} items each"
+
+
 def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> Side:
     if not pathlib.Path(text).exists():
-        inputs.card_of(text, is_trusted=target.trust)  # says what it knows of such a name
+        try:
+            zoo.find(text, is_trusted=target.trust)  # says what it knows of such a name
+        except ServingError as error:
+            raise WrongUse(f"{role}: {text} is no file, no study, and no model: {error}") from error
     return _made(
         role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
     )
@@ -503,6 +537,7 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
 def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> Side:
     """A server that runs, and is left as it is."""
     engine = other_engines.running(url)
+    _check_listens(role, url, engine)
     if engine.request.protocol == "raw" and target.payload is None:
         form = dataclasses.replace(engine.request, method="GET")
         engine = dataclasses.replace(engine, request=form)
@@ -511,6 +546,16 @@ def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> 
         _check_model(role, url, dataclasses.replace(target, model=model))
     target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
     return _made(role, url, target, terminal, engine=engine, is_running=True)
+
+
+def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
+    """Raises WrongUse where nothing listens: before anything else is started."""
+    try:
+        socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
+    except OSError as error:
+        raise WrongUse(
+            f"{role}: nothing listens at {url} ({error.strerror or error}): start that server, or correct its address"
+        ) from error
 
 
 def _check_model(role: str, text: str, target: TargetSettings) -> None:

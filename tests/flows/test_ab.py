@@ -88,7 +88,10 @@ def test_two_settings_files_are_told_apart_within_a_limit(files, tmp_path) -> No
     )
     assert answer["interval"][1] < 0.8
     assert answer["another_day"][0] < answer["interval"][0]
-    assert answer["figures"]["mean"]["a"] > answer["figures"]["mean"]["b"] > 0
+    mean = answer["figures"]["mean"]
+    assert mean["b"] / mean["a"] == pytest.approx(answer["ratio"])
+    assert mean["unit"] == "ms"
+    assert answer["load"] == "4 in flight"
     assert answer["launch_sd"] is not None
     assert "  1 A " in err
     suite = ET.parse(junit).getroot()
@@ -102,7 +105,17 @@ def test_what_is_worse_than_a_limit_ends_with_3() -> None:
         limit = ("--fail-if", "mean worse by 50 %")
         code, out, _ = compare(quick, slow, "--concurrency", "2", *limit, "--max-time", "30s")
         assert code == 3
-        assert out.startswith("Mean worse by 50 %. B is worse than A: mean round trip ")
+        assert out.startswith(
+            "Failed: the limit is exceeded (mean worse by 50 %). B is worse than A: mean round trip "
+        )
+
+
+def test_without_a_limit_worse_is_an_answer_and_no_failure() -> None:
+    """0, whatever came out."""
+    with serving(0.002) as (quick, _), serving(0.01) as (slow, _):
+        code, out, _ = compare(quick, slow, "--concurrency", "2", "--max-time", "8s")
+    assert code == 0
+    assert out.startswith("B is worse than A: mean round trip ")
 
 
 def test_a_server_that_is_gone_in_the_middle_is_one_line() -> None:
@@ -121,8 +134,15 @@ def test_a_server_that_is_gone_in_the_middle_is_one_line() -> None:
         ("echo", "echo", (), "A and B are the same: model echo"),
         ("echo", "linear", (), "A takes data UINT8"),
         ("echo", "nosuch", (), "nosuch"),
-        ("echo", "http://127.0.0.1:1/", (), "names no model"),
+        ("echo", "http://127.0.0.1:1/", (), "B: nothing listens at http://127.0.0.1:1/"),
         ("echo", "linear", ("--fail-if", "p99 by 5"), "'p99 by 5' is not a limit"),
+        ("echo", "linear", ("--fail-if", "cost worse by 5 %"), "a limit is on one of mean, p50"),
+        (
+            "echo",
+            "linear",
+            ("--fail-if", "p99 worse by 5 %", "--objective", "mean"),
+            "leave --objective out",
+        ),
         ("echo", "linear", ("--junit", "/nosuch/ab.xml"), "there is no folder /nosuch"),
         ("echo", "linear", ("--markdown", "/tmp"), "/tmp is a folder, expected a file"),
     ],
@@ -132,6 +152,18 @@ def test_what_cannot_be_compared_is_one_line(a, b, more, told) -> None:
     code, out, err = compare(a, b, "--concurrency", "2", *more)
     assert (code, out) == (2, "")
     assert told in err.splitlines()[-1]
+
+
+def test_what_cannot_be_compared_is_in_the_files_for_a_page(tmp_path) -> None:
+    """A test that is an error, and a line."""
+    junit, page = tmp_path / "ab.xml", tmp_path / "page.md"
+    forms = ("--junit", str(junit), "--markdown", str(page))
+    code, _, err = compare("echo", "nosuch", "--concurrency", "2", *forms)
+    assert code == 2
+    suite = ET.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+    assert suite.find("testcase/error").text in err
+    assert "B: nosuch is no file" in page.read_text()
 
 
 def test_a_settings_file_needs_a_model_and_settings(files, tmp_path) -> None:

@@ -234,7 +234,7 @@ def test_best_yaml_is_what_the_server_reads(
 
 
 def test_best_yaml_starts_a_server(finished: tuple[pathlib.Path, Done]) -> None:
-    """`python -m serving --settings best.yaml` is ready with it."""
+    """`python -m serving --settings best.yaml` is ready with it, and the study is compared with it as it runs."""
     folder, _ = finished
     server = subprocess.Popen(
         [*SERVE, "--settings", str(folder / "runs" / "one" / "best.yaml")],
@@ -253,10 +253,20 @@ def test_best_yaml_starts_a_server(finished: tuple[pathlib.Path, Done]) -> None:
                 *("load", f"http://127.0.0.1:{ready['port']}", "--model", "echo"),
                 *("--concurrency", "2", "--seconds", "0.4", "--warmup", "0", "--json"),
             )
+            url = f"http://127.0.0.1:{ready['port']}/v2/models/echo"
+            compared = tune(
+                folder, "ab", "one", url, "--concurrency", "2", "--max-time", "6s", "--json"
+            )
+            assert server.poll() is None
         finally:
             server.terminate()
     assert loaded.code == 0, loaded.err
     assert json.loads(loaded.out)["throughput_per_s"] > 0
+    assert compared.code == 0, compared.err
+    answer = json.loads(compared.out)
+    assert answer["a"] == {"given": "one", "is": "what study one recommends for echo"}
+    assert answer["b"]["is"] == url
+    assert 0.5 < answer["ratio"] < 2
 
 
 def test_an_existing_study_is_not_touched(finished: tuple[pathlib.Path, Done]) -> None:

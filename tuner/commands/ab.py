@@ -5,23 +5,27 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+import socket
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from typing import Any
 
 import rich.console
 import rich.table
 import rich.text
 
+import serving
+from serving.errors import ServingError
 from tuner import ab, tails
 from tuner import objective as objectives
 from tuner.ab import Compared
 from tuner.commands import options
 from tuner.commands.said import Said
-from tuner.errors import WrongUse
+from tuner.errors import TunerError, WrongUse
+from tuner.measurement import comparison
 from tuner.progress import Terminal
 from tuner.report import wording
 from tuner.settings import (
-    NO_LOAD,
     MeasurementSettings,
     SearchSettings,
     StoreSettings,
@@ -29,14 +33,13 @@ from tuner.settings import (
     TargetSettings,
     duration_s,
 )
-from tuner.values import Interval, Measurement
+from tuner.values import Interval
 
 SCHEMA = "luthier.ab/1"
 """Of the JSON: a later version has another number where a field has gone or means something else."""
 EXIT_CODES = {"within": 0, "worse": 3, "undecided": 4}
 """By what a limit says; without a limit it is 0."""
-NOT_OFFERED = frozenset({"energy", "cost", "goodput", "rate"})
-"""Objectives that need a price file, a limit, or a device whose energy is counted."""
+NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
 LOAD = (
     "trust",
     "concurrency",
@@ -48,12 +51,8 @@ LOAD = (
     "values",
     "home",
 )
-FIGURES = (
-    ("mean", "mean_ms"),
-    ("p50", "p50_ms"),
-    ("p99", "p99_ms"),
-    ("throughput", "throughput_per_s"),
-)
+FIGURES = ("mean", "p50", "p99", "throughput")
+"""Metrics that are shown besides what is compared."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             side.lower(),
             metavar=side,
-            help="a settings file (as best.yaml), a study, a model, an engine file, or http://HOST:PORT of a "
-            "server that runs",
+            help="a settings file (as best.yaml), a study, a model, an engine file, or the URL of a server that runs: "
+            "http://HOST:PORT, http://HOST:PORT/v2/models/NAME, or any page of it",
         )
     parser.add_argument(
         "--model",
@@ -77,14 +76,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.parsing(ab.limit_of),
         default=None,
         help="'p99 worse by 5 %%': what B must not be, of A; the exit code is then 0 where it is not, 3 where it "
-        "is, and 4 where the time was too short to tell; the metric is an objective; default: none, and 0",
+        f"is, and 4 where the time was too short to tell; the metric is one of {', '.join(ab.METRICS)}; "
+        "default: none, and 0",
     )
     parser.add_argument(
         "--max-time",
         metavar="TIME",
         type=options.parsing(duration_s),
         default=180.0,
-        help="longest time, as 90s or 3m; it ends before, where the answer is clear; default 3m",
+        help="longest time, as 90s or 3m; it ends before, where the answer is clear, and after it with the round "
+        "that runs, two at least; default 3m",
     )
     parser.add_argument(
         "--junit",
@@ -111,13 +112,26 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
             raise WrongUse(f"{path} is a folder, expected a file to write the answer to")
         if not path.absolute().parent.is_dir():
             raise WrongUse(f"{path}: there is no folder {path.absolute().parent}")
-    found = ab.compare(_order(arguments), terminal=terminal)
+    try:
+        found = ab.compare(_order(arguments), terminal=terminal)
+    except (TunerError, ServingError) as error:
+        _write(arguments, junit_of_error(arguments, str(error)), f"### tune ab\n\n{error}\n")
+        raise
+    _write(arguments, junit(found), markdown(found))
+    return Said(text=text(found), data=as_json(found), exit_code=_exit_code(found))
+
+
+def _exit_code(found: Compared) -> int:
+    return 0 if found.limit is None else EXIT_CODES[found.decision]
+
+
+def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
+    """Put the answer into the files that were asked for."""
     if arguments.junit is not None:
-        arguments.junit.write_text(junit(found), encoding="utf-8")
+        arguments.junit.write_text(xml, encoding="utf-8")
     if arguments.markdown is not None:
         with arguments.markdown.open("a", encoding="utf-8") as file:
-            file.write(markdown(found))
-    return Said(text=text(found), data=as_json(found), exit_code=EXIT_CODES.get(found.decision, 0))
+            file.write(page)
 
 
 def _order(arguments: argparse.Namespace) -> ab.Order:
@@ -133,11 +147,15 @@ def _order(arguments: argparse.Namespace) -> ab.Order:
         raise WrongUse(NO_LOAD)
     measurement = options.group_of(arguments, MeasurementSettings)
     if limit is not None:
+        if "objective" in vars(arguments) and measurement.objective != limit.objective:
+            raise WrongUse(
+                f"--objective {measurement.objective} beside --fail-if {limit.text!r}: what a limit speaks of is what "
+                "is compared; leave --objective out"
+            )
         measurement = dataclasses.replace(measurement, objective=limit.objective)
-    if measurement.second is not None or measurement.first in NOT_OFFERED:
+    if measurement.objective not in ab.METRICS:
         raise WrongUse(
-            f"--objective {measurement.objective}: two sides are compared in one of mean, p50, p95, p99, throughput, "
-            "time-per-item, consistency, cpu and memory"
+            f"--objective {measurement.objective}: two sides are compared in one of {', '.join(ab.METRICS)}"
         )
     return ab.Order(
         words=(arguments.a, arguments.b),
@@ -156,11 +174,11 @@ def answer(found: Compared) -> str:
     if found.limit is None:
         return found.verdict.text
     head = {
-        "within": f"Not {found.limit.text}",
-        "worse": f"{found.limit.text[0].upper()}{found.limit.text[1:]}",
-        "undecided": f"Undecided whether {found.limit.text}",
+        "within": "Passed: the limit is kept",
+        "worse": "Failed: the limit is exceeded",
+        "undecided": "Undecided: the limit lies within the interval, and the time is over",
     }[found.decision]
-    return f"{head}. {found.verdict.text}"
+    return f"{head} ({found.limit.text}). {found.verdict.text}"
 
 
 def notes(found: Compared) -> list[str]:
@@ -169,18 +187,23 @@ def notes(found: Compared) -> list[str]:
     if found.why_in_turn is not None:
         told.append(f"launched afresh in turn, not side by side: {found.why_in_turn}")
     if found.runs:
+        were = "were running and were" if len(found.runs) > 1 else "was running and was"
         told.append(
-            f"{' and '.join(found.runs)} ran before, and was not started anew: what its launches differ by is not in "
-            "the interval"
+            f"{' and '.join(found.runs)} {were} not started anew, so the interval does not cover how launches of "
+            "one configuration differ"
         )
     elif found.verdict.launch_sd is not None:
         told.append(
-            f"launches have {wording.percent(found.verdict.launch_sd)} of their own in the ratio; the interval has it"
+            f"launches of one side differ by {wording.percent(found.verdict.launch_sd)} of their own (standard "
+            "deviation); the interval covers that"
         )
     if found.repeats:
         told.append(
-            f"{wording.plural(found.repeats, 'slice')} measured again: others took more of the machine than usual"
+            f"{wording.plural(found.repeats, 'slice')} measured again, because other processes took more of the "
+            "machine than usual"
         )
+    if len(set(found.models)) > 1:
+        told.append("A and B are different models: their answers are not compared")
     return told
 
 
@@ -192,43 +215,49 @@ def text(found: Compared) -> rich.console.RenderableType:
         made.add_column(title, justify="right" if place else "left", overflow="fold")
     for row in _rows(found):
         made.add_row(*row)
-    sides = [f"{role}: {told}" for role, told in zip(ab.ROLES, found.told, strict=True)]
     return rich.console.Group(
         rich.text.Text(answer(found), style=style),
         "",
-        *sides,
+        *(rich.text.Text(line) for line in _what(found)),
         "",
         made,
         *(rich.text.Text(f"note: {note}") for note in notes(found)),
     )
 
 
+def _what(found: Compared) -> list[str]:
+    """Both sides, and the load."""
+    sides = [f"{role}: {told}" for role, told in zip(ab.ROLES, found.told, strict=True)]
+    return [*sides, f"load: {found.load}"]
+
+
 def _rows(found: Compared) -> list[tuple[str, str, str, str]]:
     rows = []
-    for name, field in FIGURES:
-        objective = objectives.named(name)
-        middles = [_middle(side, field) for side in (found.verdict.default, found.verdict.best)]
-        shown = [
-            "–" if value is None else f"{wording.number(value)} {objective.unit}"
-            for value in middles
-        ]
+    for name in _shown(found):
+        objective, middles = objectives.named(name), _middles(found, name)
+        shown = ["–", "–"]
         ratio = "–"
+        if middles is not None:
+            shown = [f"{wording.number(value)} {objective.unit}".strip() for value in middles]
+            ratio = f"× {wording.number(middles[1] / middles[0])}"
         if name == found.objective:
             ratio = wording.ratio(found.verdict.ratio, found.verdict.interval)
-        elif middles[0] is not None and middles[1] is not None:
-            ratio = f"× {wording.number(middles[1] / middles[0])}"
         rows.append((objective.label, shown[0], shown[1], ratio))
     return rows
 
 
-def _middle(launches: tuple[Measurement, ...], field: str) -> float | None:
-    """Of all launches: what one objective says of them together; None where they do not tell."""
-    if field == "p99_ms":
-        tail = tails.pooled(launches)
-        return tail.value_ms if tail.is_told else None
-    values = [float(getattr(one, field)) for one in launches]
-    weights = [one.requests for one in launches]
-    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
+def _shown(found: Compared) -> list[str]:
+    """Metrics of the table: what is compared first."""
+    return [found.objective, *(name for name in FIGURES if name != found.objective)]
+
+
+def _middles(found: Compared, name: str) -> tuple[float, float] | None:
+    """A metric of A and of B, over all rounds; None where they do not tell it."""
+    sides = (found.verdict.default, found.verdict.best)
+    if name == "p99" and name != found.objective:
+        tail_a, tail_b = map(tails.pooled, sides)
+        return (tail_a.value_ms, tail_b.value_ms) if tail_a.is_told and tail_b.is_told else None
+    return comparison.middles(*sides, name)
 
 
 def as_json(found: Compared) -> dict[str, Any]:
@@ -238,6 +267,9 @@ def as_json(found: Compared) -> dict[str, Any]:
         "a": {"given": found.words[0], "is": found.told[0]},
         "b": {"given": found.words[1], "is": found.told[1]},
         "objective": found.objective,
+        "load": found.load,
+        "version": serving.__version__,
+        "host": socket.gethostname(),
         "limit": None if found.limit is None else found.limit.text,
         "decision": found.decision,
         "outcome": found.verdict.outcome,
@@ -250,13 +282,15 @@ def as_json(found: Compared) -> dict[str, Any]:
         "launch_sd": found.verdict.launch_sd,
         "repeats": found.repeats,
         "figures": {
-            name: {
-                role: _middle(side, field)
-                for role, side in zip(
-                    ("a", "b"), (found.verdict.default, found.verdict.best), strict=True
+            name: dict(
+                zip(
+                    ("a", "b", "unit"),
+                    (*(_middles(found, name) or (None, None)), unit),
+                    strict=True,
                 )
-            }
-            for name, field in FIGURES
+            )
+            for name in _shown(found)
+            for unit in [objectives.named(name).unit]
         },
         "text": answer(found),
         "notes": notes(found),
@@ -269,25 +303,51 @@ def _ends(interval: Interval) -> list[float | None]:
 
 def junit(found: Compared) -> str:
     """For a page of test results: one case, which fails where B is worse, and is an error where nobody can tell."""
-    name = found.objective if found.limit is None else found.limit.text
-    suite = ET.Element("testsuite", name="tune ab", tests="1", time=f"{found.seconds:.3f}")
-    case = ET.SubElement(
-        suite, "testcase", classname="tune.ab", name=name, time=f"{found.seconds:.3f}"
-    )
-    is_wrong = found.limit is not None and found.decision == "worse"
-    is_open = found.decision == "undecided"
-    suite.set("failures", str(int(is_wrong)))
-    suite.set("errors", str(int(is_open)))
-    if is_wrong:
-        ET.SubElement(case, "failure", message=answer(found), type="worse")
-    elif is_open:
-        ET.SubElement(case, "error", message=answer(found), type="undecided")
-    ET.SubElement(case, "system-out").text = "\n".join(
-        [
+    kind = "error" if found.decision == "undecided" else "failure"
+    is_passed = found.limit is None or found.decision == "within"
+    name = found.objective if found.limit is None else f"not {found.limit.text}"
+    return _suite(
+        name=f"{name}: {found.words[1]} against {found.words[0]}",
+        classname=f"tune.ab.{found.models[1]}",
+        seconds=found.seconds,
+        problem=None if is_passed else (kind, found.decision, answer(found)),
+        output=[
             answer(found),
-            *(f"{role}: {told}" for role, told in zip(ab.ROLES, found.told, strict=True)),
-        ]
+            *_what(found),
+            *(" ".join(row) for row in _rows(found)),
+            *notes(found),
+        ],
     )
+
+
+def junit_of_error(arguments: argparse.Namespace, why: str) -> str:
+    """The same of what could not be compared."""
+    return _suite(
+        name=f"{arguments.b} against {arguments.a}",
+        classname=f"tune.ab.{arguments.model or ab.NO_MODEL}",
+        seconds=0.0,
+        problem=("error", "not measured", why),
+        output=[],
+    )
+
+
+def _suite(
+    *,
+    name: str,
+    classname: str,
+    seconds: float,
+    problem: tuple[str, str, str] | None,
+    output: Sequence[str],
+) -> str:
+    suite = ET.Element("testsuite", name="tune ab", tests="1", time=f"{seconds:.3f}")
+    for kind, attribute in (("failure", "failures"), ("error", "errors")):
+        suite.set(attribute, str(int(problem is not None and problem[0] == kind)))
+    case = ET.SubElement(suite, "testcase", classname=classname, name=name, time=f"{seconds:.3f}")
+    if problem is not None:
+        kind, type_, told = problem
+        ET.SubElement(case, kind, message=told, type=type_).text = told
+    if output:
+        ET.SubElement(case, "system-out").text = "\n".join(output)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -295,8 +355,8 @@ def markdown(found: Compared) -> str:
     """For a CI page."""
     rows = [("", "A", "B", "B over A"), ("---", "---:", "---:", "---:"), *_rows(found)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    sides = "\n".join(
-        f"- {role}: `{told}`" for role, told in zip(ab.ROLES, found.told, strict=True)
-    )
-    told = "".join(f"\n> {note}" for note in notes(found))
-    return f"### tune ab\n\n{answer(found)}\n\n{sides}\n\n{table}\n{told}\n"
+    what = "\n".join(f"- {line}" for line in _what(found))
+    told = "".join(f"\n> {note}\n" for note in notes(found))
+    mark = {"within": "✅ ", "worse": "❌ ", "undecided": "⚠️ "}.get(found.decision, "")
+    head = f"### {mark if found.limit else ''}tune ab: {found.models[1]}"
+    return f"{head}\n\n{answer(found)}\n\n{what}\n\n{table}\n{told}\n"

@@ -296,6 +296,17 @@ def _differences(
     ]
 
 
+def middles(
+    default: Sequence[Measurement], best: Sequence[Measurement], objective: str
+) -> tuple[float, float]:
+    """An objective of both, in its unit, over all pairs: as far apart as the middle of the pairs' ratios says."""
+    made_best = objectives.named(objective)
+    values = np.log([[made_best.value(one) for one in side] for side in (default, best)])
+    apart = sequential.known(_differences(default, best, made_best)).mean
+    middle = sum(sequential.known(side).mean for side in values.tolist()) / 2
+    return math.exp(middle - apart / 2), math.exp(middle + apart / 2)
+
+
 def _ratio(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> tuple[float, Interval]:
@@ -339,9 +350,9 @@ class _Sentence:
     ) -> str:
         """The sentence."""
         objective, pairs = self.objective, len(self.best)
-        values = [list(map(objective.value, side)) for side in (self.best, self.default)]
-        now, before = (
-            f"{math.exp(float(np.log(value).mean())):.4g} {objective.unit}" for value in values
+        before, now = (
+            f"{value:.4g} {objective.unit}".strip()
+            for value in middles(self.default, self.best, objective.name)
         )
         of, subject = self.names[0], self.names[1][0].upper() + self.names[1][1:]
         sides = f"{objective.label} {now} against {before} of {of}"
@@ -363,15 +374,19 @@ class _Sentence:
         spread = sequential.known(self.differences).sd
         unseen = gain_from_differences(spread, pairs)
         return (
-            f"No difference shown: {figures}; gains under about {100 * unseen:.2g} % cannot be seen so, and in "
-            f"four times the time gains under {50 * unseen:.2g} %."
+            f"No difference shown: {figures}; differences under about {100 * unseen:.2g} % cannot be seen so, and in "
+            f"four times the time differences under {50 * unseen:.2g} %."
         )
 
 
 def _span(interval: Interval) -> str:
     """From one end to the other, the smaller change first."""
     ends = [interval.low, interval.high]
-    if interval.high is not None and interval.high < 1:
+    assert ends[0] is not None
+    assert ends[1] is not None
+    if ends[1] >= MOST_IN_PERCENT and ends[0] >= 1:
+        return f"{ends[0]:.3g} to {ends[1]:.3g} times as much"
+    if ends[1] < 1:
         ends.reverse()
     low, high = map(_change, ends)
     return f"{low} to {high}"
