@@ -4,15 +4,18 @@
 
 Machines whose parts are known, each piloted for ten minutes as the command does: 600 launches of four
 configurations in a random order, one a second, three blocks of each. Told are the shares of time, launches and
-blocks in the variance as they are, and as they are found. Ends with 1 where one is more than ten points off.
+blocks in the variance of the machine, of what was drawn of it in these ten minutes, and as they are found: what
+moves in minutes is seen some five times, so no method could tell the machine from such a draw. Ends with 1 where
+a share is more than ten points off that of its draw.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +28,7 @@ from tuner.measurement.moments import Blocks, Course, Part
 
 LAUNCHES, BLOCKS, EVERY_S, BLOCK_S, CONFIGURATIONS = 600, 3, 1.0, 0.2, 4
 MOST_OFF = 0.10
+Shares = Mapping[str, float]
 MACHINES = {
     "busy": Course(
         quick=Part(sd=0.07, forgets_s=6.0),
@@ -53,16 +57,35 @@ MACHINES = {
 }
 
 
-def pilot(course: Course, seed: int) -> Course:
-    """What a pilot of ten minutes finds."""
+def pilot(course: Course, seed: int) -> tuple[Shares, Shares]:
+    """What was drawn in a pilot of ten minutes, and what it finds."""
     rng = np.random.default_rng(seed)
     launch = np.repeat(np.arange(LAUNCHES), BLOCKS)
     at_s = EVERY_S * launch + BLOCK_S * np.tile(np.arange(BLOCKS), LAUNCHES)
     configuration = rng.integers(CONFIGURATIONS, size=LAUNCHES)[launch]
-    logs = moments.draw(course, at_s, launch, rng) + configuration
+    none = Part(sd=0.0, forgets_s=1.0)
+    parts = {
+        "time": dataclasses.replace(course, launch_sd=0.0, block_sd=0.0),
+        "launch": dataclasses.replace(course, quick=none, slow=none, block_sd=0.0),
+        "block": dataclasses.replace(course, quick=none, slow=none, launch_sd=0.0),
+    }
+    drawn = {name: moments.draw(part, at_s, launch, rng) for name, part in parts.items()}
+    logs = sum(drawn.values()) + configuration
     found = moments.fit(Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration))
     assert found is not None
-    return found
+    variances = {name: float(values.var()) for name, values in drawn.items()}
+    total = sum(variances.values())
+    return {name: one / total for name, one in variances.items()}, found.shares
+
+
+def off(one: Shares, other: Shares) -> float:
+    """By how much the shares differ at most."""
+    return max(abs(one[part] - share) for part, share in other.items())
+
+
+def told(shares: Shares) -> str:
+    """In percent."""
+    return " / ".join(f"{100 * share:.0f}" for share in shares.values())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,20 +95,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options.parse_args(argv)
     rows, worst = [], 0.0
     for name, course in MACHINES.items():
-        true = course.shares
-        found = [pilot(course, seed) for seed in range(given.runs)]
-        off = max(abs(one.shares[part] - share) for one in found for part, share in true.items())
-        worst = max(worst, off)
-        told = [" / ".join(f"{100 * share:.0f}" for share in one.shares.values()) for one in found]
+        pilots = [pilot(course, seed) for seed in range(given.runs)]
+        off_draw = max(off(found, drawn) for drawn, found in pilots)
+        off_machine = max(off(found, course.shares) for _, found in pilots)
+        worst = max(worst, off_draw)
         rows.append(
             (
                 name,
-                " / ".join(f"{100 * share:.0f}" for share in true.values()),
-                ", ".join(told),
-                f"{100 * off:.0f}",
+                told(course.shares),
+                ", ".join(f"{told(drawn)} > {told(found)}" for drawn, found in pilots),
+                f"{100 * off_draw:.0f}",
+                f"{100 * off_machine:.0f}",
             )
         )
-    head = ("machine", "time / launches / blocks, %", "found", "at most off, points")
+    head = (
+        "machine",
+        "time / launches / blocks, %",
+        "drawn > found",
+        "off, points",
+        "off the machine",
+    )
     print(result.Table(title="Pilots of ten minutes", head=head, rows=rows, left=3).text())
     return 0 if worst <= MOST_OFF else 1
 
