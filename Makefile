@@ -43,6 +43,8 @@ INTO_LOWEST = $(BIN)/uv pip install --quiet $(PIP_FIND_LINKS:%=--find-links %) -
 ESSENTIAL := tests/flows/test_server.py $(addprefix tests/serving/,metrics models protocol/grpc_oip protocol/http2 selection) \
 	$(addprefix tests/tuner/,report store test_notebook.py)
 COMPILED_TESTS := $(addprefix tests/serving/,cache metrics protocol replica scheduling/test_*.py test_*.py)
+# Of `make test`: a third of their time is waiting.
+WORKERS := $(shell echo $$(( $$(nproc) < 3 ? $$(nproc) + 1 : 4 )))
 # Laws that `make test` tries are tried with fewer examples once more.
 FEWER := LUTHIER_EXAMPLES=25 LUTHIER_SCHEDULES=50
 WHEELS := build/wheels
@@ -83,7 +85,7 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 	$(BIN)/lint-imports
 
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
-	$(BIN)/pytest -m "not engines" -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
+	$(BIN)/pytest -m "not engines" -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
