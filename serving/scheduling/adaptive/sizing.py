@@ -41,7 +41,9 @@ _MOST_PATIENCE = 128
 _FRESH = 32
 """Batches for which a measurement tells what batches take now."""
 _OUT_OF_LINE = 1.3
-"""Times as long as those foretell, from which an older one tells of a stall or of a slow spell."""
+"""Times as long as those foretell, noise included, from which older ones tell of a stall or of a slow spell."""
+_SEVERAL = 2
+"""Of a size that must be out of line: one may be the rare batch that the quantile is to know of."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
@@ -199,7 +201,10 @@ class Quantile(Fixed):
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
 
     def _forget_out_of_line(self) -> None:
-        """What took longer than what ran of late foretells, which tells nothing where a stall bends its line."""
+        """What took longer than what ran of late foretells, with its noise, and not once alone.
+
+        That tells nothing where a stall bends its line.
+        """
         oldest = self._batches - _FRESH
         fresh = [
             (size, took_s)
@@ -210,13 +215,13 @@ class Quantile(Fixed):
         base_s, slope_s = _line(fresh)
         if base_s < 0.0 or slope_s <= 0.0:
             return
+        most = _OUT_OF_LINE * max(took_s / (base_s + slope_s * size) for size, took_s in fresh)
         for size, seen in list(self._seen.items()):
-            most_s = _OUT_OF_LINE * (base_s + slope_s * size)
+            most_s = most * (base_s + slope_s * size)
             kept = [one for one in seen if one[0] > oldest or one[1] <= most_s]
-            if not kept:
-                del self._seen[size]
-            elif len(kept) < len(seen):
+            if len(seen) - len(kept) >= _SEVERAL:
                 self._seen[size] = deque(kept, _KEPT_PER_SIZE)
+        self._seen = {size: seen for size, seen in self._seen.items() if seen}
 
     def _fitted(self) -> int:
         pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]
