@@ -389,7 +389,7 @@ class AdaptiveScheduler:
 
     def _sooner(self, worker: Worker, now_s: float) -> int:
         """How many others would get to the next batch before this one does: it is theirs, and they take it later."""
-        if not worker.unfinished:
+        if not worker.unfinished or len(self._workers) == 1:
             return 0
         starts_s = worker.starts_s(now_s)
         return sum(other_s < starts_s for other_s in self._starts_of_others_s(worker, now_s))

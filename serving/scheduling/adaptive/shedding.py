@@ -124,7 +124,7 @@ class Shedding:
                     beyond += 1
                 if beyond < len(found):
                     batch = fitting + taken - own
-                    gives_up = self._hinders(head, found[beyond:], fitting, batch)
+                    gives_up = self._hinders(head, found, beyond, fitting, batch)
                 elif not is_all:
                     asked *= 2
                     found = upcoming(asked)
@@ -144,19 +144,21 @@ class Shedding:
                 place += 1
         return refused
 
-    def _hinders(self, head: Entry, beyond: Sequence[Entry], fitting: int, batch: int) -> bool:
-        """Whether one beyond the head's batch finds no room in a later one as large."""
+    def _hinders(
+        self, head: Entry, found: Sequence[Entry], place: int, fitting: int, batch: int
+    ) -> bool:
+        """Whether one beyond the head's batch, from a place on, finds no room in a later one as large."""
         if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
-        if beyond[0].level != head.level or beyond[0].deadline_s <= head.deadline_s:
+        if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
             return False  # another head would gain nothing
         profile = self._profile
         if not profile.covers(batch):
             return False  # what it would gain is not known
         again_s = self._starts_s + profile.estimate_s(batch)
-        waiting, place = self._waiting - batch, 0
+        waiting = self._waiting - batch
         for begins_s in (*self._others_s, again_s):
-            left_s = beyond[place].deadline_s - min(begins_s, again_s)
+            left_s = found[place].deadline_s - min(begins_s, again_s)
             if left_s < profile.estimate_s(min(batch, waiting)):
                 return True
             if begins_s >= again_s:
@@ -164,10 +166,10 @@ class Shedding:
             taken = min(profile.largest(left_s, self._size), waiting)
             waiting -= taken
             taken = taken if self._shares is None else self._shares.of(taken)
-            while taken > 0 and place < len(beyond):
-                taken -= beyond[place].waiting_items
+            while taken > 0 and place < len(found):
+                taken -= found[place].waiting_items
                 place += 1
-            if waiting <= 0 or place == len(beyond) or beyond[place].level != head.level:
+            if waiting <= 0 or place == len(found) or found[place].level != head.level:
                 break
         return False
 
