@@ -51,7 +51,7 @@ CASES = {
 
 def engine_of(tree: pathlib.Path, case: Case) -> Mapping[str, Any]:
     """An engine file: the server of a tree."""
-    command = ["{python}", "-m", "serving", "--model", "{model}", "--admin-port", "0"]
+    command = ["{python}", "-m", "serving", "--model", case.model, "--admin-port", "0"]
     command += ["--port", "{port}", "--set", "batching.max_size={batching.max_size}"]
     return {
         "name": str(tree),
