@@ -4,7 +4,7 @@ A worker with a free slot takes a batch as soon as as many items wait as the pol
 `batching.max_size`), or the oldest has waited long enough (`batching.timeout_us`; 0: at once), or half of the time
 is over that the most urgent one had to spare. A worker that is busy has room for one batch more, in its buffer:
 that one could not run yet, so it is bound late, half through what the worker is expected to take; a full one at
-once, unless it is no more than others will take, who get to it sooner. A batch is no
+once, to the worker that gets to it soonest. A batch is no
 larger than its most urgent member's deadline allows, by the profile of batches that ran, and one of large items no
 larger than its copying is worth; a request that can no longer finish in time is refused before it is sent. So is
 one whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
@@ -353,7 +353,7 @@ class AdaptiveScheduler:
         Whose turn it is may be busy while another one is idle: where that is too late for the most urgent request,
         the idle one takes it.
         """
-        worker = self._choose(self._workers.values())
+        worker = self._choose(self._workers.values(), now_s)
         if worker is None or not worker.unfinished or self._choose is least_loaded:
             return worker
         head = self._queue.head()
@@ -363,36 +363,27 @@ class AdaptiveScheduler:
         least_s = self.profile.estimate_s(min(self._sizing.size, stop - start))
         if worker.starts_s(now_s) + least_s <= head.deadline_s:
             return worker
-        return least_loaded(self._workers.values())
+        return least_loaded(self._workers.values(), now_s)
 
     def _due_s(self, worker: Worker, now_s: float) -> float:
         """When the next batch goes to this worker: `now_s` or before it means at once."""
         items = self._queue.items
-        due_s = now_s
         if items >= self._sizing.size:
-            if items >= self._sizing.size * (1 + self._sooner(worker, now_s)):
-                return now_s
-        else:
-            if self._has_large:
-                first = self._queue.first()
-                if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
-                    return now_s  # it need not wait for company that it may not have
-            wait_s = self._sizing.wait_s(items)
-            if wait_s > 0.0:
-                oldest_s, head = self._queue.oldest_arrival_s(), self._queue.head()
-                if oldest_s is not None and head is not None:
-                    spare_s = head.deadline_s - head.arrived_s - self.profile.estimate_s(items)
-                    due_s = min(oldest_s + wait_s, head.arrived_s + _WAITS * spare_s)
+            return now_s
+        if self._has_large:
+            first = self._queue.first()
+            if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
+                return now_s  # it need not wait for company that it may not have
+        due_s = now_s
+        wait_s = self._sizing.wait_s(items)
+        if wait_s > 0.0:
+            oldest_s, head = self._queue.oldest_arrival_s(), self._queue.head()
+            if oldest_s is not None and head is not None:
+                spare_s = head.deadline_s - head.arrived_s - self.profile.estimate_s(items)
+                due_s = min(oldest_s + wait_s, head.arrived_s + _WAITS * spare_s)
         if worker.unfinished and worker.expected_s >= _LONG_S and not self._has_idle():
             due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
         return due_s
-
-    def _sooner(self, worker: Worker, now_s: float) -> int:
-        """How many others would get to the next batch before this one does: it is theirs, and they take it later."""
-        if not worker.unfinished or len(self._workers) == 1:
-            return 0
-        starts_s = worker.starts_s(now_s)
-        return sum(other_s < starts_s for other_s in self._starts_of_others_s(worker, now_s))
 
     def _starts_of_others_s(self, worker: Worker, now_s: float) -> list[float]:
         return [

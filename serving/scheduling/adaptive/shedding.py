@@ -7,8 +7,8 @@ The batch with the head holds k items, as its deadline allows. Where the request
 go into a batch of k, serving the head harms nobody. Where it cannot, requests come faster than batches of
 k are done: that one's batch would be shorter, the next one's shorter still, and a part of the requests
 is lost in any case. Then the head is what is given up, for it is what keeps batches short. Nexus drops early
-for the same reason (SOSP'19, section 4.3). Other workers that come first have their batches of what is behind; who
-is left for this one's next batch is who must find room.
+for the same reason (SOSP'19, section 4.3). Other workers that come first have their batches of what is behind; what
+they leave must find room in this one's next batch.
 
 Where several flows wait, each has its share of a batch, and the request behind is the first one of the same
 flow that is beyond this share. So a flow that can finish all its requests by its share of full batches loses
@@ -22,6 +22,7 @@ Pure: times are arguments, and nothing is refused here.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Sequence
 
@@ -32,7 +33,7 @@ AMPLE = 2.0
 """Full batches that fit into the time left of the most urgent request where nothing need be shed."""
 _LOOK_AHEAD = 2
 """Full batches of which the members' deadlines are looked at first."""
-MOST_OTHERS = 3
+MOST_OTHERS = 7
 """Other workers, the first that are free, whose next batches are looked at."""
 
 
@@ -157,13 +158,16 @@ class Shedding:
             return False  # what it would gain is not known
         again_s = self._starts_s + profile.estimate_s(batch)
         waiting = self._waiting - batch
-        for begins_s in (*self._others_s, again_s):
-            left_s = found[place].deadline_s - min(begins_s, again_s)
+        begins = sorted([*self._others_s, again_s])  # a heap
+        while True:
+            begins_s = begins[0]
+            left_s = found[place].deadline_s - begins_s
             if left_s < profile.estimate_s(min(batch, waiting)):
                 return True
             if begins_s >= again_s:
                 break
-            taken = min(profile.largest(left_s, self._size), waiting)
+            taken = max(1, min(profile.largest(left_s, self._size), waiting))
+            heapq.heapreplace(begins, begins_s + profile.estimate_s(taken))
             waiting -= taken
             taken = taken if self._shares is None else self._shares.of(taken)
             while taken > 0 and place < len(found):

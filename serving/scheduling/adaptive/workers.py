@@ -61,20 +61,16 @@ class Worker:
         return self.loaded and not self.draining and self.unfinished < self.slots
 
 
-def least_loaded(workers: Iterable[Worker]) -> Worker | None:
-    """The free worker with the fewest batches; among equals the one whose last batch is longest ago."""
-    best: Worker | None = None
-    for worker in workers:
-        if worker.free and (
-            best is None
-            or worker.unfinished < best.unfinished
-            or (worker.unfinished == best.unfinished and worker.last_turn < best.last_turn)
-        ):
-            best = worker
-    return best
+def least_loaded(workers: Iterable[Worker], now_s: float) -> Worker | None:
+    """The free worker with the fewest batches; among equals the one that gets to the next one soonest."""
+    return min(
+        (worker for worker in workers if worker.free),
+        key=lambda worker: (worker.unfinished, worker.starts_s(now_s), worker.last_turn),
+        default=None,
+    )
 
 
-def round_robin(workers: Iterable[Worker]) -> Worker | None:
+def round_robin(workers: Iterable[Worker], _now_s: float) -> Worker | None:
     """The free worker whose last batch is longest ago, however many it holds."""
     best: Worker | None = None
     for worker in workers:
