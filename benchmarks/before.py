@@ -1,7 +1,7 @@
 """Is this tree no slower than another one, an earlier commit's?
 
     git worktree add ../before COMMIT
-    python benchmarks/before.py ../before [--cases echo,resnet] [--max-time 60s] [--json]
+    python benchmarks/before.py ../before [--cases echo,resnet] [--max-time 60] [--json]
 
 Each case is one `tune ab`: the servers of both trees, started by the same interpreter, are up at once and are loaded
 in slices that alternate, so that the moment of the machine falls out of their ratio. A case is met where the whole
@@ -71,8 +71,8 @@ def engine_of(tree: pathlib.Path, case: Case) -> Mapping[str, Any]:
     }
 
 
-def compared(case: Case, trees: Sequence[pathlib.Path], max_time_s: float) -> Mapping[str, Any]:
-    """What `tune ab` says of two trees under one load.
+def compare(case: Case, trees: Sequence[pathlib.Path], max_time_s: float) -> Mapping[str, Any]:
+    """Compare two trees under one load by `tune ab`; returns its answer.
 
     Raises:
         SystemExit: it could not be measured.
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         options.error(what)
     trees = (given.before.resolve(), ROOT)
-    found = {name: compared(CASES[name], trees, given.max_time) for name in given.cases.split(",")}
+    found = {name: compare(CASES[name], trees, given.max_time) for name in given.cases.split(",")}
     if given.json:
         print(json.dumps(found, indent=2))
     else:
