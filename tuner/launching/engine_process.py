@@ -2,7 +2,7 @@
 
 The process runs in a session of its own, so that Ctrl-C at a terminal reaches the tuner alone and
 the tuner decides. The kernel sends it SIGTERM when the tuner's thread that started it ends in any
-way (PR_SET_PDEATHSIG), so a `kill -9` of the tuner leaves no server; the server ends its own
+way (`end_with_parent`), so a `kill -9` of the tuner leaves no server; the server ends its own
 replicas. Start it from a thread that lives as long as the engine shall.
 
 In: model, settings, configurations. Out: facts (ports, limits), seconds, `ReplicaFacts`. Blocking,
@@ -12,7 +12,6 @@ with timeouts.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import logging
@@ -23,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -31,7 +30,7 @@ from serving.accelerator import clocks
 from serving.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
-from tuner.launching import apply, replica_facts
+from tuner.launching import apply, end_with_parent, replica_facts
 from tuner.launching.admin import AdminClient
 from tuner.launching.engine import Served
 from tuner.launching.output import Output
@@ -49,7 +48,6 @@ ENDING_S = 0.5
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
-_PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
 
@@ -162,7 +160,6 @@ class EngineProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509 - it calls prctl and getppid alone
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -277,27 +274,14 @@ def _command(
     what = ["--allow-empty"] if model is None else ["--model", model]
     if is_trusted:
         what.append("--trust")
-    command = [sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
+    own = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
+    command = [*own, sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
     command += ["--set", "server.grpc_port=null"]  # the load is sent over REST
     if home is not None:
         command += ["--set", f"replica.home={home}"]
     for name, value in apply.complete_settings(configuration, always).items():
         command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
     return command
-
-
-def _end_with(parent_pid: int) -> Callable[[], None]:
-    """What the child does before exec: ask for SIGTERM at the parent's end; check that it lives."""
-    libc = ctypes.CDLL(
-        None, use_errno=True
-    )  # loaded before the fork: nothing may be allocated after it
-
-    def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent_pid:
-            os._exit(1)
-
-    return prepare
 
 
 def _ready_facts(

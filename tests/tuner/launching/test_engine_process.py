@@ -131,6 +131,26 @@ def test_a_killed_owner_leaves_no_server() -> None:
         assert gone(pids)
 
 
+def test_what_a_library_does_at_a_fork_does_not_reach_the_server() -> None:
+    """One that ends the child, as gRPC's poller now and then does: the server starts all the same."""
+    code = (
+        "import os\n"
+        "from tuner.launching.engine_process import EngineProcess\n"
+        "os.register_at_fork(after_in_child=lambda: os._exit(1))\n"
+        "with EngineProcess.start('echo') as engine:\n"
+        "    print(engine.is_running())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+
+
 def test_a_study_has_its_own_token_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner's tokens and password stay with the tuner; the admin port asks for one that the server made."""
     for name in SECRETS:
