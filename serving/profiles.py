@@ -11,8 +11,9 @@ percentile, in effect the maximum; on shared cores one hiccup would then rule th
 
 A size that looks too long is not run, so nothing would ever tell that it is not. So one that was not run
 for a while, and is longer than the sizes around it foretell, is forgotten, to be tried again: one stall
-costs one stall. Where the next measurement is as long, it is believed for twice as long. One that was not run for
-a while and is so much shorter now is worth what it takes now.
+costs one stall. Where the next measurement is as long, it is believed for twice as long. One that is so much
+shorter now, and was last as long a while ago, is worth what it takes now: of a size that is run seldom, the last ten
+would tell of a slow spell long after it.
 
 What a warm-up has measured stands in for a size until the first batch of it has run.
 
@@ -53,17 +54,17 @@ _LOOK_EVERY = 8
 class _Size:
     """Measurements of one size."""
 
-    __slots__ = ("batch", "doubled", "doubted_s", "next", "seen", "spent_s")
+    __slots__ = ("doubled", "doubted_s", "next", "ran", "seen", "when")
 
     def __init__(self) -> None:
         self.seen: list[float] = []
         """The last ones, in a ring."""
+        self.when: list[tuple[int, float]] = []
+        """Of each its number among the batches of all sizes, and the seconds that all had taken by then."""
         self.next = 0
         """Place of the oldest."""
-        self.batch = 0
-        """Number of the last batch, among those of all sizes."""
-        self.spent_s = 0.0
-        """That all batches had taken by then."""
+        self.ran = 0, 0.0
+        """The same of the last one."""
         self.doubted_s = 0.0
         """What it was worth when it was forgotten; 0: it was not, or it was tried since."""
         self.doubled = 0
@@ -72,7 +73,14 @@ class _Size:
     def forget(self) -> None:
         """What was measured."""
         self.seen.clear()
+        self.when.clear()
         self.next = 0
+
+    def last_beyond(self, least_s: float) -> tuple[int, float]:
+        """When the last one ran that took longer; there is one."""
+        return max(
+            when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > least_s
+        )
 
     @property
     def worth_s(self) -> float:
@@ -138,20 +146,23 @@ class Profile:
             self._seen[size] = known = _Size()
         if not known.seen:
             self._measured_first(size, known, took_s)
-        elif known.worth_s > _OUT_OF_LINE * took_s and self._is_old(known):
+        elif (most_s := _OUT_OF_LINE * took_s) < known.worth_s and self._is_old(
+            known, known.last_beyond(most_s)
+        ):
             known.forget()
         self._batches += 1
         self._spent_s += took_s
-        known.batch = self._batches
-        known.spent_s = self._spent_s
+        known.ran = self._batches, self._spent_s
         if self._seeds:
             self._seeds_last -= 1
             if not self._seeds_last:
                 self._forget_seeds()
         if len(known.seen) < WINDOW:
             known.seen.append(took_s)
+            known.when.append(known.ran)
         else:
             known.seen[known.next] = took_s
+            known.when[known.next] = known.ran
             known.next = (known.next + 1) % WINDOW
         worth_s = known.worth_s
         if worth_s != self._measured.get(size):
@@ -206,11 +217,12 @@ class Profile:
         else:
             bisect.insort(self._sizes, size)
 
-    def _is_old(self, known: _Size) -> bool:
-        """Whether a size was not run for a while."""
+    def _is_old(self, known: _Size, when: tuple[int, float]) -> bool:
+        """Whether a batch of a size ran a while ago."""
+        batch, spent_s = when
         return (
-            self._batches - known.batch >= DOUBTED_AFTER
-            and self._spent_s - known.spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
+            self._batches - batch >= DOUBTED_AFTER
+            and self._spent_s - spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
         )
 
     def _doubt(self) -> None:
@@ -224,13 +236,14 @@ class Profile:
             if size in self._seeds:
                 continue
             known, worth_s = self._seen[size], self._measured[size]
-            is_contradicted = known.batch < latest and worth_s > _OUT_OF_LINE * latest_s
-            if self._is_old(known) or (is_contradicted and not known.doubled):
+            batch, _ = known.ran
+            is_contradicted = batch < latest and worth_s > _OUT_OF_LINE * latest_s
+            if self._is_old(known, known.ran) or (is_contradicted and not known.doubled):
                 old.append(size)
                 continue
             fresh.append(size)
-            if known.batch > latest:
-                latest, latest_s = known.batch, worth_s
+            if batch > latest:
+                latest, latest_s = batch, worth_s
         fresh.reverse()
         for size in old:
             known, worth_s = self._seen[size], self._measured[size]

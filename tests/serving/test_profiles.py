@@ -72,6 +72,16 @@ def test_a_size_that_runs_seldom_is_worth_what_it_takes_now():
         assert profile.estimate_s(3) == (0.060 if took_s == 0.055 else 0.024)
 
 
+def test_a_size_that_runs_now_and_then_forgets_a_slow_spell():
+    """It is never long ago that it ran, but long that it took as long: that counts."""
+    profile = profile_of([(1, 0.020)] + [(2, 0.060)] * 5)
+    for turn in range(4):
+        assert profile.estimate_s(2) == (0.060 if turn < 3 else 0.021)
+        for _ in range(DOUBTED_AFTER // 2 - 1):
+            profile.observe(1, 0.050)
+        profile.observe(2, 0.021)
+
+
 @given(seen=SEEN, within_s=st.floats(0, 10), most=st.integers(1, 128))
 def test_the_largest_size_that_fits_fits(seen, within_s, most):
     """What `largest` gives is within the time, or nothing is."""
