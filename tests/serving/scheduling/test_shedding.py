@@ -38,7 +38,7 @@ def items_of(entries):
     return sum(entry.waiting_items for entry in entries)
 
 
-def refused(profile, backlogs):
+def refused(profile, backlogs, others_s=()):
     """What is given up of each backlog, in one look."""
 
     def upcoming(entries):
@@ -60,7 +60,7 @@ def refused(profile, backlogs):
         size=SIZE,
         waiting=sum(map(items_of, backlogs)),
         starts_s=0.0,
-        others_s=(),
+        others_s=sorted(others_s),
     )
     return [shedding.given_up(upcoming(entries)) for entries in backlogs]
 
@@ -113,6 +113,33 @@ def test_less_urgent_ones_cost_more_urgent_ones_nothing(urgent, other, base_ms):
     both = refused(profile, [flood, urgent + other])[1:]
     kept = [[entry.id for entry in one if entry.level == 1] for one in both]
     assert kept == [[entry.id for entry in one] for one in alone]
+
+
+OTHERS_S = st.lists(st.integers(0, 20).map(lambda ms: 1e-3 * ms), max_size=3)
+"""When other workers could begin a batch."""
+
+
+@given(BACKLOG, BASE_MS, OTHERS_S, st.integers(0, 20))
+def test_one_worker_more_costs_nothing(backlog, base_ms, others_s, more_ms):
+    """What is given up with it would be without it."""
+    profile = profile_of(base_ms)
+    entries = entries_of(backlog)
+    without = refused(profile, [entries], others_s)
+    with_it = refused(profile, [entries], [*others_s, 1e-3 * more_ms])
+    for kept, more in zip(with_it, without, strict=True):
+        assert set(kept) <= set(more)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=40), BASE_MS, st.integers(1, 3))
+def test_what_idle_workers_can_finish_is_not_given_up(gaps_ms, base_ms, idle):
+    """In full batches, one after the other, by as many workers."""
+    profile = profile_of(base_ms)
+    own, left_ms = [], 0.0
+    for place, gap_ms in enumerate(gaps_ms):
+        batches = 1 + place // (SIZE * (1 + idle))
+        left_ms = gap_ms + max(left_ms, 1e-3 + batches * 1e3 * profile.estimate_s(SIZE))
+        own.append((1, left_ms))
+    assert refused(profile, [entries_of(own)], [0.0] * idle) == [[]]
 
 
 def planned(requests, base_ms, *, other):
