@@ -38,8 +38,14 @@ class Worker:
         """When it began to work on that."""
 
     def starts_s(self, now_s: float) -> float:
-        """When it is expected to get to a batch that it is given now."""
-        return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
+        """When it is expected to get to a batch that it is given now.
+
+        One that is overdue is expected to take as long again: it may hang, and what counts on it is lost.
+        """
+        if not self.unfinished:
+            return now_s
+        due_s = self.since_s + self.expected_s
+        return due_s if due_s > now_s else 2.0 * now_s - due_s
 
     def take(self, expected_s: float, now_s: float) -> None:
         """It is given a batch."""

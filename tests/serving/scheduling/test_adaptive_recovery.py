@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import random
@@ -319,3 +320,15 @@ def test_what_was_lost_for_long_comes_back(load: Load, disturbances: list[Distur
     """Found by the campaign: less was done for seconds, or for good, though every batch took what it took before."""
     plain, disturbed = load.goodputs(disturbances)
     assert disturbed >= 0.95 * plain
+
+
+@pytest.mark.parametrize("batches", [2.5, 6.0, 20.0])
+@pytest.mark.parametrize("load", [0.4, 0.7, 1.1])
+def test_a_hung_worker_costs_no_more_than_one_that_is_gone(load: float, batches: float) -> None:
+    """While it says nothing the other one does what it would do alone; what the hung one held is lost."""
+    hung = Disturbance(from_s=0.5, until_s=0.6, more_s=6.0, worker=1, times=1)
+    model = Load(load=load, batches=batches, workers=2, seeds=(1, 8))
+    beside, alone = model.world([hung]), dataclasses.replace(model, workers=1).world()
+    for world in (beside, alone):
+        world.run(itertools.takewhile(lambda ask: ask.at_s < 5.0, model.asks()))
+    assert beside.goodput(1.0, 5.0) >= 0.95 * alone.goodput(1.0, 5.0)
