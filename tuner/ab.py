@@ -30,9 +30,11 @@ from tuner.bench import Bench
 from tuner.engines.description import OtherEngine, UrlEngine
 from tuner.errors import TunerError, WrongUse
 from tuner.interruption import resumable
+from tuner.launching.command_engine import CommandLauncher
 from tuner.launching.engine import Launcher, Served
 from tuner.measurement import comparison, sequential
 from tuner.open_load import open_load_of
+from tuner.outcomes import tallied
 from tuner.preparation import needs_of
 from tuner.progress import Terminal
 from tuner.report import lines, wording
@@ -40,7 +42,7 @@ from tuner.residents import Contender, InTurn, NotResidentError, Residents
 from tuner.settings import StudySettings, TargetSettings, rate_in_words
 from tuner.store import run_folder
 from tuner.traffic.payloads import Payloads
-from tuner.values import Configuration, FreshStart, Value, Verdict
+from tuner.values import Configuration, FreshStart, Tally, Value, Verdict
 
 ROLES = ("A", "B")
 NO_MODEL = "none"
@@ -50,7 +52,7 @@ SENT = ("payload", "shape", "values")
 """Settings of the load, which are the command's; and of what is sent, which a study among the sides may give."""
 PRESUMED_SD = 0.05
 """Of the logarithms of the rounds' ratios, before any was seen: what recorded blocks have in this order."""
-MOST_ROUNDS = 200
+MOST_ROUNDS = 1000
 METRICS = (
     "mean",
     "p50",
@@ -81,8 +83,8 @@ class Limit:
     @property
     def at(self) -> float:
         """The logarithm of the ratio of B to A at the limit."""
-        worse = math.log1p(self.share)
-        return worse if objectives.named(self.objective).is_minimised else -worse
+        is_minimised = objectives.named(self.objective).is_minimised
+        return math.log1p(self.share if is_minimised else -self.share)
 
 
 def limit_of(text: str) -> Limit:
@@ -100,8 +102,9 @@ def limit_of(text: str) -> Limit:
         raise ValueError(f"{text!r}: {error}") from None
     if words[0] not in METRICS:
         raise ValueError(f"{text!r}: a limit is on one of {', '.join(METRICS)}")
-    if not 0 < share < 10:
-        raise ValueError(f"{text!r}: expected more than 0 % and less than 1000 %")
+    most = 10 if objectives.named(words[0]).is_minimised else 1
+    if not 0 < share < most:
+        raise ValueError(f"{text!r}: expected more than 0 % and less than {100 * most} %")
     return Limit(objective=words[0], share=share, text=f"{words[0]} worse by {100 * share:g} %")
 
 
@@ -137,6 +140,8 @@ class Compared:
     seconds: float
     repeats: int
     """Slices or loads that were driven again because others disturbed them."""
+    tallies: Mapping[str, Tally]
+    """By role: launches, and those that failed, whose rounds do not count."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,11 +194,12 @@ def compare(order: Order, *, terminal: Terminal) -> Compared:
         verdict=verdict,
         objective=_objective(order),
         limit=order.limit,
-        decision=_decision(order, verdict),
+        decision=_decision(order, verdict, tallied(rounds.starts)),
         why_in_turn=why,
         runs=tuple(role for role, side in sides.items() if side.is_running),
         seconds=time.monotonic() - begun_s,
         repeats=sum(one.measurement.repeats for one in rounds.starts if one.measurement),
+        tallies=tallied(rounds.starts),
     )
 
 
@@ -213,7 +219,7 @@ def _rounds(
     settings = order.settings
     name = _objective(order)
     objective = objectives.named(name)
-    rounds_s = time.monotonic()
+    last_s = time.monotonic()
     rule: comparison.Rule | None = None
 
     def report(starts: Sequence[FreshStart], _launch: object) -> None:
@@ -225,6 +231,9 @@ def _rounds(
         number, pair = len(starts) // 2, {one.role: one for one in starts[-2:]}
         found = [pair[role].measurement for role in ROLES]
         if None in found:
+            lost = [one for one in pair.values() if one.measurement is None]
+            told = "; ".join(f"{one.role} failed: {one.outcome.reason}" for one in lost)
+            lines.say(terminal.console, f"{number:3d} {told}", style="yellow")
             return
         values = [objective.value(one) for one in found if one is not None]
         left_s = settings.search.max_time_s - (time.monotonic() - begun_s)
@@ -236,14 +245,16 @@ def _rounds(
         )
 
     def is_enough(rounds: verification.Rounds) -> bool:
-        nonlocal rule
+        nonlocal rule, last_s
         now_s = time.monotonic()
+        round_s, last_s = now_s - last_s, now_s
         left_s = settings.search.max_time_s - (now_s - begun_s)
         if rounds.counted < comparison.LEAST_PAIRS or left_s <= 0:
-            return left_s <= 0
-        if rule is None:  # how many rounds there may be is known from how long these took
-            each_s = (now_s - rounds_s) / rounds.counted
-            fits = rounds.counted + int(left_s / each_s)
+            return left_s <= 0 and len(rounds.starts) >= len(ROLES) * comparison.LEAST_PAIRS
+        if (
+            rule is None
+        ):  # how many there may be follows from the last one: in the first ones servers settle
+            fits = rounds.counted + int(left_s / round_s)
             rule = _rule(order, max(sequential.LEAST_PAIRS, min(MOST_ROUNDS, fits)))
         both = rounds.measurements
         return comparison.is_enough(both["A"], both["B"], [name], rule)
@@ -287,8 +298,8 @@ def _verdict(order: Order, rounds: verification.Rounds) -> Verdict:
     return dataclasses.replace(found, launch_sd=verification.launch_sd(rounds.starts, ROLES))
 
 
-def _decision(order: Order, verdict: Verdict) -> str:
-    """What the limit says of the interval."""
+def _decision(order: Order, verdict: Verdict, tallies: Mapping[str, Tally]) -> str:
+    """What the limit says of the interval; nothing good where launches of B failed more often."""
     if order.limit is None:
         return verdict.outcome
     low, high = verdict.interval.low, verdict.interval.high
@@ -298,8 +309,13 @@ def _decision(order: Order, verdict: Verdict) -> str:
     if not objectives.named(order.limit.objective).is_minimised:
         ends = [-end for end in reversed(ends)]
     if ends[1] <= 0:
-        return "within"
+        return "undecided" if fails_more(tallies) else "within"
     return "worse" if ends[0] > 0 else "undecided"
+
+
+def fails_more(tallies: Mapping[str, Tally]) -> bool:
+    """Whether launches of B failed more often than those of A."""
+    return tallies["B"].failed > tallies["A"].failed
 
 
 @contextlib.contextmanager
@@ -451,6 +467,8 @@ def _made(
         lines.say(terminal.console, f"{role}: {text}", style="yellow")
 
     launcher = other_engines.launcher_of(engine, target, card, say=say)
+    if isinstance(launcher, CommandLauncher):  # what it reserves counts, whoever sets it
+        configuration = Configuration({**launcher.defaults, **(configuration or {})})
 
     def payloads_of(served: Served) -> Payloads:
         found = other_engines.payloads_of(engine, target, card, served, seed=0)
@@ -512,6 +530,12 @@ def _of_settings(role: str, path: pathlib.Path, target: TargetSettings, terminal
             f"{role}: {path} sets {own_of}, of one model alone: give it as a setting of all, without models.NAME"
         )
     own = {name: value for name, value in flat.items() if not name.startswith("server.")}
+    if left := [name for name in flat if name not in own and flat[name] != KNOBS[name].default]:
+        lines.say(
+            terminal.console,
+            f"{role}: {', '.join(left)} of {path} are of a server, and not compared: both sides have the defaults",
+            style="yellow",
+        )
     return _made(role, f"{target.model} with {path}", target, terminal, Configuration(own))
 
 

@@ -173,7 +173,7 @@ class Bench:
         self._is_here = True
         """Whether the engine runs on this machine."""
         self._cores = machine.read().cores
-        self._others = Others(self._cores)
+        self._others = Others(os.cpu_count() or 1)  # of the machine, whatever this process may use
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -685,6 +685,7 @@ class Bench:
             throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
             peak_memory_mb=after.replicas.peak_memory_mb,
             knows_server=bool(before.host.cpu_s) or not self._is_here,
+            share=_in_time(load),
         )
         return Slice(
             plan=plan, load=load, noise=noise, before=before.replicas, after=after.replicas
@@ -866,6 +867,12 @@ class _Readings:
 
     replicas: ReplicaFacts
     host: host.HostReading
+
+
+def _in_time(load: LoadResult) -> float:
+    """Share of all answers that came up to the end of the measured part: the others were in flight then."""
+    finished_s = load.records.finished_s
+    return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
 
 
 def _mean_ms(load: LoadResult) -> float:

@@ -13,14 +13,12 @@ from collections.abc import Sequence
 
 from tuner.measurement.sequential import LEAST_PAIRS
 from tuner.settings import StudySettings
-from tuner.slices import Slices
+from tuner.slices import EXPECTED_LAUNCH_S, Slices
 
 EXPECTED_OVERHEAD_S = 0.5
 """Of a trial before any was seen: new replicas, the proposal, and keeping the result."""
 EXPECTED_START_S = 1.6
 """Of a fresh server before any was seen: start to ready, and its end."""
-EXPECTED_LAUNCH_S = 0.3
-"""Of new replicas on a running server."""
 KEPT_FOR_VERIFICATION = 1 / 3
 """Share of the longest time that is kept for the verification, where it can use so much."""
 MOST_FOR_VERIFICATION = 0.5

@@ -189,12 +189,14 @@ def read(
     means: list[list[float]] = [[] for _ in configurations]
     for (_, one), log in zip(worked, logs, strict=True):
         means[one.configuration] += log.tolist()
+    means_ms = tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means)
+    budget = budget.answered(1e-3 * float(np.nanmax(means_ms)))
     return Pilot(
         model=model,
         concurrency=concurrency,
         default=default,
         configurations=tuple(configurations),
-        means_ms=tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means),
+        means_ms=means_ms,
         tried=tuple(tried),
         block_s=block_s,
         course=found,

@@ -25,7 +25,7 @@ from tuner.bench import Bench, Launch, Slice
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed, WrongUse
 from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
-from tuner.slices import Slices
+from tuner.slices import EXPECTED_LAUNCH_S, Slices
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration
 
@@ -33,6 +33,8 @@ SPARE_SHARE = 0.1
 """Of the machine's memory, that is left alone."""
 CLOCK = "accelerator.clock_mhz"
 """A knob that engines on one GPU share."""
+_LONGER = 1.5
+"""Times as long as was known that round trips are, from which slices are laid out anew."""
 _log = logging.getLogger(__name__)
 
 
@@ -114,10 +116,13 @@ class _Begun(NamedTuple):
 class Residents:
     """Engines that are up at once; made by `open`."""
 
-    def __init__(self, bench: Bench, residents: Mapping[str, _Resident], slices: Slices) -> None:
+    def __init__(
+        self, bench: Bench, residents: Mapping[str, _Resident], *, round_trip_s: float
+    ) -> None:
         self._bench = bench
         self._residents = residents
-        self.slices = slices
+        self._round_trip_s = round_trip_s
+        self.slices = self._slices()
 
     @classmethod
     def open(
@@ -169,14 +174,7 @@ class Residents:
                 )
                 needed_mb = max(needed_mb, _memory_mb(engine))
             owned.pop_all()
-        launch_s = sum(one.launch_s for one in residents.values()) / len(residents)
-        slices = Slices.of(
-            round_trip_s=round_trip_s,
-            launch_s=launch_s,
-            measured_s=bench.settings.compared_s,
-            roles=len(residents),
-        )
-        return cls(bench, residents, slices)
+        return cls(bench, residents, round_trip_s=round_trip_s)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -198,6 +196,19 @@ class Residents:
             ended = [pool.submit(engine.stop) for engine in engines]
         for one_end in ended:
             one_end.result()
+
+    def _slices(self) -> Slices:
+        """For the slowest round trip that was seen."""
+        launches_s = [
+            one.launch_s if one.contender.launcher.is_restarted else EXPECTED_LAUNCH_S
+            for one in self._residents.values()
+        ]
+        return Slices.of(
+            round_trip_s=self._round_trip_s,
+            launch_s=sum(launches_s) / len(launches_s),
+            measured_s=self._bench.settings.compared_s,
+            roles=len(self._residents),
+        )
 
     def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
         """One launch of each role, loaded in slices that alternate.
@@ -221,6 +232,10 @@ class Residents:
             self._in_slices(loaded, begun) if self._bench.is_cut else self._whole(loaded, begun)
         )
         done |= measured
+        means_ms = [one.measurement.mean_ms for one in measured.values() if one.measurement]
+        if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._round_trip_s:
+            self._round_trip_s = 1e-3 * max(means_ms)
+            self.slices = self._slices()
         for role in roles:
             yield role, done[role]
 
@@ -293,6 +308,11 @@ class Residents:
             one.is_fresh = False
             one.pids = (*one.engine.pids, *one.engine.replica_facts().pids)
         except LaunchFailed as error:
+            if (
+                error.cause == "crash" and one.engine is not None
+            ):  # or it hangs: the next one is a new one
+                one.engine.stop()
+                one.engine = None
             return error
         return None
 

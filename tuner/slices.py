@@ -22,6 +22,8 @@ LEAST_QUARTETS = 2
 """Slices A B B A of one launch: from two on, what launches have of their own is told from what slices have."""
 MOST_QUARTETS = 8
 """Slices A B B A of one launch, where it is long enough with fewer."""
+EXPECTED_LAUNCH_S = 0.3
+"""Of new replicas on a running server."""
 SWITCH_S = 0.03
 """From one slice to the next, beside both: connections, and what host and replicas tell."""
 

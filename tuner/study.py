@@ -412,9 +412,9 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     compared = verification.Pairs(names=names, most=ending.pairs, sd=ending.presumed_sd)
 
     def is_enough(rounds: verification.Rounds) -> bool:
-        counted = verification.among(rounds.starts, "default", "best").counted
+        begun = len(rounds.starts) // len(sides)
         return compared.is_enough(rounds) or (
-            counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
+            begun >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
         )
 
     rounds = _alternated(

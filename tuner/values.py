@@ -665,7 +665,7 @@ class Verdict:
     """Here and now."""
     another_day: Interval
     """Of the ratio that another session will have."""
-    throughput_ratio: float
+    throughput_ratio: float | None
     throughput_interval: Interval
     p99_ratio: float | None
     """None where too few pairs have a p99 on both sides."""

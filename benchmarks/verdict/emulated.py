@@ -36,13 +36,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import result
 import sessions
 
-from tuner.budget import EXPECTED_LAUNCH_S, EXPECTED_START_S
+from tuner.budget import EXPECTED_START_S
 from tuner.measurement import comparison, moments, sequential
 from tuner.measurement.moments import Blocks, Course
 from tuner.measurement.power import Rounds
 from tuner.replay import surface_files
 from tuner.replay.surface import Surface
-from tuner.slices import SWITCH_S, Slices
+from tuner.slices import EXPECTED_LAUNCH_S, SWITCH_S, Slices
 
 Array = NDArray[np.float64]
 GOOD = 0.3

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import socket
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import rich.console
 
+from tests.fakes.studies import measurement
 from tuner import ab
+from tuner.commands import ab as command
 from tuner.errors import WrongUse
+from tuner.measurement import comparison
 from tuner.progress import Terminal
 from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
+from tuner.values import Tally
 
 ENGINE = """
 command: [server, "--port={port}", "--threads={threads}"]
@@ -93,3 +100,50 @@ def test_what_is_nothing_is_told_with_its_side(word: str) -> None:
     """A file that is missing, and a name that is mistyped."""
     with pytest.raises(WrongUse, match=f"^A: {word} is no file, no study, and no model: "):
         sides(word, "echo")
+
+
+@pytest.mark.parametrize(
+    ("failed", "decision"), [((0, 0), "within"), ((1, 1), "within"), ((0, 1), "undecided")]
+)
+def test_a_side_that_fails_more_often_has_not_passed(
+    failed: tuple[int, int], decision: str
+) -> None:
+    """However quick its other launches are; and a note says how many failed."""
+    rng = np.random.default_rng(1)
+    slow, quick = ([measurement(mean, rng) for _ in range(8)] for mean in (20.0, 10.0))
+    verdict = comparison.compare(slow, quick, objective="mean", names=ab.ROLES)
+    tallies = {
+        role: Tally(launched=9, failed=count, reason="out of memory")
+        for role, count in zip(ab.ROLES, failed, strict=True)
+    }
+    settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
+    order = ab.Order(words=("a", "b"), settings=settings, limit=ab.limit_of("mean worse by 5 %"))
+    found = ab.Compared(
+        words=order.words,
+        told=order.words,
+        models=("echo", "echo"),
+        load="2 in flight",
+        verdict=verdict,
+        objective="mean",
+        limit=order.limit,
+        decision=ab._decision(order, verdict, tallies),
+        why_in_turn=None,
+        runs=(),
+        seconds=9.0,
+        repeats=0,
+        tallies=tallies,
+    )
+    assert found.decision == decision
+    told = [note for note in command.notes(found) if "failed" in note]
+    assert len(told) == sum(map(bool, failed))
+    assert all(note.startswith("1 of 9 launches of ") for note in told)
+    assert command.as_json(found)["failed"] == {"a": failed[0], "b": failed[1]}
+
+
+def test_what_a_server_wrote_does_not_break_the_page_of_test_results() -> None:
+    """Colours of a terminal are no characters of XML."""
+    arguments = argparse.Namespace(a="a", b="b", model="echo")
+    page = command.junit_of_error(arguments, "B: \x1b[31mno such file\x1b[0m")
+    told = ET.fromstring(page).find("testcase/error")
+    assert told is not None
+    assert "no such file" in (told.text or "")

@@ -78,7 +78,7 @@ def test_a_load_that_others_disturb_is_driven_again(bench: Bench) -> None:
     before = bench._others
     bench._others = Others(os.cpu_count() or 1)
     for _ in range(5):  # what is usual: nothing
-        bench._others.has_disturbed(HostNoise(foreign_cpu_s=0.0), loaded_s=4.0)
+        bench._others.has_disturbed(HostNoise(foreign_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
     spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         launch = bench.launch(ONE)

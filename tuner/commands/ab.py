@@ -33,6 +33,7 @@ from tuner.settings import (
     TargetSettings,
     duration_s,
 )
+from tuner.traffic.generator import one_line
 from tuner.values import Interval
 
 SCHEMA = "luthier.ab/1"
@@ -100,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="append the answer as Markdown; default: not",
     )
     options.add_group(parser, "target", only=LOAD)
-    options.add_group(parser, "measurement", only=["objective", "seconds", "warmup_s", "timeout_s"])
+    options.add_group(parser, "measurement", only=["objective", "seconds", "timeout_s"])
     options.add_group(parser, "store", only=["runs_dir"])
     options.add_json(parser)
 
@@ -173,10 +174,13 @@ def answer(found: Compared) -> str:
     """The answer in a sentence."""
     if found.limit is None:
         return found.verdict.text
+    undecided = f"the limit lies within the interval of {len(found.verdict.best)} pairs"
+    if ab.fails_more(found.tallies):
+        undecided = "launches of B failed more often than those of A"
     head = {
         "within": "Passed: the limit is kept",
         "worse": "Failed: the limit is exceeded",
-        "undecided": "Undecided: the limit lies within the interval, and the time is over",
+        "undecided": f"Undecided: {undecided}",
     }[found.decision]
     return f"{head} ({found.limit.text}). {found.verdict.text}"
 
@@ -194,9 +198,15 @@ def notes(found: Compared) -> list[str]:
         )
     elif found.verdict.launch_sd is not None:
         told.append(
-            f"launches of one side differ by {wording.percent(found.verdict.launch_sd)} of their own (standard "
-            "deviation); the interval covers that"
+            f"a launch of A and one of B differ by {wording.percent(found.verdict.launch_sd)} of their own (standard "
+            "deviation of the ratio of their mean round trips); the interval covers that"
         )
+    for role, tally in found.tallies.items():
+        if tally.failed:
+            told.append(
+                f"{tally.failed} of {wording.plural(tally.launched, 'launch')} of {role} failed "
+                f"({tally.reason}); their pairs do not count"
+            )
     if found.repeats:
         told.append(
             f"{wording.plural(found.repeats, 'slice')} measured again, because other processes took more of the "
@@ -281,6 +291,7 @@ def as_json(found: Compared) -> dict[str, Any]:
         "side_by_side": found.why_in_turn is None,
         "launch_sd": found.verdict.launch_sd,
         "repeats": found.repeats,
+        "failed": {role.lower(): tally.failed for role, tally in found.tallies.items()},
         "figures": {
             name: dict(
                 zip(
@@ -345,9 +356,10 @@ def _suite(
     case = ET.SubElement(suite, "testcase", classname=classname, name=name, time=f"{seconds:.3f}")
     if problem is not None:
         kind, type_, told = problem
+        told = one_line(told)  # it may hold what a server wrote, in colours
         ET.SubElement(case, kind, message=told, type=type_).text = told
     if output:
-        ET.SubElement(case, "system-out").text = "\n".join(output)
+        ET.SubElement(case, "system-out").text = "\n".join(map(one_line, output))
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -238,12 +239,12 @@ def excess_sd(rounds: Sequence[Sequence[float]]) -> float | None:
 
     Args:
         rounds: differences of the parts of each round, of its quartets of slices; those with other numbers of
-            parts than the first are left out.
+            parts than most are left out.
 
     Returns:
         A standard deviation; None under two rounds of two parts.
     """
-    size = len(rounds[0]) if rounds else 0
+    size = statistics.mode(map(len, rounds)) if rounds else 0
     alike = np.array([one for one in rounds if len(one) == size], dtype=float)
     if size < LEAST_PAIRS or len(alike) < LEAST_PAIRS:
         return None
@@ -266,6 +267,7 @@ def against(
     """
     made_best = objectives.named(objective)
     ratio, interval = _ratio(guess, best, made_best)
+    assert ratio is not None, "both were measured"
     return Against(
         configuration=configuration,
         outcome=made_best.judged(interval),
@@ -298,9 +300,15 @@ def _differences(
 
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
-) -> tuple[float, float]:
-    """An objective of both, in its unit, over all pairs: as far apart as the middle of the pairs' ratios says."""
+) -> tuple[float, float] | None:
+    """An objective of both, in its unit, over all pairs: as far apart as the middle of the pairs' ratios says.
+
+    Returns:
+        None where a launch has no value above 0: no answer came in its measured part.
+    """
     made_best = objectives.named(objective)
+    if not all(made_best.value(one) > 0 for one in (*default, *best)):
+        return None
     values = np.log([[made_best.value(one) for one in side] for side in (default, best)])
     apart = sequential.known(_differences(default, best, made_best)).mean
     middle = sum(sequential.known(side).mean for side in values.tolist()) / 2
@@ -309,8 +317,11 @@ def middles(
 
 def _ratio(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
-) -> tuple[float, Interval]:
-    return ratio_interval(list(map(objective.value, best)), list(map(objective.value, default)))
+) -> tuple[float | None, Interval]:
+    values = [list(map(objective.value, side)) for side in (best, default)]
+    if not all(value > 0 for side in values for value in side):
+        return None, UNKNOWN  # no answer came in a measured part
+    return ratio_interval(*values)
 
 
 def _p99_ratio(
@@ -350,16 +361,15 @@ class _Sentence:
     ) -> str:
         """The sentence."""
         objective, pairs = self.objective, len(self.best)
-        before, now = (
-            f"{value:.4g} {objective.unit}".strip()
-            for value in middles(self.default, self.best, objective.name)
-        )
+        values = middles(self.default, self.best, objective.name)
+        assert values is not None, "the pairs have a ratio"
+        before, now = (f"{value:.4g} {objective.unit}".strip() for value in values)
         of, subject = self.names[0], self.names[1][0].upper() + self.names[1][1:]
         sides = f"{objective.label} {now} against {before} of {of}"
         if interval.is_vague:
             return (
                 f"No difference shown: {sides}; {pairs} pairs of launches, as far apart as "
-                "these, are too few to tell (--pairs, --max-time)."
+                "these, are too few to tell (--max-time)."
             )
         both = ", both objectives together" if self.is_shared else ""
         figures = (

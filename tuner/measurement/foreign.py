@@ -32,7 +32,8 @@ class Others:
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
-        self._shares: list[float] = []
+        self._shares: dict[tuple[bool, bool], list[float]] = {}
+        """By what of it is known: of a server elsewhere nobody can tell what is foreign."""
         self._left_s = CREDIT_S
         """Time for measuring again."""
 
@@ -49,9 +50,10 @@ class Others:
             return False
         whole_s = self._cores * loaded_s
         taken_s = sum(told)
-        self._shares = [*self._shares[1 - KEPT :], taken_s / whole_s]
-        is_known = len(self._shares) >= LEAST_KNOWN
-        usual = statistics.median(self._shares) if is_known else min(self._shares)
+        kind = noise.foreign_cpu_s is None, noise.steal_s is None
+        shares = [*self._shares.get(kind, [])[1 - KEPT :], taken_s / whole_s]
+        self._shares[kind] = shares
+        usual = statistics.median(shares) if len(shares) >= LEAST_KNOWN else min(shares)
         return taken_s - usual * whole_s > max(LEAST_S, MOST_MORE * whole_s)
 
     def may_repeat(self, loaded_s: float) -> bool:

@@ -65,6 +65,7 @@ def noise_between(
     throttled_s: float | None = None,
     peak_memory_mb: float | None = None,
     knows_server: bool = True,
+    share: float = 1.0,
 ) -> HostNoise:
     """What happened between two readings, with what others have measured.
 
@@ -79,6 +80,7 @@ def noise_between(
         peak_memory_mb: of any one replica.
         knows_server: whether the readings have all processes of the server that are on this machine; else
             nobody can tell what is foreign.
+        share: of the server's work that was for what is measured; the rest was for answers behind its end.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:
@@ -92,7 +94,7 @@ def noise_between(
         ),
         throttled_s=throttled_s,
         client_cpu_s=client_cpu_s,
-        server_cpu_s=_used_s(before.cpu_s, after.cpu_s) if after.cpu_s else None,
+        server_cpu_s=share * _used_s(before.cpu_s, after.cpu_s) if after.cpu_s else None,
         peak_memory_mb=peak_memory_mb,
         foreign_cpu_s=foreign_s,
     )
