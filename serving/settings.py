@@ -225,7 +225,7 @@ class RoutingSettings:
     """Which free worker takes the next batch."""
 
     policy: Literal["least-loaded", "round-robin"] = _knob("least-loaded")
-    """`least-loaded`: the worker with the fewest batches, the longest idle among equals.
+    """`least-loaded`: the worker with the fewest batches, of equals the one that gets to the next one soonest.
 
     `round-robin`: in turn.
     """

@@ -66,6 +66,12 @@ class Flow:
             heapq.heappop(heap)
         return None
 
+    @property
+    def is_large(self) -> bool:
+        """Whether its next item is."""
+        entry = self.first_entry()
+        return entry is not None and entry.cost > 1
+
     def upcoming(self, items: int) -> list[Entry]:
         """The first entries in the order of their turns, until they hold so many items together."""
         return upcoming(self.heap, items)
@@ -152,8 +158,19 @@ class FairQueue(DeadlineQueue):
         """The flows of which something waits."""
         return [flow for flow in self._flows.values() if flow.items]
 
-    def last(self) -> Entry | None:
-        """The entry that gives way where there is no room: of the flow with the most items, the last one."""
+    def last(self, name: str = "", capacity: int | None = None) -> Entry | None:
+        """The entry that gives way where there is no room: of the flow with the most items, the last one.
+
+        Args:
+            name: of the flow that something came to. Where it has more than there would be room for, were all others
+                cut down to as many, it is the one to give way: the others would, and in vain.
+            capacity: items that there is room for; None: the fullest flow gives way.
+        """
+        own = None if capacity is None else self._flows.get(name)
+        if own is not None and capacity is not None:
+            most = own.items
+            if sum([min(flow.items, most) for flow in self._flows.values()]) > capacity:
+                return own.last_entry()
         fullest: Flow | None = None
         for flow in self._flows.values():
             if fullest is None or flow.items > fullest.items:

@@ -90,12 +90,23 @@ _MIXED = -1
 class _Batch:
     """One INFER action with a worker."""
 
-    __slots__ = ("deadline_s", "entries", "expected_s", "items", "worker")
+    __slots__ = ("deadline_s", "entries", "expected_s", "filled", "items", "profile", "worker")
 
     def __init__(
-        self, worker: Worker, entries: list[tuple[Entry, Part]], items: int, expected_s: float
+        self,
+        worker: Worker,
+        entries: list[tuple[Entry, Part]],
+        items: int,
+        expected_s: float,
+        *,
+        filled: int,
+        profile: Profile,
     ) -> None:
         self.worker = worker
+        self.filled = filled
+        """Items, or those that the policy wanted where the next request did not fit."""
+        self.profile = profile
+        """Of the settings that it was made under: it tells nothing of others."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -198,10 +209,11 @@ class AdaptiveScheduler:
         level = event.priority or self._default_priority
         cost = 1
         if event.bytes >= _LARGE_BYTES:
-            self._has_large = True
             cost += event.bytes // (event.items * _LARGE_BYTES)
-            if cost > 1 and not flow and level == self._default_priority:
-                flow = _LARGE
+            if cost > 1:
+                self._has_large = True
+                if not flow and level == self._default_priority:
+                    flow = _LARGE
         queue = self._queue
         if level != self._level or flow != self._flow:
             queue = self._queue_for(flow, level)
@@ -237,14 +249,15 @@ class AdaptiveScheduler:
     def _make_room(self, newcomer: Entry) -> None:
         """A request came to a full queue: others give way, or itself."""
         while self._fair.items > self._capacity and not newcomer.left:
-            last = self._fair.last()
+            last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
                 return
             self._refuse(last, Reason.QUEUE_FULL, str(self._capacity))
 
     def _warm(self, event: Warmed) -> None:
         under = event.cpu, event.threads
-        kept = self._warmed if under == self._warmed_under else {}
+        is_replacement = under == self._warmed_under and set(event.batch_s) == {1}
+        kept = self._warmed if is_replacement else {}
         self._warmed = {**kept, **event.batch_s}  # replacements run single items
         self._warmed_under = under
         self.profile.seed(event.batch_s)
@@ -267,7 +280,10 @@ class AdaptiveScheduler:
             if loaded is not None and event.ok:
                 loaded.loaded = True
             return
-        batch.worker.finish(batch.expected_s, now_s)
+        if event.too_large and event.times is None:
+            batch.worker.withdraw(batch.expected_s)
+        else:
+            batch.worker.finish(batch.expected_s, now_s)
         if not event.ok:
             if event.too_large:
                 for entry, _ in batch.entries:
@@ -276,10 +292,10 @@ class AdaptiveScheduler:
                 self._suspect(batch, Reason.NOT_STARTED, "")
             self._give_back(batch.entries)
             return
-        if event.times is not None:
+        if event.times is not None and batch.profile is self.profile:
             took_s = event.times.input_s + event.times.exec_s + event.times.output_s
             self.profile.observe(batch.items, took_s)
-            self._sizing.ran(batch.items, took_s)
+            self._sizing.ran(batch.items, took_s, batch.filled)
         for entry, _ in batch.entries:
             entry.outstanding -= 1
             if not entry.outstanding and not entry.spans:
@@ -348,22 +364,27 @@ class AdaptiveScheduler:
                 batch.deadline_s = later
 
     def _next_worker(self, now_s: float) -> Worker | None:
-        """The one that takes the next batch.
+        """The one that takes the next batch; None where it is worth to wait for another one.
 
-        Whose turn it is may be busy while another one is idle: where that is too late for the most urgent request,
-        the idle one takes it.
+        Whose turn it is may be busy, or hang: where that is too late for the most urgent request, another one takes
+        it, now or when it has room.
         """
-        worker = self._choose(self._workers.values(), now_s)
-        if worker is None or not worker.unfinished or self._choose is least_loaded:
+        workers = self._workers.values()
+        worker = self._choose(workers, now_s)
+        if worker is None or not worker.unfinished:
             return worker
         head = self._queue.head()
         if head is None:
             return worker
         start, stop = head.spans[-1]
-        least_s = self.profile.estimate_s(min(self._sizing.size, stop - start))
-        if worker.starts_s(now_s) + least_s <= head.deadline_s:
+        latest_s = head.deadline_s - self.profile.estimate_s(min(self._sizing.size, stop - start))
+        if worker.free_s(now_s) <= latest_s:
             return worker
-        return least_loaded(self._workers.values(), now_s)
+        other = least_loaded(workers, now_s)
+        if other is not None and other.free_s(now_s) <= latest_s:
+            return other
+        others_s = self._starts_of_others_s(worker, now_s)
+        return None if others_s and min(others_s) <= latest_s else worker
 
     def _due_s(self, worker: Worker, now_s: float) -> float:
         """When the next batch goes to this worker: `now_s` or before it means at once."""
@@ -387,7 +408,7 @@ class AdaptiveScheduler:
 
     def _starts_of_others_s(self, worker: Worker, now_s: float) -> list[float]:
         return [
-            other.starts_s(now_s)
+            other.free_s(now_s)
             for other in self._workers.values()
             if other is not worker and other.loaded and not other.draining
         ]
@@ -418,7 +439,7 @@ class AdaptiveScheduler:
 
     def _infer(self, worker: Worker, now_s: float) -> Action | None:
         """A batch for a worker; None where a request was refused instead."""
-        size = self._known(self._size_for(worker, now_s))
+        size = self._known(self._size_for(worker, now_s), now_s)
         if not size:
             return None
         action = self._next_action()
@@ -434,7 +455,12 @@ class AdaptiveScheduler:
         expected_s = self.profile.estimate_s(items)
         worker.take(expected_s, now_s)
         worker.last_turn = action
-        self._batches[action] = _Batch(worker, entries, items, expected_s)
+        wanted = self._sizing.size
+        is_cut = size < wanted or self._has_large or entries[-1][0].alone
+        filled = max(items, 0 if is_cut or not self._queue.items else wanted)
+        self._batches[action] = _Batch(
+            worker, entries, items, expected_s, filled=filled, profile=self.profile
+        )
         parts = [part for _, part in entries]
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
@@ -471,6 +497,9 @@ class AdaptiveScheduler:
             if head is None:
                 return 0
             left_s = head.deadline_s - starts_s
+        if head.waiting_items > size and self._work_s(head) > left_s and worker.unfinished:
+            self._refuse(head, Reason.CANNOT_FINISH, "")
+            return 0
         if full_s <= left_s:
             return size
         start, stop = head.spans[-1]
@@ -483,7 +512,7 @@ class AdaptiveScheduler:
         self._refuse(head, Reason.CANNOT_FINISH, "")
         return 0
 
-    def _known(self, size: int) -> int:
+    def _known(self, size: int, now_s: float) -> int:
         """The size, or the largest that was measured while a batch beyond it runs: one at a time tries the unknown.
 
         Else every slot of every worker would be at it before the first one tells.
@@ -491,18 +520,31 @@ class AdaptiveScheduler:
         known = self.profile.largest_measured
         if size <= known or not known:
             return size
-        return known if any(batch.items > known for batch in self._batches.values()) else size
+        is_tried = any(
+            batch.items > known and not batch.worker.hangs(now_s)
+            for batch in self._batches.values()
+        )
+        return known if is_tried else size
+
+    def _work_s(self, entry: Entry) -> float:
+        """What is left of a request takes at least so long, by all workers and batches of the best size."""
+        measured = self.profile.measured().items()
+        each_s = min([took_s / items for items, took_s in measured], default=0.0)
+        return each_s * entry.waiting_items / max(1, len(self._workers))
 
     def _shed(self, size: int, worker: Worker, now_s: float) -> None:
         """Refuse those for whose sake batches would go on shrinking; never all that waits."""
         others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
         flows = [] if is_plain else self._fair.waiting_flows()
+        first = self._queue.first()
+        if flows and self._has_large and first is not None:  # large and small ones share no batch
+            flows = [flow for flow in flows if flow.is_large == (first.cost > 1)]
         shedding = Shedding(
             self.profile,
             None if is_plain else Shares([flow.items for flow in flows]),
             size=size,
-            waiting=self._queue.items,
+            waiting=self._queue.items if is_plain else sum([flow.items for flow in flows]),
             starts_s=worker.starts_s(now_s),
             others_s=sorted(others_s)[:MOST_OTHERS],
         )

@@ -121,10 +121,13 @@ class Shedding:
                 own = fitting if self._shares is None else self._shares.of(fitting)
                 taken, beyond = ahead, place
                 while taken < own and beyond < len(found):
-                    taken += found[beyond].waiting_items
+                    items = found[beyond].waiting_items
+                    if taken + items > own and beyond > place and items <= size:
+                        break  # it is not split, and ends the batch
+                    taken += items
                     beyond += 1
                 if beyond < len(found):
-                    batch = fitting + taken - own
+                    batch = min(fitting, fitting + taken - own)
                     gives_up = self._hinders(head, found, beyond, fitting, batch)
                 elif not is_all:
                     asked *= 2

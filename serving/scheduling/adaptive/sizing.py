@@ -69,8 +69,14 @@ class Sizing(Protocol):
         """A request came."""
         ...
 
-    def ran(self, items: int, took_s: float) -> None:
-        """A batch of so many items took so long in its worker."""
+    def ran(self, items: int, took_s: float, filled: int) -> None:
+        """A batch of so many items took so long in its worker.
+
+        Args:
+            items: in it.
+            took_s: how long.
+            filled: items that it might have had, where the next request did not fit; else the same.
+        """
         ...
 
 
@@ -90,7 +96,7 @@ class Fixed:
     def arrived(self, _now_s: float) -> None:
         """Means nothing here."""
 
-    def ran(self, _items: int, _took_s: float) -> None:
+    def ran(self, _items: int, _took_s: float, _filled: int) -> None:
         """Means nothing here."""
 
 
@@ -104,11 +110,11 @@ class Aimd(Fixed):
         self._exact = 1.0
         self.size = 1
 
-    def ran(self, items: int, took_s: float) -> None:
+    def ran(self, _items: int, took_s: float, filled: int) -> None:
         """Grow after a full batch in time, shrink after one that was not."""
         if took_s > self._budget_s:
             self._exact = max(1.0, self._exact * BACK_OFF)
-        elif items >= self.size:
+        elif filled >= self.size:
             self._exact = min(float(self._most), self._exact + 1.0)
         self.size = int(self._exact)
 
@@ -139,12 +145,16 @@ class Quantile(Fixed):
         """The same without its bound."""
         self._late = 0
         """Full batches that were late since sizes were forgotten."""
+        self._filled = 1
+        """Most items that the last full batch might have had."""
         self.size = 1
 
-    def ran(self, items: int, took_s: float) -> None:
+    def ran(self, items: int, took_s: float, filled: int) -> None:
         """Remember, and fit again now and then; at once where the time was missed, or a size is new, at full size."""
         self._batches += 1
-        is_full = items >= self.size
+        is_full = filled >= self.size
+        if is_full:
+            self._filled = self.size
         is_late = is_full and took_s > self._budget_s
         is_new = items not in self._seen
         if is_new:
@@ -227,7 +237,7 @@ class Quantile(Fixed):
         pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]
         sizes, seconds = (np.array(column, float) for column in zip(*pairs, strict=True))
         largest = float(sizes.max())
-        limit = min(self._most, math.ceil(largest * _GROWTH))
+        limit = min(self._most, math.ceil(max(largest, self._filled) * _GROWTH))
         base_s, slope_s = quantile_line(sizes, seconds, QUANTILE)
         if (
             slope_s <= 0.0

@@ -38,14 +38,19 @@ class Worker:
         """When it began to work on that."""
 
     def starts_s(self, now_s: float) -> float:
-        """When it is expected to get to a batch that it is given now.
+        """When it gets to a batch that it is given now, if it is done when it should be, or at once."""
+        return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
 
-        One that is overdue is expected to take as long again: it may hang, and what counts on it is lost.
-        """
+    def free_s(self, now_s: float) -> float:
+        """When others can count on it: one that is overdue may hang, and is taken to be as late again."""
         if not self.unfinished:
             return now_s
         due_s = self.since_s + self.expected_s
         return due_s if due_s > now_s else 2.0 * now_s - due_s
+
+    def hangs(self, now_s: float) -> bool:
+        """Whether what it holds has taken twice as long as it should have."""
+        return bool(self.unfinished) and now_s > self.since_s + 2.0 * self.expected_s
 
     def take(self, expected_s: float, now_s: float) -> None:
         """It is given a batch."""
@@ -54,6 +59,11 @@ class Worker:
             self.expected_s = 0.0
         self.unfinished += 1
         self.expected_s += expected_s
+
+    def withdraw(self, expected_s: float) -> None:
+        """A batch that it was given could not be sent."""
+        self.unfinished -= 1
+        self.expected_s -= expected_s
 
     def finish(self, expected_s: float, now_s: float) -> None:
         """A batch that was expected to take so long is done; the next one begins."""
@@ -71,7 +81,7 @@ def least_loaded(workers: Iterable[Worker], now_s: float) -> Worker | None:
     """The free worker with the fewest batches; among equals the one that gets to the next one soonest."""
     return min(
         (worker for worker in workers if worker.free),
-        key=lambda worker: (worker.unfinished, worker.starts_s(now_s), worker.last_turn),
+        key=lambda worker: (worker.unfinished, worker.free_s(now_s), worker.last_turn),
         default=None,
     )
 

@@ -484,6 +484,33 @@ def test_one_large_request_does_not_push_out_many():
     assert bench.scheduler.waiting_items == 4
 
 
+def test_nobody_gives_way_in_vain():
+    """To one that would be refused after all, because its flow has the most then."""
+    bench = Flows(workers=0, scheduling__queue_capacity=2048)
+    bench.ask("many", 2048)
+    (large,) = bench.ask("other", items=1100)
+    assert bench.refused() == [large]
+    (fair,) = bench.ask("other", items=1000)
+    assert len(bench.refused()) == 1000
+    assert bench.scheduler.waiting_items == 2048
+    assert fair in bench.scheduler._entries
+
+
+def test_small_requests_lose_nothing_to_large_ones_that_wait():
+    """They share no batch, so the next one is all theirs."""
+    bench = Flows(batching__max_size=8, slots=1)
+    bench.scheduler.profile.seed({size: 0.008 + 0.001 * size for size in range(1, 9)})
+    bench.ask("", 4, size_bytes=3 << 20)
+    small = [bench.ask("small", limit_s=0.025 + 0.0004 * place)[0] for place in range(8)]
+    served = []
+    for turn in range(2):
+        served += [id_ for batch in bench.batches(0.0) for id_ in batch]
+        assert not bench.plan.refusals
+        if turn == 0 and not set(small) <= set(served):
+            bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.0)
+    assert set(small) <= set(served)
+
+
 @pytest.mark.parametrize("flow", ["flood", "other"])
 def test_a_request_counts_with_all_its_items(flow):
     """What does not fit into the queue as a whole does not enter it, and what never would is told so."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serving.scheduling.adaptive.sizing import POLICIES
 from serving.scheduling.seam import Warmed
 from tests.serving.scheduling.schedules import schedules
-from tests.serving.scheduling.worlds import Ask, World
+from tests.serving.scheduling.worlds import Ask, Disturbance, World
 
 
 @schedules
@@ -108,3 +108,71 @@ def test_a_turn_with_a_busy_worker_does_not_make_a_request_late_that_an_idle_one
         ]
     )
     assert world.in_time(2)
+
+
+HUNG = Disturbance(from_s=0.0, until_s=0.001, more_s=30.0, times=1)
+"""The first batch."""
+
+
+def world_of(workers: int = 1, *, hung: bool = False, **knobs: object) -> World:
+    """Batches of one item take 9 ms, of eight 16 ms; which the scheduler knows."""
+    knobs = {"batching__max_size": 8, **knobs}
+    disturbances = [HUNG] if hung else []
+    world = World(base_s=0.008, item_s=0.001, workers=workers, disturbances=disturbances, **knobs)
+    world.scheduler.on(Warmed({size: world.took_s(size) for size in range(1, 9)}), 0.0)
+    return world
+
+
+@pytest.mark.parametrize("routing", ["least-loaded", "round-robin"])
+def test_nothing_is_refused_for_a_hung_worker_that_has_room(routing: str) -> None:
+    """Others serve what waits: as much as if it were gone."""
+    asks = [Ask(at_s=0.2, within_s=0.1)] * 100
+    beside = world_of(2, hung=True, routing__policy=routing)
+    beside.run([Ask(at_s=0.0, within_s=0.1), *asks])
+    alone = world_of(1)
+    alone.run(asks)
+    assert beside.goodput(0.2, 0.4) >= alone.goodput(0.2, 0.4) >= 48
+
+
+def test_a_lone_worker_that_is_late_is_waited_for() -> None:
+    """That it may hang refuses nothing: nobody else could do it."""
+    stall = Disturbance(from_s=0.0, until_s=0.001, more_s=0.2, times=1)
+    world = World(base_s=0.008, item_s=0.001, disturbances=[stall], batching__max_size=8)
+    world.scheduler.on(Warmed({1: 0.009, 8: 0.016}), 0.0)
+    world.run([Ask(at_s=0.0, within_s=1.0), Ask(at_s=0.2, within_s=0.1)])
+    assert [world.in_time(id_) for id_ in (0, 1)] == [True, True]
+
+
+def test_a_request_of_many_batches_that_cannot_be_in_time_costs_others_nothing() -> None:
+    """Eight batches in the time of six: it is refused when that is known, and not when the time is over."""
+    world = world_of()
+    small = [Ask(at_s=0.001, within_s=0.1)] * 8
+    world.run([Ask(at_s=0.0, within_s=0.1, items=64), *small])
+    assert 0 in world.refused
+    assert all(world.in_time(id_) for id_ in range(1, 9))
+
+
+@pytest.mark.parametrize("items", [2, 3, 4, 7])
+@pytest.mark.parametrize("policy", ["aimd", "quantile"])
+def test_requests_of_several_items_are_joined_by_policies_that_learn(
+    policy: str, items: int
+) -> None:
+    """The next one that does not fit makes a batch full."""
+    asks = [Ask(at_s=0.001 * place, within_s=0.2, items=items) for place in range(4000)]
+    done = {}
+    for name in ("fixed", policy):
+        knobs = {"batching__policy": name, "batching__objective_ms": 90.0}
+        world = World(base_s=0.008, item_s=0.0005, batching__max_size=32, **knobs)
+        world.run(asks)
+        done[name] = world.goodput(2.0, 4.0)
+    assert done[policy] >= 0.8 * done["fixed"]
+
+
+def test_a_size_that_hangs_when_it_is_first_tried_does_not_shorten_the_batches_of_others() -> None:
+    """Such as a shape that is compiled: another worker tries it as well."""
+    hung = Disturbance(from_s=0.5, until_s=0.6, more_s=20.0, from_items=2, times=1)
+    world = World(base_s=0.008, item_s=0.001, workers=2, disturbances=[hung], batching__max_size=8)
+    single = [Ask(at_s=0.05 * place, within_s=1.0) for place in range(9)]
+    burst = [Ask(at_s=0.5 + 0.0025 * place, within_s=0.2) for place in range(1200)]
+    world.run([*single, *burst])
+    assert world.goodput(1.0, 3.0) > 2 * 300

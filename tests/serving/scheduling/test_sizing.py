@@ -27,7 +27,7 @@ def run(policy, model, batches, seed=0):
     sizes = []
     for _ in range(batches):
         sizes.append(policy.size)
-        policy.ran(policy.size, model(policy.size, rng))
+        policy.ran(policy.size, model(policy.size, rng), policy.size)
     return sizes
 
 
@@ -70,7 +70,7 @@ def test_batches_that_are_not_full_say_nothing_about_larger_ones():
     run(policy, lambda size, rng: 1e-4 * size, 20)
     size = policy.size
     for _ in range(50):
-        policy.ran(1, 1e-4)
+        policy.ran(1, 1e-4, 1)
     assert policy.size == size
 
 
@@ -80,7 +80,7 @@ def test_one_slow_batch_costs_aimd_a_tenth_however_small_it_was(items):
     policy = Aimd(SETTINGS)
     run(policy, lambda size, rng: 1e-4 * size, 63)
     assert policy.size == 64
-    policy.ran(items, 0.05)
+    policy.ran(items, 0.05, items)
     assert policy.size == int(0.9 * 64)
 
 
@@ -88,7 +88,7 @@ def test_the_regression_is_not_believed_far_from_what_was_seen():
     """From small batches the size grows step by step."""
     policy = Quantile(SETTINGS)
     for _ in range(16):
-        policy.ran(1, 1e-5)
+        policy.ran(1, 1e-5, 1)
     assert policy.size == 2
 
 
@@ -141,7 +141,7 @@ def test_every_policy_keeps_the_bounds(name, ran, waiting):
     policy = POLICIES[name](SETTINGS)
     now_s = 0.0
     for items, took_s in ran:
-        policy.ran(items, took_s)
+        policy.ran(items, took_s, items)
         now_s += took_s
         policy.arrived(now_s)
         assert 1 <= policy.size <= SETTINGS.max_size
@@ -176,5 +176,5 @@ def test_noise_is_no_stall():
             items = rng.randint(1, sizing.size) if rng.random() < 0.2 else sizing.size
             took_s = 1e-3 * (2.0 + 0.5 * items) * math.exp(rng.gauss(0.0, 0.2))
             late += number >= 1000 and took_s > 0.01
-            sizing.ran(items, took_s)
+            sizing.ran(items, took_s, items)
     assert late < 0.015 * 8000
