@@ -257,7 +257,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     head = ("interval", "holds the truth", "95 % (Clopper and Pearson)")
     print(result.Table(title="Coverage", head=head, rows=lines).text(), end="\n\n")
-    print(f"tau: {100 * moved(found):.1f} % found, {100 * SESSION_SD:.1f} % assumed")
+    tau = moved(found)
+    told = "not known yet" if math.isnan(tau) else f"{100 * tau:.1f} % found"
+    print(f"tau: {told}, {100 * SESSION_SD:.1f} % assumed")
     return 0 if is_met else 1
 
 
