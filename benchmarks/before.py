@@ -15,21 +15,17 @@ import argparse
 import dataclasses
 import json
 import pathlib
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ab_answers
 import result
-import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIMIT = "mean worse by 5 %"
 DECIDED = {0: "within", 3: "worse", 4: "undecided"}
 """Exit codes of `tune ab` that are answers."""
-SPARE_S = 120.0
-"""For what `tune ab` does besides, before it is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,26 +73,15 @@ def compare(case: Case, trees: Sequence[pathlib.Path], max_time_s: float) -> Map
     Raises:
         SystemExit: it could not be measured.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for role, tree in zip("ab", trees, strict=True):
-            file = pathlib.Path(folder) / f"{role}.yaml"
-            file.write_text(yaml.safe_dump(engine_of(tree, case)), encoding="utf-8")
-            files.append(str(file))
-        command = [sys.executable, "-m", "tuner", "ab", *files, "--json", "--fail-if", LIMIT]
-        command += ["--model", case.model, "--concurrency", str(case.concurrency)]
-        command += ["--max-time", f"{max_time_s:g}s"]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=max_time_s + SPARE_S,
-        )
-    if done.returncode not in DECIDED:
-        raise SystemExit(f"{case.model}: {done.stderr.strip() or done.stdout.strip()}")
-    return dict(json.loads(done.stdout), decision=DECIDED[done.returncode])
+    answer, code = ab_answers.ask(
+        [engine_of(tree, case) for tree in trees],
+        model=case.model,
+        concurrency=case.concurrency,
+        max_time_s=max_time_s,
+        more=("--fail-if", LIMIT),
+        answers=DECIDED,
+    )
+    return {**answer, "decision": DECIDED[code]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

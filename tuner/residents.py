@@ -308,10 +308,8 @@ class Residents:
             one.is_fresh = False
             one.pids = (*one.engine.pids, *one.engine.replica_facts().pids)
         except LaunchFailed as error:
-            if (
-                error.cause == "crash" and one.engine is not None
-            ):  # or it hangs: the next one is a new one
-                one.engine.stop()
+            if error.cause == "crash" and one.engine is not None:
+                one.engine.stop()  # it may hang: the next launch has a new one
                 one.engine = None
             return error
         return None

@@ -1,4 +1,4 @@
-"""What is left of a comparison in which another process takes the machine for seconds.
+"""A comparison in which another process takes the machine for seconds: how wide its interval is.
 
     python benchmarks/verdict/disturbed.py [--model resnet] [--runs 5] [--seconds 3]
 
@@ -11,58 +11,39 @@ without a neighbour says.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import ab_answers
 import result
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIDES = ({"batching": {"max_size": 1}}, {"batching": {"max_size": 8}})
 MOST = 3.0
 """Points, half of the width."""
 AFTER_S = 2.0
 """From the first round on."""
 SPIN = "import sys, time\nuntil_s = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < until_s: pass"
-TIMEOUT_S = 300.0
 
 
-def compared(model: str, spun_s: float) -> Mapping[str, Any]:
-    """What `tune ab --json` says, with a neighbour for so long.
+def compare(model: str, spun_s: float) -> Mapping[str, Any]:
+    """Compare both sides beside a neighbour that spins for so long; returns the answer of `tune ab`.
 
     Raises:
         SystemExit: it could not be measured.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for role, settings in zip("ab", SIDES, strict=True):
-            file = pathlib.Path(folder) / f"{role}.yaml"
-            file.write_text(yaml.safe_dump(settings), encoding="utf-8")
-            files.append(str(file))
-        command = [sys.executable, "-m", "tuner", "ab", *files, "--json", "--model", model]
-        command += ["--concurrency", "20", "--max-time", "60s"]
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        with process:
-            assert process.stderr is not None
-            for line in process.stderr:
-                if spun_s and line.lstrip().startswith("1 A "):
-                    _disturb(spun_s)
-            out = process.communicate(timeout=TIMEOUT_S)[0]
-    if process.returncode:
-        raise SystemExit(f"tune ab ended with {process.returncode}: {out.strip()}")
-    answer: Mapping[str, Any] = json.loads(out)
+
+    def hear(line: str) -> None:
+        if spun_s and line.lstrip().startswith("1 A "):
+            _disturb(spun_s)
+
+    answer, _ = ab_answers.ask(SIDES, model=model, concurrency=20, max_time_s=60.0, hear=hear)
     return answer
 
 
@@ -79,14 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--seconds", type=float, default=3.0, help="of the neighbour")
     given = options.parse_args(argv)
-    quiet = compared(given.model, 0.0)
+    quiet = compare(given.model, 0.0)
     rows, is_met = [], True
     for name, one in [
         ("nobody", quiet),
-        *(
-            (f"{given.seconds:g} s", compared(given.model, given.seconds))
-            for _ in range(given.runs)
-        ),
+        *((f"{given.seconds:g} s", compare(given.model, given.seconds)) for _ in range(given.runs)),
     ]:
         low, high = one["interval"]
         half = 50 * (high - low)

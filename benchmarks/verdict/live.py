@@ -23,41 +23,36 @@ import datetime as dt
 import json
 import math
 import pathlib
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import yaml
 from scipy import special
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import ab_answers
 import result
 
 from tuner.measurement.comparison import SESSION_SD
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONCURRENCY = 20
 PAIRS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    "no batches": ({"batching.max_size": 8}, {"batching.max_size": 1}),
-    "two replicas": ({"replica.count": 1}, {"replica.count": 2}),
-    "a timeout": ({"batching.timeout_us": 0}, {"batching.timeout_us": 4000}),
-    "a larger batch": ({"batching.max_size": 16}, {"batching.max_size": 32}),
+    "no batches": ({"batching": {"max_size": 8}}, {"batching": {"max_size": 1}}),
+    "two replicas": ({"replica": {"count": 1}}, {"replica": {"count": 2}}),
+    "a timeout": ({"batching": {"timeout_us": 0}}, {"batching": {"timeout_us": 4000}}),
+    "a larger batch": ({"batching": {"max_size": 16}}, {"batching": {"max_size": 32}}),
 }
 MODELS = ("resnet", "opennmt")
 APART_S = 7200.0
 COVERED = 0.93
-SPARE_S = 120.0
-"""For what `tune ab` does besides, before it is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a comparison said."""
+    """One comparison of a pair in a session."""
 
     session: str
     at_s: float
@@ -78,35 +73,15 @@ class Found:
         return (self.interval[1] - self.interval[0]) / 2
 
 
-def compared(model: str, pair: str, max_time_s: float) -> Mapping[str, Any]:
-    """What `tune ab --json` says of a pair.
+def compare(model: str, pair: str, max_time_s: float) -> Mapping[str, Any]:
+    """Compare a pair by `tune ab`; returns its answer.
 
     Raises:
         SystemExit: it could not be measured.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for role, settings in zip("ab", PAIRS[pair], strict=True):
-            nested: dict[str, dict[str, Any]] = {}
-            for name, value in settings.items():
-                section, key = name.split(".")
-                nested.setdefault(section, {})[key] = value
-            file = pathlib.Path(folder) / f"{role}.yaml"
-            file.write_text(yaml.safe_dump(nested), encoding="utf-8")
-            files.append(str(file))
-        command = [sys.executable, "-m", "tuner", "ab", *files, "--json", "--model", model]
-        command += ["--concurrency", str(CONCURRENCY), "--max-time", f"{max_time_s:g}s"]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=max_time_s + SPARE_S,
-        )
-    if done.returncode:
-        raise SystemExit(f"{model}, {pair}: {done.stderr.strip() or done.stdout.strip()}")
-    answer: Mapping[str, Any] = json.loads(done.stdout)
+    answer, _ = ab_answers.ask(
+        PAIRS[pair], model=model, concurrency=CONCURRENCY, max_time_s=max_time_s
+    )
     return answer
 
 
@@ -118,7 +93,7 @@ def session(file: pathlib.Path, verdicts: int, max_time_s: float) -> None:
         for _ in range(verdicts):
             for model in MODELS:
                 for pair in PAIRS:
-                    said = compared(model, pair, max_time_s)
+                    said = compare(model, pair, max_time_s)
                     found = Found(
                         session=name,
                         at_s=at_s,
@@ -154,7 +129,7 @@ def read(file: pathlib.Path) -> list[Found]:
     ]
 
 
-def same(one: Found) -> Callable[[Found], bool]:
+def is_same_as(one: Found) -> Callable[[Found], bool]:
     """Whether another one compared the same."""
     return lambda other: (other.model, other.pair) == (one.model, one.pair)
 
@@ -165,7 +140,7 @@ def here_and_now(found: Sequence[Found]) -> list[bool]:
     for one in found:
         others = [
             other
-            for other in filter(same(one), found)
+            for other in filter(is_same_as(one), found)
             if other.session == one.session and other is not one
         ]
         if others:
@@ -184,7 +159,7 @@ def on_another_day(found: Sequence[Found]) -> list[bool]:
     held = []
     for one in found:
         apart: dict[str, list[float]] = {}
-        for other in filter(same(one), found):
+        for other in filter(is_same_as(one), found):
             if abs(other.at_s - one.at_s) >= APART_S:
                 apart.setdefault(other.session, []).append(other.log)
         low, high = one.another_day
@@ -192,7 +167,7 @@ def on_another_day(found: Sequence[Found]) -> list[bool]:
     return held
 
 
-def moved(found: Sequence[Found]) -> float:
+def session_sd(found: Sequence[Found]) -> float:
     """Standard deviation of ratios between sessions that are apart, beyond what their comparisons explain."""
     squares: list[float] = []
     for model, pair in {(one.model, one.pair) for one in found}:
@@ -257,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     head = ("interval", "holds the truth", "95 % (Clopper and Pearson)")
     print(result.Table(title="Coverage", head=head, rows=lines).text(), end="\n\n")
-    tau = moved(found)
+    tau = session_sd(found)
     told = "not known yet" if math.isnan(tau) else f"{100 * tau:.1f} % found"
     print(f"tau: {told}, {100 * SESSION_SD:.1f} % assumed")
     return 0 if is_met else 1

@@ -34,10 +34,10 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
 }
 
 
-def measured(
+def measure(
     bench: Bench, configurations: Mapping[str, Configuration], count: int
 ) -> Mapping[str, list[float]]:
-    """Highest rates of each, in turn.
+    """Measure the highest rate of each, in turn; returns all of them.
 
     Raises:
         SystemExit: one of them could not be measured.
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with bench:
         served = bench.start()
         bench.send(inputs.payloads_of(target, inputs.card_of(given.model), served, seed=0))
-        found = measured(bench, CONFIGURATIONS, given.measurements)
+        found = measure(bench, CONFIGURATIONS, given.measurements)
     spread = {name: float(np.log(rates).std(ddof=1)) for name, rates in found.items()}
     rows = [
         (

@@ -15,6 +15,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -77,12 +78,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         served = bench.start()
         bench.send(inputs.payloads_of(target, inputs.card_of(given.model), served, seed=0))
         bench.stop_engine()
-        host.read = watch.read  # type: ignore[assignment]
         contenders = {
             role: Contender(launcher=bench.launcher, configuration=Configuration({}))
             for role in ROLES
         }
-        with Residents.open(bench, contenders, round_trip_s=0.0) as residents:
+        with (
+            mock.patch.object(host, "read", watch.read),
+            Residents.open(bench, contenders, round_trip_s=0.0) as residents,
+        ):
             begun_s = time.monotonic()
             rounds = verification.alternate(
                 residents,
