@@ -139,7 +139,7 @@ class Compared:
     """Roles of those that ran before, and were left as they are."""
     seconds: float
     repeats: int
-    """Slices or loads that were driven again because others disturbed them."""
+    """Slices or loads that were driven again or left out because others disturbed them."""
     tallies: Mapping[str, Tally]
     """By role: launches, and those that failed, whose rounds do not count."""
 

@@ -121,6 +121,8 @@ class Slice:
     after: ReplicaFacts
     repeats: int = 0
     """Times that it was driven before, and others of the machine disturbed it."""
+    is_disturbed: bool = False
+    """Whether they disturbed the last time as well."""
 
 
 class Bench:
@@ -404,12 +406,15 @@ class Bench:
             answers=ROUND_TRIPS * self.concurrency,
             warmup=Warmup(seconds=warmup_s, round_trips=1, settling_s=SETTLING_S),
         )
-        found = self._observed(engine, plan, idle)
-        for repeats in range(1, MOST_REPEATS + 1):
-            if not self._is_to_repeat(found.noise, found.load.measured_end_s):
-                break
-            found = dataclasses.replace(self._observed(engine, plan, idle), repeats=repeats)
-        return found
+        repeats = 0
+        while True:
+            found = self._observed(engine, plan, idle)
+            loaded_s = found.load.measured_end_s
+            is_disturbed = self._others.has_disturbed(found.noise, loaded_s=loaded_s)
+            is_last = repeats == MOST_REPEATS
+            if not is_disturbed or is_last or not self._others.may_repeat(loaded_s):
+                return dataclasses.replace(found, repeats=repeats, is_disturbed=is_disturbed)
+            repeats += 1
 
     def joined(
         self,
@@ -419,7 +424,7 @@ class Bench:
         launch_s: float,
         started_at: float,
     ) -> Launch:
-        """What the slices of one launch give together.
+        """What the slices of one launch give together, without disturbed ones unless most are.
 
         Args:
             configuration: that was launched.
@@ -427,15 +432,17 @@ class Bench:
             launch_s: how long the launch took.
             started_at: Unix time.
         """
-        plan = slices[0].plan
+        plan, before, after = slices[0].plan, slices[0].before, slices[-1].after
+        repeats = sum(one.repeats for one in slices)
+        quiet = [one for one in slices if not one.is_disturbed]
+        if 2 * len(quiet) >= len(slices):
+            repeats += len(slices) - len(quiet)
+            slices = quiet
         load = joining.join([one.load for one in slices])
         loaded_s = sum(one.load.measured_end_s for one in slices)
         noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
-        outcome, measurement = self._judged(
-            plan, load, noise, before=slices[0].before, after=slices[-1].after
-        )
+        outcome, measurement = self._judged(plan, load, noise, before=before, after=after)
         if measurement is not None:
-            repeats = sum(one.repeats for one in slices)
             measurement = dataclasses.replace(measurement, repeats=repeats)
             measurement = self._with_cost(configuration, measurement, load.measured_s)
         return Launch(

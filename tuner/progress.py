@@ -162,7 +162,9 @@ class Progress:
         if self._second is not None:
             beside = self._second.value(measurement)
             found = f"{found}, {wording.quantity(beside, self._second.unit)}"
-        return f"{found}, measured again (disturbed)" if measurement.repeats else found
+        return (
+            f"{found}, disturbed, and measured again or in part" if measurement.repeats else found
+        )
 
     def _value(self, measurement: Measurement) -> str:
         return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"

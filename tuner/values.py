@@ -245,7 +245,7 @@ class Measurement:
     ended_early: bool = False
     """Whether it ended before its time, because it was decided to be no rival of the best so far."""
     repeats: int = 0
-    """Times that it was measured before, and others of the machine took more of it than usual meanwhile."""
+    """Times that it was measured before, and slices left out, since others took more of the machine than usual."""
 
     @property
     def effective(self) -> float:

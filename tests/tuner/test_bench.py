@@ -93,6 +93,28 @@ def test_a_load_that_others_disturb_is_driven_again(bench: Bench) -> None:
     assert [block.client_cpu_s > 0 for block in launch.measurement.blocks] == [True] * 4
 
 
+@pytest.mark.parametrize(("disturbed", "kept"), [(0, 4), (1, 3), (2, 2), (3, 4)])
+def test_disturbed_slices_are_left_out_unless_most_are(
+    bench: Bench, disturbed: int, kept: int
+) -> None:
+    """What is left of a launch is measured as long as it is, and says how many are not in it."""
+    bench.launch(ONE)
+    assert bench._engine is not None
+    slices = [
+        dataclasses.replace(
+            bench.slice(bench._engine, seconds=0.1, warmup_s=0.05, is_new=False),
+            repeats=0,
+            is_disturbed=number < disturbed,
+        )
+        for number in range(4)
+    ]
+    launch = bench.joined(ONE, slices, launch_s=1.0, started_at=0.0)
+    assert launch.measurement is not None
+    assert launch.measurement.seconds == pytest.approx(0.1 * kept, abs=0.02)
+    assert launch.measurement.repeats == 4 - kept
+    assert len(launch.slices_ms) == kept
+
+
 @pytest.mark.parametrize(
     ("objective", "lengthens"), [("p99", True), ("p99", False), ("mean", True)]
 )

@@ -209,8 +209,8 @@ def notes(found: Compared) -> list[str]:
             )
     if found.repeats:
         told.append(
-            f"{wording.plural(found.repeats, 'slice')} measured again, because other processes took more of the "
-            "machine than usual"
+            f"{wording.plural(found.repeats, 'slice')} measured again or left out, because other processes took "
+            "more of the machine than usual"
         )
     if len(set(found.models)) > 1:
         told.append("A and B are different models: their answers are not compared")
