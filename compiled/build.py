@@ -33,7 +33,6 @@ MODULES = (
     "serving/dispatch/ended.py",
     "serving/dispatch/job.py",
     "serving/dispatch/loads.py",
-    "serving/dispatch/numbers.py",
     "serving/dispatch/refusals.py",
     "serving/dispatch/worker.py",
     "serving/metrics/counters.py",

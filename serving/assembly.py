@@ -55,7 +55,6 @@ class Core:
                 await self.repository.open(self.past.left_out)
             if self.keeper is not None:
                 await self.keeper.restore()
-            await self.engine.begin()
         except BaseException:
             await self.engine.close()
             raise

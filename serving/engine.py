@@ -524,21 +524,12 @@ class Engine:
             ServingError: one cannot be served under these settings; nothing is left running.
         """
         try:
-            await self._homes.take_over()
             await self._hold_clock(self.settings)
             for card in self._cards:
                 await self.deploy(card)
         except BaseException:
             await self.close()
             raise
-
-    async def begin(self) -> None:
-        """All models of the start are deployed: what a killed server left is used for these or ended."""
-        async with self._changing:
-            for shared in self._pools:
-                await shared.begin()
-            await self._pools.give_up()
-            await self._homes.settle()
 
     def drain(self) -> None:
         """Not ready from now on; what was taken is still answered."""

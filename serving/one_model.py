@@ -49,9 +49,6 @@ class OneModel:
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         """What the signature's item axes were found for; other replicas of the same need not try it again."""
 
-    def kept(self, _settings: ServingSettings) -> None:
-        """Such replicas end with their gateway."""
-
     def wanted(self, _model: ModelId, member: Member) -> Wanted:
         """How a replica is to load it."""
         limits = member.limits

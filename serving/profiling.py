@@ -22,7 +22,6 @@ from typing import Any, Self
 from serving.dispatch import Dispatcher, Loaded, Wanted, told_inputs
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.pool import Home, Member, Pool
-from serving.replica.fingerprint import Identity
 from serving.scheduling.seam import Action, Event, Kind, Plan, Result, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Signature, StageTimes
@@ -156,7 +155,7 @@ async def profile(
     *,
     prepared: pathlib.Path | None = None,
     box: pathlib.Path | None = None,
-    identity: Identity | None = None,
+    digest: str | None = None,
 ) -> ModelProfile:
     """Measure a model.
 
@@ -167,13 +166,13 @@ async def profile(
         workers: numbers that no other replica of the home has.
         prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
         box: folder in which that is, where the replica may write; None: it may write where it can, or nowhere.
-        identity: of its files, as the form shall be; None: unknown.
+        digest: of the file of which the form shall be; None: unknown.
 
     Raises:
         ServingError: it cannot be loaded, or not be run on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, prepared, box, identity)
+    run = _Run(card, one, prepared, box, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -195,11 +194,11 @@ class _Run:
         settings: ServingSettings,
         prepared: pathlib.Path | None,
         box: pathlib.Path | None,
-        identity: Identity | None,
+        digest: str | None,
     ) -> None:
         self.card = card
         self.beside = {} if prepared is None else {box or prepared: box is not None}
-        self._identity = identity
+        self._digest = digest
         self._settings = settings
         self._prepared = prepared
         sizes = sizes_to(settings.batching.max_size)
@@ -212,9 +211,6 @@ class _Run:
         self._due = False
 
     # What the pool holds
-
-    def kept(self, _settings: ServingSettings) -> None:
-        """It ends with its gateway."""
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """The load of a number, with its largest batch."""
@@ -230,7 +226,7 @@ class _Run:
             inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
             prepared=self._prepared,
             prepares=model.version == "0",
-            identity=self._identity,
+            digest=self._digest,
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:

@@ -53,7 +53,6 @@ from serving.protocol.tfs_routes import TfsRoutes
 from serving.protocol.triton_routes import TritonRoutes
 from serving.settings import ServerSettings, ServingSettings
 from serving.state.folder import owned
-from serving.state.nests import Nests
 from serving.values import ModelCard
 
 log = logging.getLogger(__name__)
@@ -232,11 +231,10 @@ class Server:
             grpc = bind_grpc(settings)
             if grpc is not None:
                 owns.enter_context(contextlib.closing(grpc))
-            nests = None if folder is None else Nests(folder)
             core = assembled(
                 self._cards,
                 self._settings,
-                Homes(homes.maker(self._settings.replica, nests), nests),
+                Homes(homes.maker(self._settings.replica)),
                 root=self._root,
                 folder=folder,
                 store_password=secrets.get(secret_variables.STORE_VARIABLE),

@@ -301,12 +301,6 @@ class ClockworkSettings:
 
     Default 25 ms, Clockwork's.
     """
-    takeover_s: float = _knob(10.0, "s", 0, 600, live=False)
-    """After a server was killed its replicas keep their models for so long, for the next one (docs/schedulers.md).
-
-    Only with `server.state_dir`; 0: they end with it, as they do in any case where it is stopped in order.
-    Default 10 s: a service manager restarts a server in some seconds, and memory is not held for nobody for long.
-    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
     join: profile in a replica of its own -> the scheduler may load it, wherever and whenever it is asked for
     leave: nobody may ask for it any more -> it is unloaded where it was
-    begin: replicas that a killed server left get work, with those of the models that joined which they hold
 
 In: cards that join and leave, settings. Out: a dispatcher that takes requests for all of them. One pool for each
 kind of model, since a home runs one kind. Belongs to the event loop's thread.
@@ -17,10 +16,9 @@ import itertools
 import logging
 import math
 import pathlib
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serving import kept_profiles, profiling
@@ -35,17 +33,12 @@ from serving.prepared import Forms
 from serving.profiling import Measured, ModelProfile
 from serving.replica import blocking
 from serving.replica.fingerprint import Identity, identity_of
-from serving.replica.left import LeftReplica
-from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp, Profiled
 from serving.settings import ModelSettings, ServingSettings
-from serving.values import ModelCard, ModelId, ToldInputs
+from serving.values import ModelCard, ModelId
 
 log = logging.getLogger(__name__)
-
-_ROOT = re.compile(r"/[0-9]+")
-"""Below which files are lent (`Shelf.add`)."""
 
 FIRST_CALL_S = 1e-6
 """Time for a warm-up in which nothing but the first call is made: what it costs is part of each load."""
@@ -62,7 +55,6 @@ class _Tenant:
     __slots__ = (
         "card",
         "form",
-        "holders",
         "identity",
         "key",
         "measured",
@@ -73,7 +65,6 @@ class _Tenant:
         "pages",
         "profile",
         "root",
-        "roots_before",
         "weights",
     )
 
@@ -105,10 +96,6 @@ class _Tenant:
         self.form: pathlib.Path | None = None
         """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
-        self.holders: set[int] = set()
-        """Workers that were taken over, and hold it since before."""
-        self.roots_before: set[pathlib.Path] = set()
-        """Below which these have found its files."""
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's, and its own where these are not meant."""
@@ -164,8 +151,6 @@ class SharedPool:
         self._again = itertools.count(2)
         self._profiles = profiles
         self._forms = forms
-        self._held: dict[int, dict[int, HeldModel]] = {}
-        """What workers hold that were taken over and have not begun, by the number on the wire."""
         self.dispatcher = Dispatcher(
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
@@ -175,49 +160,22 @@ class SharedPool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no model is served by it, and none that its replicas hold may come."""
-        return not self._tenants and not self._held
+        """Whether no model is served by it."""
+        return not self._tenants
 
     # Life
 
-    async def open(self, left: list[LeftReplica] | None = None) -> None:
-        """Start the replicas, or take those that a killed server has left; see `Pool.open`.
+    async def open(self) -> None:
+        """Start the replicas.
 
         Raises:
             ServingError: they do not become ready; nothing is left running.
         """
         try:
-            taken = await self.pool.open(left)
+            await self.pool.open()
         except BaseException:
             await self.close()
             raise
-        for worker, models in taken.items():
-            self._held[worker] = {held.model: held for held in models}
-            for held in models:
-                self.dispatcher.numbers.reserve(held.model)
-
-    async def begin(self) -> None:
-        """All models of the start have joined: replicas that were taken over keep these and unload the others.
-
-        Where models are code, what is unloaded has left the modules that it imported, and would find them again
-        whatever has changed: such a replica is replaced.
-
-        Raises:
-            ReplicaStartFailed: another one does not become ready.
-        """
-        held, self._held = self._held, {}
-        if not self._tenants:
-            return
-        stale = []
-        for worker, models in held.items():
-            loaded = [model for model, one in self._tenants.items() if worker in one.holders]
-            wanted = {self.dispatcher.numbers.of(model) for model in loaded}
-            unwanted = [one for one in models if one not in wanted]
-            if unwanted and self._kind == "python":
-                stale.append(worker)
-            else:
-                await self.pool.begin(worker, loaded, unwanted)
-        await self.pool.replace(stale)
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.
@@ -303,30 +261,17 @@ class SharedPool:
         key = await self._key_of(card, settings, identity)
         form = await self._form_of(card, identity)
         found = await self._profile(card, settings, key, identity, form)
-        inputs = _told(card, settings.model, settings.batching.pad_to, found)
-        holders = self._holders_of(card, settings, identity, inputs.digest)
-        if holders:  # counted as before: a measurement of memory is never the same twice
-            pages = next(iter(holders.values())).pages
-        else:
-            pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
+        pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
         _check_fits(card, pages, settings)
         root = await self._home.lend(card, form if found.is_prepared else None)
         model = card.id
-        if model in self._tenants or model in self.dispatcher.numbers:
+        if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still answers, or is still to be unloaded: what it is called is its own.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
         tenant.form = form if found.is_prepared else None
-        for worker, held in holders.items():
-            before = _root_of(held, weights)
-            if before is not None and not self._home.stays_lent(before):
-                continue
-            if held.pages == pages and self.dispatcher.numbers.reserve(held.model, model):
-                tenant.holders.add(worker)
-                if before is not None:
-                    tenant.roots_before.add(before)
         self.dispatcher.lay_out(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
@@ -367,28 +312,7 @@ class SharedPool:
         taught = tenant.measured.taught()
         if taught is not tenant.profile:
             await self._profiles.keep(tenant.key, taught)
-        for root in (tenant.root, *tenant.roots_before):
-            await self._home.take_back(root)
-
-    def _holders_of(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        identity: Identity | None,
-        inputs: str,
-    ) -> dict[int, HeldModel]:
-        """Workers that hold a model since before, from what its files hold now, told of its inputs what it is now."""
-        if identity is None:
-            return {}
-        weights = card.weights(settings.model.variant)
-        wanted = (card.name, card.version, card.kind, identity.digest, inputs)
-        return {
-            worker: held
-            for worker, models in self._held.items()
-            for held in models.values()
-            if (held.name, held.version, held.kind, held.digest, held.inputs) == wanted
-            and (held.path == str(weights) or _root_of(held, weights) is not None)
-        }
+        await self._home.take_back(tenant.root)
 
     async def _profile(
         self,
@@ -464,7 +388,12 @@ class SharedPool:
     ) -> ModelProfile:
         """A profile; without a form where what it needs cannot be given to a replica."""
         measure = functools.partial(
-            profiling.profile, card, settings, self._home, self._workers, identity=identity
+            profiling.profile,
+            card,
+            settings,
+            self._home,
+            self._workers,
+            digest=None if identity is None else identity.digest,
         )
         if prepared is None or not self._home.lends:
             return await measure(prepared=prepared)
@@ -491,21 +420,6 @@ class SharedPool:
 
     # What the pool's replicas hold
 
-    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
-        """What shows the next server whether a replica is as it would start it."""
-        takeover_s = settings.clockwork.takeover_s
-        if not takeover_s or settings.server.state_dir is None:
-            return None
-        replica, accelerator = settings.replica, settings.accelerator
-        return {
-            "takeover_s": takeover_s,
-            "threads": replica.threads,
-            "device": accelerator.device,
-            "share": accelerator.share,
-            "pages": budget_of(settings),
-            "page_mb": settings.clockwork.page_mb,
-        }
-
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """How a model is loaded, in the midst of serving: no more is run than its first call."""
         tenant = self._tenants[model]
@@ -521,8 +435,12 @@ class SharedPool:
             pages=tenant.pages,
             budget=member.pages,
             prepared=tenant.form,
-            identity=tenant.identity,
-            inputs=_told(tenant.card, tenant.model, tenant.pad_to, tenant.profile),
+            inputs=told_inputs(
+                tenant.card,
+                tenant.model,
+                pad_to=tenant.pad_to,
+                known=tenant.profile.signature,
+            ),
         )
 
     def pages(self, settings: ServingSettings) -> int | None:
@@ -604,21 +522,6 @@ def budget_of(settings: ServingSettings) -> int | None:
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
     return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
-
-
-def _told(
-    card: ModelCard, model: ModelSettings, pad_to: int | None, profile: ModelProfile
-) -> ToldInputs:
-    """What replicas are told of a model's inputs."""
-    return told_inputs(card, model, pad_to=pad_to, known=profile.signature)
-
-
-def _root_of(held: HeldModel, weights: pathlib.Path | None) -> pathlib.Path | None:
-    """Below which a replica has found a model's file that was lent to it (`Home.lend`); None: it was not."""
-    if held.path is None or weights is None or not held.path.endswith(str(weights)):
-        return None
-    root = held.path.removesuffix(str(weights))
-    return pathlib.Path(root) if _ROOT.fullmatch(root) else None
 
 
 def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:

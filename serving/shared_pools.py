@@ -75,7 +75,7 @@ class SharedPools:
             shared = SharedPool(
                 card.kind, policy, settings.of(""), home, workers, self._profiles, self._forms
             )
-            await shared.open(self._homes.left(card.kind))
+            await shared.open()
             self._by_kind[card.kind] = shared
         return shared
 

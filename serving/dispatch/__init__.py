@@ -1,7 +1,7 @@
 r"""Between a scheduler and its replicas: actions out, answers in, each request completed exactly once.
 
     dispatcher --> job (a request, and who waits), refusals (what it is told)
-        |  \--> actions (as messages), loads (what a replica is told of a model, and tells), numbers (of models)
+        |  \--> actions (as messages), loads (what a replica is told of a model, and tells)
         \--> worker --> connection (a replica's socket)          ended (what is told to who counts)
 
 Each knows those that it points to.

@@ -65,8 +65,6 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
     card = wanted.card
     weights = _found(wanted.weights or card.path, wanted.root)
     samples = _found(card.sample, wanted.root)
-    known = wanted.identity
-    stamps = known.stamps if known else {}
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_load(
         action.id,
@@ -84,10 +82,9 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
         budget=wanted.budget,
         prepared=_found(wanted.prepared, wanted.root),
         prepares=wanted.prepares,
-        digest=known.digest if known else None,
+        digest=wanted.digest,
         inputs=wanted.inputs,
         max_answer_bytes=wanted.max_answer_bytes,
-        stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},
         earliest_ns=earliest_ns,
         latest_ns=latest_ns,
     )

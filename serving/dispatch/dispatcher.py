@@ -19,7 +19,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from serving.alarm import Alarm
 from serving.dispatch.actions import infer_message, load_message, unload_message
@@ -27,7 +27,6 @@ from serving.dispatch.connection import Connection
 from serving.dispatch.ended import NOT_STARTED, ActionEnded, BatchDone, ended
 from serving.dispatch.job import NOBODY, Job, Request
 from serving.dispatch.loads import Loaded, Wanted, load_times, what_was_loaded
-from serving.dispatch.numbers import Numbers
 from serving.dispatch.refusals import error_of
 from serving.dispatch.worker import Worker
 from serving.errors import (
@@ -69,9 +68,6 @@ SLOTS = 2
 _TELL_EVERY_S = 1.0
 """Between two logged batches that are too large; those between are counted."""
 
-_NO_ACTION = 0
-"""The number of an action that no scheduler gives."""
-
 
 class Dispatcher:
     """Runs one pool: one scheduler and its workers.
@@ -98,8 +94,8 @@ class Dispatcher:
         self._scheduler = scheduler
         self._on_batch = on_batch
         self._on_action = on_action
-        self.numbers = Numbers()
-        """Of the models on the wire."""
+        self._numbers: dict[ModelId, int] = {}
+        """Of the models on the wire: they mean nothing, and none is given twice."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
@@ -189,6 +185,14 @@ class Dispatcher:
         self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
 
+    def number_of(self, model: ModelId) -> int:
+        """What a model is called on the wire."""
+        return self._numbers.setdefault(model, len(self._numbers) + 1)
+
+    def has_numbered(self, model: ModelId) -> bool:
+        """Whether replicas were told to load a model, and may still hold it, or be told to unload it."""
+        return model in self._numbers
+
     def lay_out(self, model: ModelId, signature: Signature) -> None:
         """How items lie in a model's inputs and outputs, for requests that are split."""
         if all(spec.item_axis == 0 for spec in (*signature.inputs, *signature.outputs)):
@@ -231,8 +235,6 @@ class Dispatcher:
         on_loaded: Callable[[ModelId, Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
         pages: int | None = None,
-        loaded: Sequence[ModelId] = (),
-        unwanted: Sequence[int] = (),
     ) -> None:
         """A replica is connected; the scheduler will have it load models.
 
@@ -243,16 +245,9 @@ class Dispatcher:
                 be loaded.
             on_broken: called when the connection breaks, with what the replica did wrong, if it did.
             pages: memory for models there; None: as many as there are.
-            loaded: models that it holds already.
-            unwanted: numbers of others that it holds, too, and is to unload first.
         """
-        known = Worker(connection, wanted, on_loaded, on_broken)
-        known.holds.update(loaded)
-        self._workers[connection.worker] = known
-        for number in unwanted:  # no scheduler has planned it, so no answer is waited for
-            connection.send([wire.encode_unload(_NO_ACTION, model=number)])
-        up = WorkerUp(connection.worker, SLOTS, pages, tuple(loaded))
-        self._scheduler.on(up, self._clock())
+        self._workers[connection.worker] = Worker(connection, wanted, on_loaded, on_broken)
+        self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
@@ -349,7 +344,7 @@ class Dispatcher:
                 message = infer_message(
                     action,
                     self._jobs,
-                    self.numbers.of(action.model),
+                    self.number_of(action.model),
                     has_rows=action.model not in self._axes,
                 )
             except (wire.WireError, SplitTooLarge) as error:
@@ -362,9 +357,9 @@ class Dispatcher:
         if action.kind is Kind.LOAD:
             wanted = known.wanted(action.model)
             known.labels[action.id] = wanted.card.label
-            known.connection.send([load_message(action, wanted, self.numbers.of(action.model))])
+            known.connection.send([load_message(action, wanted, self.number_of(action.model))])
         else:
-            known.connection.send([unload_message(action, self.numbers.of(action.model))])
+            known.connection.send([unload_message(action, self.number_of(action.model))])
 
     def _take_back(self, now_s: float) -> None:
         """Of batches that are too large the members go alone, and one that is too large alone is refused."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from serving.input_values import values_of
 from serving.item_axes import judged
 from serving.replica import wire
-from serving.replica.fingerprint import Identity
 from serving.settings import ModelSettings
 from serving.sizes import pads_of, sizes_of, written
 from serving.values import ModelCard, Signature, StageTimes, ToldInputs
@@ -49,8 +48,8 @@ class Wanted(NamedTuple):
     """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
     prepares: bool = False
     """Whether the form is to be made first."""
-    identity: Identity | None = None
-    """Of the model's files, as they were when it was deployed; None: unknown."""
+    digest: str | None = None
+    """Of the file of which the form is made (`fingerprint.Identity`); None: unknown."""
     inputs: ToldInputs = ToldInputs()
     """What it is told of the model's inputs."""
     max_answer_bytes: int | None = None

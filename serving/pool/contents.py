@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from serving.dispatch import Loaded, Wanted
 from serving.errors import ServingError
@@ -32,13 +32,6 @@ class Contents(Protocol):
     @property
     def beside(self) -> Mapping[pathlib.Path, bool]:
         """Further folders that a replica with a card sees, and whether it may write into them."""
-        ...
-
-    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
-        """What a replica is started with that may outlive this gateway, as plain data; None: it may not.
-
-        The next gateway takes it if it would start its own with the same.
-        """
         ...
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:

@@ -6,7 +6,7 @@ import asyncio
 import pathlib
 import socket
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
@@ -78,13 +78,10 @@ class Home(Protocol):
         accelerator: AcceleratorSettings,
         card: ModelCard | None,
         beside: Mapping[pathlib.Path, bool],
-        kept: Mapping[str, Any] | None = None,
     ) -> Replica:
         """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
 
         Beside the card's files it sees folders, and may write into those whose value is true.
-
-        With something to be kept it may outlive a gateway that is killed, where the home can do that.
         """
         ...
 
@@ -99,12 +96,8 @@ class Home(Protocol):
         """
         ...
 
-    def stays_lent(self, root: pathlib.Path) -> bool:
-        """What a killed gateway has lent is still in use, by a replica that was taken over; False where it is gone."""
-        ...
-
     async def take_back(self, root: pathlib.Path | None) -> None:
-        """What `lend` returned, or stays lent, is needed no more."""
+        """What `lend` returned is needed no more."""
         ...
 
     async def close(self) -> None:

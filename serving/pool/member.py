@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from serving.dispatch import Connection
@@ -23,7 +22,6 @@ class Member:
         "accelerator",
         "connection",
         "failure",
-        "kept",
         "leaving",
         "limits",
         "max_items",
@@ -45,7 +43,6 @@ class Member:
         pad_to: int | None,
         max_items: int,
         pages: int | None,
-        kept: Mapping[str, Any] | None,
     ) -> None:
         self.worker = worker
         self.limits = limits
@@ -58,8 +55,6 @@ class Member:
         """Items of the largest batch that it is warmed up with."""
         self.pages = pages
         """Memory for models that come and go; None: as many as there are."""
-        self.kept = kept
-        """What it is started with where it may outlive this gateway."""
         self.replica: Replica | None = None
         self.connection: Connection | None = None
         self.state = "starting"

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from serving.dispatch import Connection, Dispatcher, Loaded
@@ -24,8 +23,6 @@ from serving.errors import ReplicaStartFailed, ServingError
 from serving.pool.contents import Contents
 from serving.pool.home import Home, Replica
 from serving.pool.member import Death, Member
-from serving.replica.left import LeftReplica
-from serving.replica.wire import HeldModel
 from serving.settings import ReplicaSettings, ServingSettings
 from serving.values import ModelId
 
@@ -35,9 +32,6 @@ FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 10.0
 _WATCH_PERIOD_S = 0.25
 _KEPT_DEATHS = 100
-_BACK_S = 2.0
-"""Longest wait for a replica whose gateway was killed while it worked: a new one is there in tenths of a second, and
-what models share ends a batch or a load in as many."""
 _LAST_WORDS_S = 0.5
 """Longest time to read what a dead replica sent."""
 
@@ -117,57 +111,14 @@ class Pool:
 
     # Life
 
-    async def open(self, left: list[LeftReplica] | None = None) -> dict[int, tuple[HeldModel, ...]]:
-        """Start the replicas of the first settings, or take those that a gateway left which was killed.
-
-        Args:
-            left: what there is to take, empty afterwards: what is not taken is ended.
-
-        Returns:
-            Those that were taken, and what each of them holds; they get no work before `begin`.
+    async def open(self) -> None:
+        """Start the replicas of the first settings.
 
         Raises:
             ReplicaStartFailed, ModelLoadFailed: they do not become ready; nothing is left running.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
-        left = left or []
-        taken = await self._take(left)
-        await asyncio.gather(*(one.end() for one in left))
-        left.clear()
-        await self._start_many(self._settings.replica.count - len(taken), self._settings)
-        return taken
-
-    async def begin(self, worker: int, loaded: Sequence[ModelId], unwanted: Sequence[int]) -> None:
-        """Give a replica work that was taken at `open`; nothing happens where it has ended since.
-
-        Args:
-            worker: its number.
-            loaded: models that it holds.
-            unwanted: numbers of others that it is to unload.
-        """
-        member = self._members.get(worker)
-        if member is None or member.replica is None or member.state != "ready":
-            return
-        await self._connect(member, member.replica, loaded, unwanted)
-        log.info(
-            "replica taken over",
-            extra={
-                "worker": worker,
-                "pid": member.replica.pid,
-                "models": len(loaded),
-                "unloaded": len(unwanted),
-            },
-        )
-
-    async def replace(self, workers: Sequence[int]) -> None:
-        """End replicas that were taken at `open` and are of no use after all, and start others.
-
-        Raises:
-            ReplicaStartFailed: they do not become ready.
-        """
-        members = [self._members[worker] for worker in workers if worker in self._members]
-        await asyncio.gather(*(self._retire(member, 0.0) for member in members))
-        await self._start_many(len(members), self._settings)
+        await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self, grace_s: float) -> None:
         """End all replicas: those that still work get `grace_s`."""
@@ -244,44 +195,6 @@ class Pool:
 
     # Starting
 
-    async def _take(self, left: list[LeftReplica]) -> dict[int, tuple[HeldModel, ...]]:
-        """Make members of replicas that are as the settings would have them."""
-        settings = self._settings
-        kept = self._contents.kept(settings)
-        fitting = [one for one in left if kept is not None and one.kept == kept]
-        held = await asyncio.gather(*(one.held(_BACK_S) for one in fitting))
-        taken: dict[int, tuple[HeldModel, ...]] = {}
-        back = [(one, found) for one, found in zip(fitting, held, strict=True) if found is not None]
-        for one, models in sorted(back, key=lambda pair: -len(pair[1])):  # where there are too many
-            if len(taken) == settings.replica.count:
-                break
-            member = self._member(one.replica.worker, settings, settings.batching.max_size)
-            member.limits = dataclasses.replace(
-                settings.replica, cpu=one.replica.cpu, memory_mb=one.replica.memory_mb
-            )
-            member.replica = one.replica
-            if not member.can_become(settings) or not await member.limit(settings.replica):
-                continue
-            left.remove(one)
-            member.state = "ready"
-            member.ready.set_result(None)
-            self._members[member.worker] = member
-            self._own(self._follow(member, one.replica), f"follow replica {member.worker}")
-            taken[member.worker] = models
-        return taken
-
-    def _member(self, worker: int, settings: ServingSettings, max_items: int) -> Member:
-        return Member(
-            worker,
-            settings.replica,
-            settings.accelerator,
-            settings.model,
-            settings.batching.pad_to,
-            max_items,
-            self._contents.pages(settings),
-            self._contents.kept(settings),
-        )
-
     async def _start_many(
         self, count: int, settings: ServingSettings, *, is_replacement: bool = False
     ) -> list[Member]:
@@ -293,7 +206,15 @@ class Pool:
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = self._member(next(self._workers), settings, max_items)
+            member = Member(
+                next(self._workers),
+                settings.replica,
+                settings.accelerator,
+                settings.model,
+                settings.batching.pad_to,
+                max_items,
+                self._contents.pages(settings),
+            )
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -323,7 +244,6 @@ class Pool:
                     accelerator=member.accelerator,
                     card=self._contents.card,
                     beside=self._contents.beside,
-                    kept=member.kept,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")
@@ -342,13 +262,7 @@ class Pool:
             extra={"worker": member.worker, "seconds": round(time.monotonic() - began_s, 4)},
         )
 
-    async def _connect(
-        self,
-        member: Member,
-        replica: Replica,
-        held: Sequence[ModelId] = (),
-        unwanted: Sequence[int] = (),
-    ) -> None:
+    async def _connect(self, member: Member, replica: Replica) -> None:
         max_answer_bytes = self._settings.replica.max_answer_mb << 20
         connection = member.connection = Connection(
             self._dispatcher, member.worker, max_answer_bytes
@@ -388,8 +302,6 @@ class Pool:
             on_loaded=loaded,
             on_broken=broken,
             pages=member.pages,
-            loaded=held,
-            unwanted=unwanted,
         )
         if contents.is_shared and not member.ready.done():
             member.state = "ready"
@@ -398,9 +310,7 @@ class Pool:
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""
         ended = await asyncio.shield(replica.ended)
-        if member.connection is None:  # it was taken over, and has not begun
-            replica.sock.close()
-        elif member.state == "ready":
+        if member.connection is not None and member.state == "ready":
             with contextlib.suppress(TimeoutError):  # what it answered before its end counts
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
         asked = member.state == "draining"

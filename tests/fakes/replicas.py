@@ -48,7 +48,6 @@ class FakeReplica:
         self._loop = asyncio.get_running_loop()
         self.ended = self._loop.create_future()
         self.limits = None
-        self.cpu = self.memory_mb = None
         self.model = None
         self.batches = []
         self._parser = wire.Parser()
@@ -64,11 +63,6 @@ class FakeReplica:
 
     def kill(self, *, asked=True):
         self._end("killed", "killed by signal 9")
-
-    def abandon(self):
-        """Nobody got to see it."""
-        self.kill()
-        self.sock.close()
 
     def die(self, reason="crash"):
         """End from the outside, as a crash would."""
@@ -164,7 +158,6 @@ class FakeHome:
         card,
         beside=None,
         accelerator=None,
-        kept=None,
     ):
         replica = FakeReplica(worker, self)
         replica.accelerator = accelerator
@@ -174,9 +167,6 @@ class FakeHome:
 
     async def lend(self, card, beside):
         return None
-
-    def stays_lent(self, root):
-        return False
 
     async def take_back(self, root):
         pass

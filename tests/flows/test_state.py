@@ -2,15 +2,19 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
+from serving import zoo
 from serving.clipper_admin import ClipperConnection, ProcessContainerManager
+from tests.fakes import control_groups
 from tests.fakes.admin import token_fields
 
 FUNCTIONS = """
@@ -30,10 +34,10 @@ def command(state, *arguments):
 
 
 @contextlib.contextmanager
-def server(state):
+def server(state, *arguments):
     """A running server and its line `ready`; killed at the end."""
     with subprocess.Popen(
-        command(state), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(state, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             line = process.stdout.readline()
@@ -70,6 +74,22 @@ def post(port, path, body):
     return text
 
 
+def get(port, path):
+    """The JSON answer to a GET."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", headers=token_fields(port))
+    with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+        return json.loads(response.read())
+
+
+def answered(port, model):
+    """The outputs of a model for one item of zeros."""
+    inputs = []
+    for spec in get(port, f"v2/models/{model}")["inputs"]:
+        shape = [1, *(max(size, 1) for size in spec["shape"][1:])]
+        inputs.append({**spec, "shape": shape, "data": [0] * math.prod(shape)})
+    return post(port, f"v2/models/{model}/infer", {"inputs": inputs})["outputs"]
+
+
 def is_alive(pid):
     """Whether a process runs."""
     try:
@@ -78,6 +98,14 @@ def is_alive(pid):
         )
     except OSError:
         return False
+
+
+def wait_for_the_end(pids):
+    """Fail where a replica stays."""
+    until_s = time.monotonic() + WAIT_S
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < until_s, "a replica outlived its server"
+        time.sleep(0.02)
 
 
 def facts_of(connection, admin_port):
@@ -95,10 +123,7 @@ def facts_of(connection, admin_port):
 
 def replicas(admin_port):
     """The processes of the replicas."""
-    url = f"http://127.0.0.1:{admin_port}/admin/replicas"
-    request = urllib.request.Request(url, headers=token_fields(admin_port))
-    with urllib.request.urlopen(request, timeout=WAIT_S) as response:
-        return [one["pid"] for one in json.loads(response.read())["replicas"]]
+    return [one["pid"] for one in get(admin_port, "admin/replicas")["replicas"]]
 
 
 def test_a_killed_server_goes_on_where_it_was(tmp_path):
@@ -132,10 +157,7 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path):
         connection.register_application("late", "doubles", "none", slo_micros=5_000_000)
         os.kill(process.pid, signal.SIGKILL)  # at once: what was answered is on the disk
         process.wait(WAIT_S)
-        until_s = time.monotonic() + WAIT_S
-        while any(map(is_alive, pids)):
-            assert time.monotonic() < until_s, "a replica outlived its server"
-            time.sleep(0.02)
+        wait_for_the_end(pids)
     assert len(pids) == 5
     assert refused.returncode == 1
     assert f"is in use by another server (process {process.pid})" in refused.stderr
@@ -149,3 +171,31 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path):
     assert found["replicas"] == {"1": 2, "2": 2}
     assert found["learnt"]["state"]["models"], "feedback has taught something"
     assert answers == [1] * 5
+
+
+def test_a_killed_server_whose_models_share_replicas_loads_them_again(tmp_path):
+    """Nothing of the killed one is left, what it measured is not measured again, and what came late is there, too."""
+    words = ["--model", "gan"]
+    for setting in ("scheduling.policy=clockwork", "scheduling.default_deadline_s=10"):
+        words += ["--set", setting]
+    state = tmp_path / "state"
+    late = {"model": str(zoo.find("mnist").path), "name": "late", "version": "1"}
+
+    def seen(facts):
+        names = ("gan", "late")
+        profiles = [get(facts["admin_port"], f"admin/models/{name}") for name in names]
+        profiles = [one["versions"]["1"]["profile"] for one in profiles]
+        return [answered(facts["port"], name) for name in names], profiles
+
+    with server(state, *words) as (process, facts):
+        post(facts["admin_port"], "admin/models", late)
+        before, pids = seen(facts), replicas(facts["admin_port"])
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(WAIT_S)
+        wait_for_the_end(pids)
+    with server(state, *words) as (_, facts):
+        assert seen(facts) == before
+        assert not set(replicas(facts["admin_port"])) & set(pids)
+        left = f"luthier-{process.pid}-*"
+        assert not [*pathlib.Path(tempfile.gettempdir()).glob(left), *control_groups.named(left)]
+    assert len(pids) == 1

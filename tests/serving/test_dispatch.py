@@ -496,7 +496,7 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
         on_loaded=lambda *_: None,
         on_broken=broken.append,
     )
-    dispatcher.numbers.of(CARD.id)
+    dispatcher.number_of(CARD.id)
     query = Requests("echo", SIGNATURE).query(BODY, None)
     dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)
     parts = [(1, 0, 1)] if kind is Kind.INFER else []

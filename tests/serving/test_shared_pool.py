@@ -983,7 +983,7 @@ def test_a_version_that_comes_back_is_another_one(card_of):
             running.call(running.engine.deploy(card_of("m", number)))
             assert ask(running, "m") == (200, 1 + number)
             place = running.engine.resolve("m", None).place
-            numbers.append(place.dispatcher.numbers.of(place.model))
+            numbers.append(place.dispatcher.number_of(place.model))
             running.call(running.engine.retire_model("m", within_s=0))
         assert len(set(numbers)) == 3
 
@@ -1022,7 +1022,7 @@ def test_a_replica_whose_memory_is_out_of_step_is_replaced(card_of, what):
         if what == "less":
             assert ask(running, "m") == (200, 2)
             place = running.engine.resolve("m", None).place
-            number = place.dispatcher.numbers.of(place.model)
+            number = place.dispatcher.number_of(place.model)
             behind_its_back(running, worker_of(running), wire.encode_unload(0, model=number))
         else:
             budget = shared_pool.budget_of(running.engine.settings)
