@@ -11,11 +11,8 @@ quota. The memory limit holds from the beginning.
 What a container has mounted is settled when it is made: the files of one model, or, where models come and go, a
 folder on which the files of those that are lent are laid (`shelf`).
 
-All belong to a nest (`container_nest`), whose keeper is a process of its own: they have its name, and should it end,
-they are ended and started anew under another one's. Containers are removed when they end and at `close` by this file;
-after a `kill -9` of the gateway by the keeper, and after one of both by the next home that opens. Those that are
-started with something to be kept outlive a killed gateway for a while: a home that takes the nest over has them again
-(`left`).
+Containers are removed when they end and at `close` by this file; after a `kill -9` of the gateway by the keeper
+(`container_keeper`), and after one of both by the next home that opens.
 """
 
 from __future__ import annotations
@@ -29,13 +26,14 @@ import os
 import pathlib
 import shutil
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
-from serving import __version__
+from serving import __version__, owner
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.replica import blocking, container_engine, error_output, greeting, limits, wire
+from serving.replica import blocking, container_engine, greeting, limits, wire
 from serving.replica.container import ContainerReplica
 from serving.replica.container_engine import (
     FILES_FOLDER,
@@ -44,13 +42,10 @@ from serving.replica.container_engine import (
     ContainerGone,
     ContainerSpec,
     EngineError,
-    Found,
 )
-from serving.replica.container_keeper import SOCKET
-from serving.replica.container_nest import Nest
+from serving.replica.container_keeper import Keeper
 from serving.replica.ended import Ended
 from serving.replica.forker import environment
-from serving.replica.left import LeftReplica
 from serving.replica.shelf import Shelf
 from serving.settings import AcceleratorSettings
 from serving.values import ModelCard
@@ -64,10 +59,9 @@ _IMAGE = "luthier-replica"
 _OWN_IMAGES = ("sklearn", "torch", "tensorflow")
 """Kinds whose runtime is too large for the image of the others."""
 _SOCKET = "gateway.sock"
+_SHELF = "files"
 _END_S = 10.0
 _RETRY_S = 0.5
-_PATIENCE_S = 60.0
-"""A kept container ends itself so long after the time for which its keeper keeps it: that may have been killed, too."""
 _UNHEARD_S = 10.0
 """A container that was told to end, and of whose end the engine does not tell for so long, is given up."""
 
@@ -77,41 +71,40 @@ def image_of(kind: str) -> str:
     return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in _OWN_IMAGES else "")
 
 
-def is_left_in(directory: pathlib.Path) -> bool:
-    """Whether it is a home of containers that has this directory."""
-    return os.path.lexists(directory / SOCKET)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Nest:
+    """What the containers of a home have in common while it is open."""
+
+    name: str
+    """Of their owner."""
+    directory: pathlib.Path
+    """With their sockets, and with the files that are lent to them; of this user alone."""
+    shelf: Shelf
+    keeper: Keeper
+
+    def folder_of(self, worker: int) -> pathlib.Path:
+        """Where the socket of a container is."""
+        return self.directory / str(worker)
 
 
 class ContainerHome:
     """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
 
-    def __init__(
-        self,
-        image: str | None = None,
-        *,
-        note: Callable[[str, pathlib.Path | None], None] | None = None,
-    ) -> None:
+    def __init__(self, image: str | None = None) -> None:
         """Nothing is asked of the engine yet.
 
         Args:
             image: of all replicas; None: the project's own, by the kind of model.
-            note: told a kind and the directory in which the next gateway finds what is kept of it, then None
-                instead when nothing is left there. None: nobody would find it, so nothing is kept.
         """
         self._image = image
-        self._note = note
         self._said_no_sharing = False
         self._kind: str | None = None
         self._engine: ContainerEngine | None = None
-        self._nest: Nest | None = None
+        self._nest: _Nest | None = None
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
         self._unremoved: set[str] = set()
         """Names of containers that the engine did not remove when it was asked."""
-        self._has_others = False
-        """Whether a killed gateway has left containers of which this home does not know yet."""
-        self.left: list[LeftReplica] = []
-        """Replicas of a gateway that was killed, for whoever takes them out of this list."""
         self._limits_text = "not enforced: the home of the replicas is not open"
         self.software = ""
         """The id of the image, once it is open."""
@@ -128,78 +121,25 @@ class ContainerHome:
         Raises:
             ReplicaStartFailed: there is no engine that can be used, or not the image.
         """
-        engine = await self._meet_engine(kind)
+        image = self._image = self._image or image_of(kind)
+        try:
+            engine = self._engine = await _asked(ContainerEngine.connect)
+            self._limits_text = engine.limits_text
+            image_id = await _asked(engine.image_id, image)
+        except EngineError as error:
+            raise ReplicaStartFailed("engine", str(error)) from error
+        if image_id is None:
+            raise ReplicaStartFailed(
+                "engine",
+                f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
+                f"replica.image names another one",
+            )
+        self.software = image_id
+        if engine.limits_text != "enforced":
+            log.warning("limits are not enforced", extra={"reason": engine.limits_text})
         await _clean_up()
-        self._nest = await Nest.made(self._facts(kind, engine))
-        self._nest.on_renewed = self._renewed
+        self._nest = _new_nest()
         self._kind = kind
-
-    async def take_over(self, kind: str, directory: pathlib.Path) -> int:
-        """Go on where a gateway was killed, instead of `open`: its nest is this home's, its replicas are `left`.
-
-        Args:
-            kind: of the models.
-            directory: as it was noted.
-
-        Returns:
-            The highest number of a worker so far; the next ones need higher ones.
-
-        Raises:
-            NotReady: nothing is left there that can be taken over.
-        """
-        try:
-            engine = await self._meet_engine(kind)
-            nest = self._nest = await Nest.taken_over(directory, self._facts(kind, engine))
-            nest.on_renewed = self._renewed
-            self._has_others = True
-            found = await _asked(engine.of_owner, nest.name)
-            last = max([one.worker for one in found] + nest.workers(), default=0)
-            for one in found:
-                await self._take(one, nest, engine)
-        except (ReplicaStartFailed, EngineError, OSError) as error:
-            raise NotReady(f"nothing can be taken over of {directory}: {error}") from error
-        if nest.directory != directory or nest.keeper is None:
-            raise NotReady(f"the keeper in {directory} has ended meanwhile")
-        nest.remove_folders(but_of=self._replicas)
-        if self._note is not None:
-            nest.noted(functools.partial(self._note, kind))
-        self._kind, self._has_others = kind, False
-        await _clean_up()
-        return last
-
-    async def _take(self, found: Found, nest: Nest, engine: ContainerEngine) -> None:
-        """A replica that is left is one of this home, and will be greeted as it comes back; others end."""
-        folder = nest.folder_of(found.worker)
-        remove = functools.partial(self._remove, found.name, found.worker, engine)
-        if found.kept is None or found.image != self.software:
-            self._spawn(remove(), f"remove {found.name}")
-            return
-        replica = ContainerReplica(found.worker, engine, self._kill)
-        try:
-            runs = await _asked(engine.running, found.container)
-            replica.made(runs.memory_mb, runs.cpu)
-            replica.runs(found.container, runs.pid, limits.group_of(runs.pid) if runs.pid else None)
-            # Of a gateway that was killed while it listened.
-            (folder / _SOCKET).unlink(missing_ok=True)
-        except (EngineError, OSError) as error:
-            facts = {"container": found.name, "error": str(error)}
-            log.warning("a replica cannot be taken over", extra=facts)
-            self._spawn(remove(), f"remove {found.name}")
-            return
-        self._replicas[found.worker] = replica
-        life = self._live(replica, found.name, engine, None)
-        self._spawn(life, f"container {found.worker}")
-        greet = asyncio.create_task(
-            _greet_again(replica, folder / _SOCKET), name="greet a replica again"
-        )
-        self.left.append(LeftReplica(replica, found.kept, greet))
-
-    async def settle(self) -> None:
-        """End what was left and nobody has taken; remove files that were lent and are nobody's any more."""
-        left, self.left = self.left, []
-        await asyncio.gather(*(one.end() for one in left))
-        if self._nest is not None:
-            await _asked(self._nest.shelf.settle)
 
     async def start(
         self,
@@ -211,7 +151,6 @@ class ContainerHome:
         card: ModelCard | None,
         beside: Mapping[pathlib.Path, bool] | None = None,
         accelerator: AcceleratorSettings | None = None,
-        kept: Mapping[str, Any] | None = None,
     ) -> ContainerReplica:
         """Start a replica: alive, limited, connected and greeted. If cancelled, it is ended.
 
@@ -224,8 +163,6 @@ class ContainerHome:
                 are lent.
             beside: folders that are mounted, too -> whether it may write into them; where there is a card.
             accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
-            kept: what the next gateway is to know of it, where this one is killed, as plain data; "takeover_s" in
-                it is for how long it then stays. None: it ends with this gateway.
 
         Raises:
             ReplicaStartFailed: it ended, or was not there in time.
@@ -236,7 +173,6 @@ class ContainerHome:
         kind, nest, engine = self._kind, self._nest, self._engine
         if kind is None or engine is None or nest is None:
             raise NotReady("the home of the replicas is not open")
-        await nest.ready(ready_timeout_s)
         folder = nest.folder_of(worker)
         folder.mkdir()
         # The container's user is not this one; the folder above keeps others out.
@@ -244,19 +180,17 @@ class ContainerHome:
         replica = ContainerReplica(worker, engine, self._kill)
         try:
             with greeting.listening(folder / _SOCKET, mode=0o666) as listener:
-                if self._note is None:
-                    kept = None
-                elif kept is not None:
-                    nest.keep(kept, functools.partial(self._note, kind))
-                spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu, kept)
+                spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
                 if beside:
                     spec = _with_folders(spec, beside)
                 self._replicas[worker] = replica
-                life = self._live(replica, spec.name, engine, spec)
-                self._spawn(life, f"container {worker}")
+                life = asyncio.create_task(
+                    self._live(replica, spec, engine), name=f"container {worker}"
+                )
+                self._lives.add(life)
+                life.add_done_callback(self._lives.discard)
                 async with asyncio.timeout(ready_timeout_s):
-                    greet = _greet(replica, listener, greeting.MAX_HELLO_BYTES)
-                    await greeting.while_alive(replica.ended, greet)
+                    await greeting.while_alive(replica.ended, _greet(replica, listener))
                     if cpu is not None:
                         await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
         except TimeoutError:
@@ -306,49 +240,38 @@ class ContainerHome:
                 text += "; set TMPDIR to a folder on the file system of the models: there they take no room"
             raise ReplicaStartFailed("load", text) from error
 
-    def stays_lent(self, root: pathlib.Path) -> bool:
-        """What a killed gateway has lent is still in use: a replica that is taken over has loaded it from there.
-
-        Returns:
-            Whether it is there.
-        """
-        return self._nest is not None and self._nest.shelf.keep(root)
-
     async def take_back(self, root: pathlib.Path | None) -> None:
-        """What `lend` returned, or stays lent, is needed no more."""
+        """What `lend` returned is needed no more."""
         if root is not None and self._nest is not None:
             await _asked(self._nest.shelf.remove, root)
 
     async def close(self) -> None:
         """End all replicas and remove all traces. May be called again."""
         self._kind = None
-        left, self.left = self.left, []
-        await asyncio.gather(*(one.end() for one in left))
         for replica in self._replicas.values():
             replica.kill()
         if self._lives:
             await asyncio.wait(self._lives, timeout=_END_S)
         nest, self._nest = self._nest, None
         if nest is not None:
-            await nest.close(is_clean=not (self._lives or self._unremoved or self._has_others))
+            closing = _asked(nest.shelf.close)  # who copies files gives up
+            await asyncio.wait({closing}, timeout=_END_S)
+            shutil.rmtree(nest.directory, ignore_errors=True)
+            await nest.keeper.close(is_clean=not (self._lives or self._unremoved))
         if self._engine is not None:
             self._engine.close()
 
     def _spec(
         self,
         worker: int,
-        nest: Nest,
+        nest: _Nest,
         memory_mb: int | None,
         card: ModelCard | None,
         kind: str,
         accelerator: AcceleratorSettings,
         gpu: str | None,
-        kept: Mapping[str, Any] | None,
     ) -> ContainerSpec:
         assert self._image is not None
-        patience: tuple[str, ...] = ()
-        if kept is not None:
-            patience = ("--patience", f"{kept['takeover_s'] + _PATIENCE_S:g}")
         program = None if card is None else card.program
         words = () if program is None else (str(program.folder), *program.words)
         if card is None:  # what it is mounted cannot change, but what lies there can
@@ -360,13 +283,12 @@ class ContainerHome:
             owner=nest.name,
             worker=worker,
             image=self._image,
-            command=(*patience, f"{SOCKET_FOLDER}/{_SOCKET}", FILES_FOLDER, kind, *words),
+            command=(f"{SOCKET_FOLDER}/{_SOCKET}", FILES_FOLDER, kind, *words),
             socket_folder=nest.folder_of(worker),
             files=files,
             memory_mb=memory_mb,
             environment=environment(devices.replica_environment(accelerator, shares=False)),
             gpu=gpu,
-            kept=kept,
         )
 
     async def _gpu(self, accelerator: AcceleratorSettings) -> str | None:
@@ -382,71 +304,20 @@ class ContainerHome:
         except AcceleratorUnavailable as error:
             raise ReplicaStartFailed("load", f"accelerator.device is cuda: {error}") from error
 
-    async def _meet_engine(self, kind: str) -> ContainerEngine:
-        """See what the engine can do.
-
-        Raises:
-            ReplicaStartFailed: there is no engine that can be used, or not the image.
-        """
-        image = self._image = self._image or image_of(kind)
-        try:
-            engine = self._engine = await _asked(ContainerEngine.connect)
-            self._limits_text = engine.limits_text
-            image_id = await _asked(engine.image_id, image)
-        except EngineError as error:
-            raise ReplicaStartFailed("engine", str(error)) from error
-        if image_id is None:
-            raise ReplicaStartFailed(
-                "engine",
-                f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
-                f"replica.image names another one",
-            )
-        self.software = image_id
-        if engine.limits_text != "enforced":
-            log.warning("limits are not enforced", extra={"reason": engine.limits_text})
-        return engine
-
-    def _facts(self, kind: str, engine: ContainerEngine) -> dict[str, str]:
-        """What a gateway that takes its nest over must share with this one."""
-        return {
-            "version": __version__,
-            "kind": kind,
-            "engine": engine.address,
-            "GPUs": os.environ.get(devices.VISIBLE, "all"),
-        }
-
-    def _renewed(self) -> None:
-        for replica in self._replicas.values():
-            replica.kill(asked=False)
-
     # The life of a container
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._lives.add(task)
-        task.add_done_callback(self._lives.discard)
-
     async def _live(
-        self,
-        replica: ContainerReplica,
-        name: str,
-        engine: ContainerEngine,
-        spec: ContainerSpec | None,
+        self, replica: ContainerReplica, spec: ContainerSpec, engine: ContainerEngine
     ) -> None:
-        """From nothing, or without a spec from where a killed gateway left it, to its removal.
-
-        Sets `ended` when it runs no more.
-        """
+        """From nothing to its removal; sets `ended` when it runs no more."""
         ended = Ended(reason="crash", text="it was never started")
         try:
-            if spec is not None:
-                container = await _asked(engine.create, spec)
-                replica.made(spec.memory_mb)
-                if not replica.ending.is_set():
-                    pid = await _asked(engine.start, container)
-                    replica.runs(container, pid, limits.group_of(pid) if pid else None)
-            if replica.container is not None:
-                ended = await self._end_of(replica, replica.container, engine)
+            container = await _asked(engine.create, spec)
+            replica.made(spec.memory_mb)
+            if not replica.ending.is_set():
+                pid = await _asked(engine.start, container)
+                replica.runs(container, pid, limits.group_of(pid) if pid else None)
+                ended = await self._end_of(replica, container, engine)
         except Exception as error:  # whatever it is, it ends here, and what was made is removed
             if not isinstance(error, EngineError):
                 log.exception("a container met a fault")
@@ -455,7 +326,8 @@ class ContainerHome:
             del self._replicas[replica.worker]
             replica.usage()
             replica.ended.set_result(ended)
-        await self._remove(name, replica.worker, engine)
+        await self._remove(spec.name, engine)
+        shutil.rmtree(spec.socket_folder, ignore_errors=True)
 
     async def _end_of(
         self, replica: ContainerReplica, container: str, engine: ContainerEngine
@@ -471,8 +343,8 @@ class ContainerHome:
             told.cancel()
             ending.cancel()
 
-    async def _remove(self, name: str, worker: int, engine: ContainerEngine) -> None:
-        """Remove a container if it was made, with its folder, and those that could not be removed before.
+    async def _remove(self, name: str, engine: ContainerEngine) -> None:
+        """Remove a container if it was made, and those that could not be removed before.
 
         By its name: an engine may have made it whose answer did not come.
         """
@@ -483,10 +355,8 @@ class ContainerHome:
                 self._unremoved.add(one)
                 facts = {"container": one, "error": str(error)}
                 log.warning("a container is left for later", extra=facts)
-                break
+                return
             self._unremoved.discard(one)
-        if self._nest is not None:
-            shutil.rmtree(self._nest.folder_of(worker), ignore_errors=True)
 
     def _kill(self, container: str) -> None:
         """Ask for the end of a container; that it came, its life tells."""
@@ -505,6 +375,23 @@ class ContainerHome:
 
 def _asked(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
     return blocking.asked(functools.partial(request, *args, **kwargs))
+
+
+def _new_nest() -> _Nest:
+    """A directory and who removes it after a kill.
+
+    Raises:
+        OSError: there can be none.
+    """
+    name = owner.this_process().new_name()
+    directory = pathlib.Path(tempfile.gettempdir(), name)
+    directory.mkdir(mode=0o700)
+    try:
+        shelf = Shelf(directory / _SHELF)
+        return _Nest(name=name, directory=directory, shelf=shelf, keeper=Keeper(name, directory))
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 async def _clean_up() -> None:
@@ -555,40 +442,21 @@ async def _told_end(replica: ContainerReplica, container: str, engine: Container
                 return replica.ended_by(found)
 
 
-async def _greet(
-    replica: ContainerReplica, listener: socket.socket, most_bytes: int, *, again: bool = False
-) -> wire.HelloMessage | None:
-    """Accept the container's connection and read HELLO, and not a byte more; None where it ends instead.
+async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
+    """Accept the container's connection and read HELLO, and not a byte more.
 
     Its HELLO tells the process's number inside the container, which means nothing here.
 
-    Args:
-        replica: which was ordered, or left.
-        listener: to which it connects.
-        most_bytes: of HELLO.
-        again: whether another gateway started it, and it waits for a word of this one.
-
     Raises:
-        OSError: it closes the connection meanwhile.
         ReplicaStartFailed: it says something else.
     """
     sock = await greeting.accept(listener)
     replica.connected(sock)
-    if again:
-        error_output.send_none(sock)
     try:
-        hello = await greeting.hello_of(sock, most_bytes=most_bytes)
+        hello = await greeting.hello_of(sock)
     except wire.WireError as error:
         raise greeting.not_the_wire(error) from error
     if hello is None:  # it is ending; how, its end will tell
         await asyncio.shield(replica.ended)
-        return None
+        return
     replica.features = hello.features
-    return hello
-
-
-async def _greet_again(replica: ContainerReplica, path: pathlib.Path) -> wire.HelloMessage | None:
-    """As `_greet`, of a replica that lives and looks for its next gateway at a path."""
-    with greeting.listening(path, mode=0o666) as listener:
-        greet = _greet(replica, listener, greeting.MAX_HELLO_OF_LEFT_BYTES, again=True)
-        return await greeting.while_alive(replica.ended, greet)

@@ -47,9 +47,7 @@ class ContainerReplica:
         self._kill = kill
         self._group: Group | None = None
         self._sock: socket.socket | None = None
-        self.cpu: float | None = None
-        self.memory_mb: int | None = None
-        """Its limits, None: it has none."""
+        self._memory_mb: int | None = None
         self._limiting = asyncio.Lock()
         self._last_usage = Usage()
 
@@ -70,9 +68,9 @@ class ContainerReplica:
         if self._sock is not None:
             self._sock.close()
 
-    def made(self, memory_mb: int | None, cpu: float | None = None) -> None:
-        """It was made with these limits."""
-        self.memory_mb, self.cpu = memory_mb, cpu
+    def made(self, memory_mb: int | None) -> None:
+        """It was made with this limit."""
+        self._memory_mb = memory_mb
 
     def runs(self, container: str, pid: int, group: Group | None) -> None:
         """Its container runs; whoever asked for its end in the meantime gets it now.
@@ -95,9 +93,9 @@ class ContainerReplica:
         """
         if self.container is None or self.ended.done():
             raise LimitsUnavailable(f"replica {self.worker} does not run")
-        if memory_mb is None and self.memory_mb is not None:
+        if memory_mb is None and self._memory_mb is not None:
             raise LimitsUnavailable(
-                f"the memory limit of a running container, {self.memory_mb} MiB, cannot be lifted"
+                f"the memory limit of a running container, {self._memory_mb} MiB, cannot be lifted"
             )
         if self._engine.limits_text != "enforced":
             return
@@ -114,7 +112,7 @@ class ContainerReplica:
         async with self._limiting:
             request = functools.partial(self._engine.limit, container, cpu=cpu, memory_mb=memory_mb)
             await blocking.asked(request)
-            self.cpu, self.memory_mb = cpu, memory_mb
+            self._memory_mb = memory_mb
 
     def usage(self) -> Usage:
         """What it has used so far; after its end, what it had used when it was last asked."""
@@ -148,5 +146,5 @@ class ContainerReplica:
         if not 0 < number < signal.NSIG:
             return by_code(exit_.code, exit_.said)
         # The engine's word is of the container: a process beside the replica may have been the one.
-        oom = oom_text(None, self.memory_mb) if exit_.oom else None
+        oom = oom_text(None, self._memory_mb) if exit_.oom else None
         return by_signal(number, oom=oom, asked=self._was_killed)

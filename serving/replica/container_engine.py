@@ -4,9 +4,8 @@ In: what a container shall be. Out: its id, its process, how it ended; and the c
 Blocking, with a timeout on every request; for any thread. Everything that the Docker SDK raises is `EngineError`
 here, in one line.
 
-Each container has two labels: `luthier.owner`, the name of the home that made it, which tells the process that keeps
-it (`owner`), and `luthier.worker`. Nothing without them is ever touched. One that outlives a killed gateway has a
-third, `luthier.kept`: what the next gateway is to know of it, as JSON.
+Each container has two labels: `luthier.owner`, the name of the home that made it, which tells the process
+(`owner`), and `luthier.worker`. Nothing without them is ever touched.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 OWNER_LABEL = "luthier.owner"
 WORKER_LABEL = "luthier.worker"
-KEPT_LABEL = "luthier.kept"
 SOCKET_FOLDER = "/run/luthier"
 """Where the folder of the gateway's socket is mounted."""
 FILES_FOLDER = "/files"
@@ -75,8 +72,6 @@ class ContainerSpec:
     environment: dict[str, str]
     gpu: str | None = None
     """The GPU that it sees, by index or UUID; None: none."""
-    kept: Mapping[str, Any] | None = None
-    """What the next gateway is to know of it; None: it ends with this one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,50 +83,6 @@ class Exit:
     oom: bool
     said: str
     """The last line that it wrote, empty if none."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A container that somebody made, as the engine lists it."""
-
-    container: str
-    """Its id."""
-    name: str
-    """Its id again where it has none any more."""
-    image: str
-    """The image's id."""
-    worker: int
-    """0 where its label tells none."""
-    kept: Mapping[str, Any] | None
-    """As `ContainerSpec` has it; None also where it does not run."""
-
-    @classmethod
-    def listed(cls, container: Mapping[str, Any]) -> Found:
-        """One of the engine's list; what makes no sense in its labels is left out, for people may write them."""
-        labels: Mapping[str, str] = container["Labels"] or {}
-        worker = labels.get(WORKER_LABEL, "")
-        kept = None
-        if container["State"] == "running":
-            with contextlib.suppress(ValueError):
-                kept = json.loads(labels.get(KEPT_LABEL, "null"))
-        return cls(
-            container=str(container["Id"]),
-            name=_name(container),
-            image=str(container["ImageID"]),
-            worker=int(worker) if worker.isdecimal() else 0,
-            kept=kept if isinstance(kept, dict) else None,
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A container as it runs."""
-
-    pid: int
-    """0 where it has ended."""
-    cpu: float | None
-    memory_mb: int | None
-    """Its limits."""
 
 
 class ContainerEngine:
@@ -232,7 +183,7 @@ class ContainerEngine:
                 name=spec.name,
                 user=None if os.geteuid() == 0 else f"{os.geteuid()}:{os.getegid()}",
                 environment=spec.environment,
-                labels=_labels(spec),
+                labels={OWNER_LABEL: spec.owner, WORKER_LABEL: str(spec.worker)},
                 host_config=host,
             )
         return str(made["Id"])
@@ -324,32 +275,15 @@ class ContainerEngine:
 
     # Clean-up
 
-    def of_owner(self, name: str) -> list[Found]:
-        """A home's containers, those that have ended included.
+    def of_owner(self, name: str) -> list[str]:
+        """Ids of a home's containers, those that have ended included.
 
         Raises:
             EngineError: the engine does not answer.
         """
         with self._asked("containers cannot be listed") as api:
             found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
-        return [Found.listed(container) for container in found]
-
-    def running(self, container: str) -> Running:
-        """How a container runs, of which nothing else is known.
-
-        Raises:
-            ContainerGone: somebody removed it.
-            EngineError: the engine does not answer.
-        """
-        with self._asked("a container cannot be looked at") as api:
-            facts = api.inspect_container(container)
-        limits = facts["HostConfig"]
-        quota, memory = int(limits["CpuQuota"] or 0), int(limits["Memory"] or 0)
-        return Running(
-            pid=int(facts["State"]["Pid"]),
-            cpu=quota / PERIOD_US if quota > 0 else None,
-            memory_mb=memory // MIB if memory > 0 else None,
-        )
+        return [str(container["Id"]) for container in found]
 
     def stale(self) -> dict[str, str]:
         """Containers of owners that are gone: id -> name."""
@@ -359,7 +293,9 @@ class ContainerEngine:
         for container in found:
             maker = owner.of(container["Labels"].get(OWNER_LABEL, ""))
             if maker is not None and maker.is_gone():
-                stale[str(container["Id"])] = _name(container)
+                # One that is being removed has no name any more.
+                names = container["Names"] or [container["Id"]]
+                stale[str(container["Id"])] = str(names[0]).removeprefix("/")
         return stale
 
     # The connection
@@ -428,18 +364,6 @@ class ContainerEngine:
             except docker.errors.APIError as error:
                 if error.status_code != 409:  # it is ending, or being removed, already
                     raise
-
-
-def _labels(spec: ContainerSpec) -> dict[str, str]:
-    labels = {OWNER_LABEL: spec.owner, WORKER_LABEL: str(spec.worker)}
-    if spec.kept is not None:
-        labels[KEPT_LABEL] = json.dumps(dict(spec.kept))
-    return labels
-
-
-def _name(container: Mapping[str, Any]) -> str:
-    names = container["Names"] or [container["Id"]]  # one that is being removed has none
-    return str(names[0]).removeprefix("/")
 
 
 def _line(said: object) -> str:

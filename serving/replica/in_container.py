@@ -1,13 +1,12 @@
 """The inside of a container replica: imports the runtime, connects to the gateway, and is a `host`.
 
-    python -m serving.replica.in_container [--patience SECONDS] SOCKET FILES KIND [FOLDER PROGRAM ARGUMENT...]
+    python -m serving.replica.in_container SOCKET FILES KIND [FOLDER PROGRAM ARGUMENT...]
 
 In: the path of a Unix socket in a mounted folder, the folder below which the host's files are mounted by their
-absolute paths, the kind of model, and for the kind command the program
-that is the replica and its folder. With patience it does not end with its socket: it waits so long for the next
-gateway, on the same path, with what it has loaded. Out: an exit code as of any replica (`child`). Limits, rights and
-the way here are the engine's; the replica ends when its socket is closed or it is killed. The runtime is imported
-before the gateway is greeted: from then on a start costs only the model.
+absolute paths, the kind of model, and for the kind command the program that is the replica and its folder. Out: an exit
+code as of any replica (`child`). Limits, rights and the way here are the engine's; the replica ends when its socket is
+closed or it is killed. The runtime is imported before the gateway is greeted: from then on a start costs only the
+model.
 """
 
 from __future__ import annotations
@@ -22,22 +21,16 @@ from serving.replica.log_lines import log_lines
 from serving.replica.shelf import placed
 from serving.replica.warm import warm_up
 
-_PATIENCE = "--patience"
-
 
 def main(words: Sequence[str]) -> int:
     """Be the replica of a command line; returns its exit code."""
     log_lines(logging.WARNING)
     child.ignore_requests_to_end()
-    patience_s = None
-    if words[0] == _PATIENCE:
-        patience_s = float(words[1])
-        words = words[2:]
     socket, files, kind, *program = words
     root = pathlib.Path(files)
     if not program:
         warm_up(kind)
-        return child.serve(socket, root=root, patience_s=patience_s)
+        return child.serve(socket, root=root)
     folder, command, *arguments = program
     if pathlib.Path(command).is_relative_to(folder):  # else it is one of the image
         command = str(placed(command, root))

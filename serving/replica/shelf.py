@@ -45,26 +45,19 @@ def placed(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
 class Shelf:
     """One folder of files; whoever makes it removes it."""
 
-    def __init__(self, folder: pathlib.Path, *, is_there: bool = False) -> None:
+    def __init__(self, folder: pathlib.Path) -> None:
         """Make the folder, which nobody may list but its owner.
 
         Args:
             folder: absolute; its parent keeps out who shall not read models.
-            is_there: whether a killed gateway has made it: what it laid out stays until `settle`.
 
         Raises:
-            OSError: it cannot be made, or is not there.
+            OSError: it cannot be made.
         """
-        if not is_there:
-            folder.mkdir()
-            folder.chmod(0o711)
+        folder.mkdir()
+        folder.chmod(0o711)
         self.folder = folder
-        self._before = {path.name for path in folder.iterdir()}
-        """What was laid out before."""
-        self._wanted: set[str] = set()
-        """What of that is still in use."""
-        highest = max((int(name) for name in self._before if name.isdecimal()), default=0)
-        self._numbers = itertools.count(highest + 1)
+        self._numbers = itertools.count(1)
         self._working = threading.Lock()
         self._is_closed = False
         self._copies: dict[tuple[int, ...], pathlib.Path] = {}
@@ -109,34 +102,6 @@ class Shelf:
                 shutil.rmtree(top, ignore_errors=True)
                 raise
         return root
-
-    def keep(self, root: pathlib.Path) -> bool:
-        """What was laid out before below a root is still in use, `remove` will follow; False where there is none."""
-        if root.name not in self._before:
-            return False
-        self._wanted.add(root.name)
-        return True
-
-    def settle(self) -> None:
-        """Remove what was laid out before and is not in use."""
-        with self._working:
-            for name in self._before - self._wanted:
-                shutil.rmtree(self.folder / name, ignore_errors=True)
-            self._before.clear()
-
-    def move(self, parent: pathlib.Path) -> None:
-        """Rename the folder in which this one is; who has it mounted goes on to see it.
-
-        Raises:
-            OSError: it cannot be renamed.
-        """
-        with self._working:
-            before = self.folder
-            before.parent.rename(parent)
-            self.folder = parent / before.name
-            self._copies = {
-                key: self.folder / copy.relative_to(before) for key, copy in self._copies.items()
-            }
 
     def remove(self, root: pathlib.Path) -> None:
         """Remove what was laid out below a root; harmless where it is gone."""
@@ -195,20 +160,7 @@ class Shelf:
         try:
             target.hardlink_to(source)
         except OSError:
-            if not self._is_linked_to_copy_of_before(target, facts):
-                self._to_copy.setdefault(target, (source, facts))
-
-    def _is_linked_to_copy_of_before(self, target: pathlib.Path, facts: os.stat_result) -> bool:
-        """Whether a killed gateway had copied the file as it is, and that copy is used."""
-        below = pathlib.Path(*target.relative_to(self.folder).parts[1:])
-        for name in self._before:
-            copy = self.folder / name / below
-            with contextlib.suppress(OSError):
-                seen = copy.lstat()
-                if stat.S_ISREG(seen.st_mode) and _content(seen) == _content(facts):
-                    target.hardlink_to(copy)
-                    return True
-        return False
+            self._to_copy.setdefault(target, (source, facts))
 
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
         """Copy what cannot be linked, if there is room for all of it.
@@ -257,11 +209,6 @@ class Shelf:
             os.chown(target, facts.st_uid, facts.st_gid)
         shutil.copystat(source, target)
         self._copies[key] = target
-
-
-def _content(facts: os.stat_result) -> tuple[int, int]:
-    """What a copy has in common with its file. One that was cut off has a time of its own."""
-    return facts.st_size, facts.st_mtime_ns
 
 
 def _key(facts: os.stat_result) -> tuple[int, ...]:

@@ -67,6 +67,17 @@ def _of(client, name):
     )
 
 
+def _keepers(home):
+    """The processes that keep the containers of a home."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_text(errors="replace").split("\0")
+            if "serving.replica.container_keeper" in words and home in words:
+                found.append(int(folder.name))
+    return found
+
+
 def _until(done):
     until_s = time.monotonic() + WAIT_S
     while not done():
@@ -86,9 +97,22 @@ def test_after_a_kill_of_the_gateway_its_keeper_removes_all(client, gateway):
     _until(lambda: not folder.exists())
 
 
+def test_after_a_kill_of_the_keeper_another_one_removes_all(client, gateway):
+    """The containers of a gateway that lives stay; after a kill of it nothing does."""
+    process, facts = gateway
+    os.kill(facts["keeper"], signal.SIGKILL)
+    _until(lambda: set(_keepers(facts["home"])) - {facts["keeper"]})
+    assert [container.status for container in _of(client, facts["home"])] == ["running"] * 2
+    process.kill()
+    process.wait()
+    _until(lambda: not _of(client, facts["home"]))
+    _until(lambda: not pathlib.Path(tempfile.gettempdir(), facts["home"]).exists())
+
+
 def test_after_a_kill_of_both_the_next_clean_up_removes_all(client, gateway):
     """`tune doctor --clean` finds what neither gateway nor keeper could remove, and leaves others' alone."""
     process, facts = gateway
+    process.send_signal(signal.SIGSTOP)  # else it starts another keeper
     os.kill(facts["keeper"], signal.SIGKILL)
     process.kill()
     process.wait()

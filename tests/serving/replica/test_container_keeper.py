@@ -1,130 +1,25 @@
-"""A keeper of containers without an engine: it ends with its gateway's word, and what is no keeper is told apart."""
+"""A keeper of containers, here without any: it ends with its gateway's word, and another one takes its place."""
 
 import asyncio
-import json
 import os
 import pathlib
 import signal
 
 import pytest
 
-from serving.errors import NotReady
-from serving.replica.container_engine import (
-    KEPT_LABEL,
-    OWNER_LABEL,
-    WORKER_LABEL,
-    ContainerEngine,
-    EngineError,
-    Found,
-)
-from serving.replica.container_keeper import SOCKET, Keeper, remove_others
+from serving.replica import container_keeper
+from serving.replica.container_engine import ContainerEngine, EngineError
+from serving.replica.container_keeper import Keeper
 
-FACTS = {"version": "1", "engine": "unix:///x"}
-LISTED = {"Id": "abc", "ImageID": "sha256:1", "Names": ["/luthier-1"], "State": "running"}
+NAME = "luthier-test"
+WAIT_S = 20.0
 
 
-async def _refused(directory, told):
-    """Why a keeper is not taken over that tells so, and what it hears."""
-    heard = asyncio.get_running_loop().create_future()
-
-    async def met(reader, writer):
-        await reader.readexactly(1)  # beside it comes the error output
-        writer.write(json.dumps(told).encode() + b"\n")
-        heard.set_result(await reader.readline())
-        writer.close()
-
-    async with await asyncio.start_unix_server(met, str(directory / SOCKET)):
-        with pytest.raises(NotReady) as caught:
-            await Keeper.taken_over(directory, FACTS, timeout_s=10)
-        return str(caught.value), await heard
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_a_keeper_of_other_containers_removes_them_at_once(directory, name):
-    """Of another version, or of another engine: nobody will use them."""
-    told = {"event": "left", "facts": FACTS | {name: "other"}}
-    reason, heard = asyncio.run(_refused(directory, told))
-    assert f"is of {name} other, this is {FACTS[name]}" in reason
-    assert json.loads(heard) == {"do": "end", "clean": False}
-
-
-@pytest.mark.parametrize("told", [[], 1, None, {}, {"facts": 1}, {"facts": None}])
-def test_a_keeper_that_talks_nonsense(directory, told):
-    """The server starts without it."""
-    reason, _ = asyncio.run(_refused(directory, told))
-    assert "no keeper answers" in reason
-
-
-def test_a_keeper_of_which_nothing_is_left(directory):
-    """As it is after its time."""
-
-    async def scenario():
-        with pytest.raises(NotReady, match="no keeper answers"):
-            await Keeper.taken_over(directory, FACTS, timeout_s=10)
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_an_end_is_told_where_nobody_asked_for_it(directory, is_killed):
-    """What is clean is not touched by it, nor any engine asked."""
-
-    async def scenario():
-        ended = asyncio.Event()
-        keeper = await Keeper.started()
-        keeper.listen(ended.set)
-        keeper.own([directory.name], directory, FACTS)
-        keeper.keep(20.0)
-        async with asyncio.timeout(20):
-            while not (directory / SOCKET).exists():
-                await asyncio.sleep(0.01)
-            if is_killed:
-                os.kill(keeper.pid, signal.SIGKILL)
-                await ended.wait()
-            await keeper.close(is_clean=True)
-            while _runs(keeper.pid):
-                await asyncio.sleep(0.01)
-        return ended.is_set()
-
-    assert asyncio.run(scenario()) is is_killed
-    assert directory.is_dir()
-
-
-class Engine:
-    """Two containers, of which one is kept; a gateway may come at a word of it."""
-
-    def __init__(self, comes=None):
-        self.comes = comes
-        self.is_met = False
-        self.removed = []
-
-    def _asked(self, what):
-        self.is_met = self.is_met or what == self.comes
-
-    def of_owner(self, name):
-        self._asked("list")
-        labels = [{KEPT_LABEL: '{"takeover_s": 5}'}, {}, {}]
-        listed = [LISTED | {"Id": f"{name}{n}", "Labels": one} for n, one in enumerate(labels)]
-        return [Found.listed(one) for one in listed]
-
-    def remove(self, container):
-        self._asked("remove")
-        self.removed.append(container)
-        raise EngineError("busy")
-
-    def close(self):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("comes", "removed"), [(None, ["a1", "a2"]), ("list", []), ("remove", ["a1"])]
-)
-def test_what_the_next_gateway_may_have_made_is_not_removed(monkeypatch, comes, removed):
-    """It has containers that are not kept as well, under the same name: what is listed late may be one of these."""
-    engine = Engine(comes)
-    monkeypatch.setattr(ContainerEngine, "connect", lambda: engine)
-    remove_others(["a"], lambda: engine.is_met)
-    assert engine.removed == removed
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    """Nothing is waited for for long."""
+    monkeypatch.setattr(container_keeper, "_RESTART_S", 0.01)
+    monkeypatch.setattr(container_keeper, "_ROUND_S", 0.0)
 
 
 def _runs(pid):
@@ -135,21 +30,104 @@ def _runs(pid):
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-@pytest.mark.parametrize(
-    ("labels", "state", "worker", "kept"),
-    [
-        ({WORKER_LABEL: "3", KEPT_LABEL: '{"takeover_s": 5}'}, "running", 3, {"takeover_s": 5}),
-        ({WORKER_LABEL: "3", KEPT_LABEL: '{"takeover_s": 5}'}, "exited", 3, None),
-        ({WORKER_LABEL: "3"}, "running", 3, None),
-        ({WORKER_LABEL: "x", KEPT_LABEL: "{"}, "running", 0, None),
-        ({KEPT_LABEL: "[1]"}, "running", 0, None),
-        (None, "running", 0, None),
-    ],
-)
-def test_what_a_label_tells(labels, state, worker, kept):
-    """A container that has ended is of no use, and what makes no sense is nothing: people may write labels."""
-    found = Found.listed(
-        LISTED | {"Labels": labels and {OWNER_LABEL: "luthier-1", **labels}, "State": state}
-    )
-    assert (found.container, found.name, found.image) == ("abc", "luthier-1", "sha256:1")
-    assert (found.worker, found.kept) == (worker, kept)
+async def _killed(keeper):
+    """Kill it, and wait until there is another one; its process."""
+    pid = keeper.pid
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(WAIT_S):
+        while keeper.pid == pid:
+            await asyncio.sleep(0.001)
+    return pid
+
+
+@pytest.mark.asyncio
+async def test_a_clean_end_removes_nothing(tmp_path):
+    """Nor is any engine asked."""
+    keeper = Keeper(NAME, tmp_path)
+    assert _runs(keeper.pid)
+    await keeper.close(is_clean=True)
+    assert not _runs(keeper.pid)
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.asyncio
+async def test_another_one_takes_its_place(tmp_path):
+    """As often as somebody kills it."""
+    keeper = Keeper(NAME, tmp_path)
+    pids = {await _killed(keeper), await _killed(keeper), keeper.pid}
+    await keeper.close(is_clean=True)
+    assert len(pids) == 3
+    assert not any(map(_runs, pids))
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.asyncio
+async def test_one_that_cannot_be_started_is_tried_again(tmp_path, monkeypatch, caplog):
+    """No process, no descriptor: that passes."""
+    started, failures = container_keeper._started, iter([OSError("full"), OSError("full")])
+
+    def start(words):
+        for failure in failures:
+            raise failure
+        return started(words)
+
+    keeper = Keeper(NAME, tmp_path)
+    monkeypatch.setattr(container_keeper, "_started", start)
+    await _killed(keeper)
+    assert _runs(keeper.pid)
+    assert caplog.text.count("there is no keeper") == 2
+    await keeper.close(is_clean=True)
+
+
+@pytest.mark.asyncio
+async def test_an_end_while_there_is_none(tmp_path, monkeypatch, caplog):
+    """It is not waited for, and none is started any more."""
+    monkeypatch.setattr(container_keeper, "_RESTART_S", 600.0)
+    keeper = Keeper(NAME, tmp_path)
+    os.kill(keeper.pid, signal.SIGKILL)
+    async with asyncio.timeout(WAIT_S):
+        while "another one is started" not in caplog.text:
+            await asyncio.sleep(0.001)
+        await keeper.close(is_clean=True)
+    assert not _runs(keeper.pid)
+
+
+@pytest.mark.asyncio
+async def test_an_end_that_is_not_clean_is_left_to_it(tmp_path, monkeypatch, caplog):
+    """Where the engine is away, that takes longer than a server that ends should."""
+    monkeypatch.setattr(container_keeper, "_END_S", 0.1)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    keeper = Keeper(NAME, tmp_path)
+    try:
+        await keeper.close(is_clean=False)
+        assert "a keeper goes on to remove what is left" in caplog.text
+        assert _runs(keeper.pid)
+    finally:
+        os.kill(keeper.pid, signal.SIGKILL)
+
+
+def test_what_appears_late_is_removed_as_well(monkeypatch):
+    """Also where the engine is away at first."""
+    listed = iter([["one", "two"], ["three"], []])
+    is_away = iter([True])
+    removed = []
+
+    class Engine:
+        def of_owner(self, name):
+            assert name == NAME
+            return next(listed)
+
+        def remove(self, container):
+            removed.append(container)
+
+        def close(self):
+            pass
+
+    def connect():
+        if next(is_away, False):
+            raise EngineError("away")
+        return Engine()
+
+    monkeypatch.setattr(ContainerEngine, "connect", connect)
+    container_keeper._remove_all(NAME)
+    assert removed == ["one", "two", "three"]
