@@ -1,4 +1,4 @@
-"""Whose control group, directory or lock is this? The name of a thing tells the process that keeps it.
+"""Whose control group, directory or lock is this? The name of a thing tells the process that made it.
 
     luthier-<pid>-<start time>-<pid namespace>-<random>
 
@@ -49,11 +49,7 @@ class Owner:
 
 def this_process() -> Owner:
     """The calling process as an owner."""
-    return of_process(os.getpid())
-
-
-def of_process(pid: int) -> Owner:
-    """A process that runs, as an owner."""
+    pid = os.getpid()
     return Owner(pid=pid, started_ticks=_started_ticks(pid) or 0, namespace=_namespace())
 
 

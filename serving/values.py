@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import hashlib
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -191,12 +189,6 @@ class ToldInputs:
     def as_json(self) -> dict[str, Any]:
         """JSON form that travels in the replica wire's LOAD."""
         return dataclasses.asdict(self)
-
-    @property
-    def digest(self) -> str:
-        """Equal where the same is told, before LOAD and after it: numbers have one form."""
-        told = ToldInputs.from_json(self.as_json()).as_json()
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToldInputs:

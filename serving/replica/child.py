@@ -1,39 +1,34 @@
 """A process becomes a replica: it joins its control groups, connects to the gateway, and is a `host`.
 
-In: an order {"worker", "socket", "procs", "environment", "kept"} and the pid of the template. A forked child calls
+In: an order {"worker", "socket", "procs", "environment"} and the pid of the template. A forked child calls
 `become`; where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`. An order
 with {"program", "folder"} makes it that program, which is a replica itself, instead of a `host`.
 
 A replica's memory counts from the moment it joins: what it shares with the template is the
 template's. Signals that ask to end are left to the gateway, which drains first: a service manager sends
 them to every process at once. A replica ends when its socket is closed, when it is killed, and with
-its template. One that is "kept" does not end with its socket: it waits for the next gateway on the socket's path,
-with what it has loaded, until the template, which knows for how long, kills it.
+its template.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import functools
 import gc
 import json
 import logging
-import math
 import os
 import pathlib
 import random
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from serving.models import command
-from serving.replica import error_output, host
+from serving.replica import host
 from serving.replica.log_lines import log_lines
 from serving.replica.prime import prime
 
@@ -48,8 +43,6 @@ EXIT_NOT_LIMITED = 71
 EXIT_NO_PROGRAM = 127
 """Its program cannot be started (as shells say it)."""
 
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.002, 0.05
-"""Between two looks for the next gateway, the first time and at most."""
 _PR_SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -59,8 +52,8 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
 
     Args:
         order: worker, socket (a path), procs (files of its control groups) and environment (variables
-            that differ from the template's, such as CUDA reads when it begins); kept where it shall outlive its
-            gateway; program (words) and folder where it is to become a program that is a replica itself.
+            that differ from the template's, such as CUDA reads when it begins); program (words) and folder where
+            it is to become a program that is a replica itself.
         parent: pid of the template, with which the replica ends.
     """
     for procs in order["procs"]:
@@ -75,22 +68,15 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
     ignore_requests_to_end()
     if "program" in order:
         return become_program(order)
-    patience_s = None if order.get("kept") is None else math.inf  # the template ends it
-    return serve(order["socket"], patience_s=patience_s)
+    return serve(order["socket"])
 
 
-def serve(
-    path: str,
-    *,
-    root: pathlib.Path | None = None,
-    patience_s: float | None = None,
-) -> int:
+def serve(path: str, *, root: pathlib.Path | None = None) -> int:
     """Be a host on the gateway's socket; returns the exit code.
 
     Args:
         path: of the socket.
         root: where the gateway's files lie; see `host.serve`.
-        patience_s: longest wait for the next gateway when this one has gone; None: there will be none.
     """
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
@@ -101,28 +87,7 @@ def serve(
         except OSError as error:
             log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
             return EXIT_NO_GATEWAY
-        following = None
-        if patience_s is not None:
-            following = functools.partial(_next_gateway, pathlib.Path(path), patience_s)
-        return host.serve(sock, root=root, next_gateway=following)
-
-
-def _next_gateway(path: pathlib.Path, patience_s: float) -> socket.socket | None:
-    """Wait for the next gateway on a path; None after a time, or when its folder is removed, which ends all waits."""
-    look_s = _FIRST_LOOK_S
-    until_s = time.monotonic() + patience_s
-    while path.parent.is_dir() and (left_s := until_s - time.monotonic()) > 0.0:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(None if left_s == math.inf else left_s)
-        with contextlib.suppress(OSError):
-            sock.connect(str(path))
-            if error_output.take(sock):
-                sock.settimeout(None)
-                return sock
-        sock.close()
-        time.sleep(look_s)
-        look_s = min(2.0 * look_s, _LONGEST_LOOK_S)
-    return None
+        return host.serve(sock, root=root)
 
 
 def become_program(order: Mapping[str, Any]) -> int:

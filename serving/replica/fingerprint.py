@@ -1,7 +1,7 @@
 """Tells files from what they were before: by their content, read once, and by their stamps.
 
 In: what a model is loaded from. Out: its `Identity`; None where no file says it all. The gateway takes it when a model
-is deployed; a replica that has loaded the same hands it to the next gateway, which compares it with its own.
+is deployed.
 """
 
 from __future__ import annotations

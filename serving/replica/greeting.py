@@ -18,9 +18,7 @@ from serving.replica import wire
 from serving.replica.ended import Ended
 
 T = TypeVar("T")
-MAX_HELLO_BYTES = 65_536
-MAX_HELLO_OF_LEFT_BYTES = 2**24
-"""Of a replica that has models in memory, of which it tells."""
+_MAX_HELLO_BYTES = 65_536
 
 
 @contextlib.contextmanager
@@ -94,20 +92,17 @@ async def accept(listener: socket.socket) -> socket.socket:
             return sock
 
 
-async def hello_of(
-    sock: socket.socket, *, most_bytes: int = MAX_HELLO_BYTES
-) -> wire.HelloMessage | None:
+async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
     """Read HELLO and not a byte more; None where the replica closes the connection instead.
 
     Args:
         sock: connected, non-blocking.
-        most_bytes: a longer one is refused.
 
     Raises:
         WireError: it says something else.
     """
     loop = asyncio.get_running_loop()
-    parser = wire.Parser(most_bytes)
+    parser = wire.Parser(_MAX_HELLO_BYTES)
     messages: list[tuple[wire.MessageType, memoryview]] = []
     while not messages:
         data = await loop.sock_recv(sock, parser.missing_bytes)

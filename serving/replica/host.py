@@ -26,7 +26,7 @@ import pathlib
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from serving.item_axes import judged
 from serving.replica import memory, warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
-from serving.replica.fingerprint import stamp_or_none
 from serving.replica.padding import Padding
 from serving.replica.samples import Samples, samples_of
 from serving.replica.shelf import placed
@@ -69,7 +68,6 @@ def serve(
     *,
     max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES,
     root: pathlib.Path | None = None,
-    next_gateway: Callable[[], socket.socket | None] | None = None,
 ) -> int:
     """Be a replica on a connected, blocking socket until the other side closes it.
 
@@ -77,31 +75,17 @@ def serve(
         sock: stays the caller's to close.
         max_message_bytes: a larger message ends the replica.
         root: where the gateway's files lie, by their absolute paths below it; None: where they are.
-        next_gateway: where the socket ended, waits for the next gateway, which gets to know what is in memory;
-            returns its socket, which is closed here, or None: there will be none. None: ends with the socket.
 
     Returns:
         The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
     """
-    host = Host(
-        sock, max_message_bytes=max_message_bytes, root=root, is_kept=next_gateway is not None
-    )
     try:
-        _run(host)
-        while next_gateway is not None and (following := next_gateway()) is not None:
-            with following:
-                host.meet(following)
-                _run(host)
+        with contextlib.suppress(ConnectionError):  # it may end in the midst of a message
+            Host(sock, max_message_bytes=max_message_bytes, root=root).run()
     except wire.WireError as error:
         log.error("garbage from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
     return EXIT_CLOSED
-
-
-def _run(host: Host) -> None:
-    """Serve a gateway until it closes the socket, or ends."""
-    with contextlib.suppress(ConnectionError):  # it may end in the midst of a message
-        host.run()
 
 
 def _right_lacking(path: pathlib.Path) -> str:
@@ -120,33 +104,22 @@ class Host:
     """One replica's loop."""
 
     def __init__(
-        self,
-        sock: socket.socket,
-        *,
-        max_message_bytes: int,
-        root: pathlib.Path | None = None,
-        is_kept: bool = False,
+        self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
     ) -> None:
-        self.meet(sock)
-        self._is_kept = is_kept
-        """Whether there may be a next gateway."""
+        self._sock = sock
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self._root = root
         self._max_message_bytes = max_message_bytes
         self._max_answer_bytes: int | None = None
         """What the gateway takes of it, as the last LOAD said."""
-        self._models: dict[int, tuple[Execution, wire.HeldModel]] = {}
-        """Loaded ones by the number that the gateway gave them, and what the next gateway is told of each."""
+        self._models: dict[int, tuple[Execution, int]] = {}
+        """Loaded ones by the number that the gateway gave them, and the pages that it counts for each."""
         self._shares = False
         """Whether models come and go in a budget."""
         self._actions = 0
         """Actions since garbage was last collected."""
         self._head = bytearray(wire.HEAD.size)
-
-    def meet(self, sock: socket.socket) -> None:
-        """Talk over this socket from now on."""
-        self._sock = sock
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
 
     def run(self) -> None:
         """Serve until the socket is closed.
@@ -155,9 +128,7 @@ class Host:
             WireError: the gateway does not speak the wire.
             ConnectionError: the socket was closed inside a message.
         """
-        held = tuple(held for _, held in self._models.values())
-        hello = wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns(), models=held)
-        self._send([hello])
+        self._send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
         while (message := self._receive()) is not None:
             self._act(*message)
             self._actions += 1
@@ -266,7 +237,6 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            is_same = self._is_kept and self._is_as_deployed(message)
             prepared = self._place(message.prepared)
             if message.prepares and prepared is not None and message.digest is not None:
                 models.prepare(
@@ -279,10 +249,6 @@ class Host:
                 device=message.device,
                 prepared=prepared,
             )
-            # A form was made of what was deployed, whatever the file is now.
-            is_same = getattr(model, "is_prepared", False) or (
-                is_same and self._is_as_deployed(message)
-            )
             execution, warmed = self._settle(model, message)
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
@@ -291,17 +257,7 @@ class Host:
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
             detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
             return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
-        held = wire.HeldModel(
-            message.model,
-            message.name,
-            message.version,
-            message.kind,
-            message.path,
-            message.digest if is_same else None,
-            message.pages,
-            message.inputs.digest,
-        )
-        self._models[message.model] = execution, held
+        self._models[message.model] = execution, message.pages
         gc.collect()
         if not self._shares:
             gc.freeze()
@@ -353,26 +309,12 @@ class Host:
             execution, samples, max_items=message.max_items, within_s=message.warmup_s
         )
 
-    def _is_as_deployed(self, message: wire.LoadMessage) -> bool:
-        """Whether the model's files are as they were when it was deployed, of which the gateway says all.
-
-        What was laid out below a root may be a copy, which has another number, of the same size and time.
-        """
-        first = 0 if self._root is None else 2
-        stamps = [
-            (stamp_or_none(placed(path, self._root)), known)
-            for path, known in message.stamps.items()
-        ]
-        return bool(stamps) and all(
-            found is not None and found[first:] == tuple(known)[first:] for found, known in stamps
-        )
-
     def _room_lacking(self, message: wire.LoadMessage) -> str:
         """Why a model has no place beside the others in the gateway's budget; empty where it has one."""
         if message.budget is None:
             return ""
         others = sum(
-            held.pages for number, (_, held) in self._models.items() if number != message.model
+            pages for number, (_, pages) in self._models.items() if number != message.model
         )
         if others + message.pages <= message.budget:
             return ""

@@ -18,8 +18,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from serving import owner
 from serving.errors import LimitsUnavailable
@@ -63,48 +63,6 @@ class Limits:
         """The directories that hold all groups; empty ones are left when the owner is killed."""
         return tuple(dict.fromkeys(self._roots.values()))
 
-    def as_json(self) -> dict[str, Any]:
-        """What another process needs to go on with these groups."""
-        roots = {name: str(root) for name, root in self._roots.items()}
-        return {"kind": self.support.kind, "roots": roots, "reason": self.support.reason}
-
-    @classmethod
-    def taken_over(
-        cls,
-        name: str,
-        described: Mapping[str, Any],
-        workers: Collection[int],
-        *,
-        files: CgroupFiles | None = None,
-        mounts: Sequence[pathlib.Path] | None = None,
-    ) -> Limits:
-        """The groups of a gateway that has ended; those that are empty by now are removed.
-
-        Args:
-            name: of their roots.
-            described: by `as_json`.
-            workers: whose groups go on.
-            files: of the kernel.
-            mounts: where groups can be, by default all mounts of control groups.
-
-        Raises:
-            ValueError, KeyError, TypeError, AttributeError: this describes no groups of that name.
-        """
-        limits = cls(name, files)
-        limits._roots = {key: pathlib.Path(root) for key, root in described["roots"].items()}
-        limits.support = LimitSupport(kind=described["kind"], reason=described["reason"])
-        mounts = _mounts() if mounts is None else mounts
-        for root in limits.directories:
-            if root.name != name or not _is_below(root, mounts):
-                raise ValueError(f"{root} is no control group of {name}")
-        names = {_name_of(worker) for worker in workers}
-        for root in limits.directories:
-            with contextlib.suppress(OSError):
-                for path in [path for path in root.iterdir() if path.is_dir()]:
-                    if path.name not in names:
-                        _removed(path, limits._files)
-        return limits
-
     def open(self, places: Sequence[Hierarchy] | None = None) -> LimitSupport:
         """Find a place where groups can be made and limited, by doing it.
 
@@ -137,13 +95,7 @@ class Limits:
         """
         if self.support.kind is None:
             return None
-        return self._made(self.support.kind, _name_of(worker))
-
-    def existing(self, worker: int) -> Group | None:
-        """The group that was made for a replica; None where groups cannot be had."""
-        if self.support.kind is None:
-            return None
-        return self._group(self.support.kind, _name_of(worker))
+        return self._group(self.support.kind, f"replica-{worker}")
 
     def remove(self, group: Group) -> bool:
         """Remove a group; False while its processes are still ending."""
@@ -177,31 +129,23 @@ class Limits:
         if place.kind == "v2":
             hand_down(self._roots["unified"], self._files)
 
-    def _made(self, kind: Literal["v1", "v2"], name: str) -> Group:
-        group = self._group(kind, name)
+    def _group(self, kind: Literal["v1", "v2"], name: str) -> Group:
+        directories = {controller: root / name for controller, root in self._roots.items()}
         try:
-            for directory in dict.fromkeys(group.directories):
+            for directory in dict.fromkeys(directories.values()):
                 self._files.make(directory)
         except OSError as error:
             raise LimitsUnavailable(f"no control group can be made: {error}") from error
-        return group
-
-    def _group(self, kind: Literal["v1", "v2"], name: str) -> Group:
-        directories = {controller: root / name for controller, root in self._roots.items()}
         if kind == "v2":
             return GroupV2(directories["unified"], self._files)
         return GroupV1(directories, self._files)
 
     def _try_group(self, kind: Literal["v1", "v2"]) -> None:
-        group = self._made(kind, "trial")
+        group = self._group(kind, "trial")
         try:
             group.set_limits(cpu=0.5, memory_mb=64)
         finally:
             self.remove(group)
-
-
-def _name_of(worker: int) -> str:
-    return f"replica-{worker}"
 
 
 def system_places() -> list[Hierarchy]:
@@ -281,12 +225,6 @@ def _mounts() -> Sequence[pathlib.Path]:
         return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
     except OSError:
         return ()
-
-
-def _is_below(path: pathlib.Path, mounts: Sequence[pathlib.Path]) -> bool:
-    """Whether a path, without links and steps upwards, is on one of these mounts."""
-    real = path.resolve()
-    return any(mount.resolve() in real.parents for mount in mounts)
 
 
 def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:

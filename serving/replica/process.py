@@ -31,9 +31,7 @@ class Replica:
         self.forker = forker
         self.group = group
         self._sock: socket.socket | None = None
-        self.cpu: float | None = None
-        self.memory_mb: int | None = None
-        """Its limits, None: it has none."""
+        self._memory_mb: int | None = None
         self.ordered = False
         """Whether the template was asked for it: only then will its end be told."""
         self._was_killed = False
@@ -69,9 +67,7 @@ class Replica:
         """As `set_limits`, which waits for nothing here: the kernel answers at once."""
         if self.group is not None:
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
-        self.cpu, self.memory_mb = cpu, memory_mb
-        if self.ordered:
-            self.forker.limit(self.worker, cpu=cpu, memory_mb=memory_mb)
+        self._memory_mb = memory_mb
 
     def usage(self) -> Usage:
         """What it has used so far; after its end, what it had used at the last."""
@@ -96,5 +92,5 @@ class Replica:
             return by_code(event["code"])
         oom = None
         if self.group is not None and self.group.oom_kills():
-            oom = oom_text(self.group.usage().peak_memory_mb, self.memory_mb)
+            oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
         return by_signal(number, oom=oom, asked=self._was_killed)

@@ -212,11 +212,11 @@ def test_signals_end_in_order(number):
     ) as running:
         members = family(running.process.pid)
         assert len(members) >= 4
-        assert bool(leftovers(members)) == (running.facts["limits"] == "enforced")
+        assert bool(leftovers(running.process.pid)) == (running.facts["limits"] == "enforced")
         running.process.send_signal(number)
         assert running.process.wait(10) == 0
         assert until(lambda: not any(alive(pid) for pid in members))
-        assert leftovers(members) == []
+        assert leftovers(running.process.pid) == []
 
 
 def test_kill_9_leaves_nothing():
@@ -228,13 +228,12 @@ def test_kill_9_leaves_nothing():
         running.process.kill()
         running.process.wait(10)
         assert until(lambda: not any(alive(pid) for pid in members))
-        assert until(lambda: leftovers(members) == [])
+        assert until(lambda: leftovers(running.process.pid) == [])
 
 
-def leftovers(pids):
-    """Cgroups of the one among these processes that keeps them, the template."""
-    groups = control_groups.named("luthier-*-*")
-    return [str(path) for path in groups if path.name.split("-")[1] in set(map(str, pids))]
+def leftovers(pid):
+    """Cgroups that carry the gateway's pid."""
+    return control_groups.named(f"luthier-{pid}-*")
 
 
 def test_drain_answers_what_was_taken():

@@ -31,7 +31,6 @@ from serving.replica.wire.batches import (
 from serving.replica.wire.control import (
     FEATURES,
     AnswerMessage,
-    HeldModel,
     HelloMessage,
     LoadMessage,
     UnloadMessage,
@@ -78,7 +77,6 @@ __all__ = [
     "ActionStatus",
     "AnswerMessage",
     "Encoding",
-    "HeldModel",
     "HelloMessage",
     "InferEntry",
     "InferMessage",

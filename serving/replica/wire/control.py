@@ -1,11 +1,11 @@
 """HELLO, LOAD, LOADED, UNLOAD, UNLOADED: rare messages, hence mostly JSON.
 
-    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns", "models": [see `HeldModel`]}
+    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
                              "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null,
-                             "prepared" or null, "prepares", "digest" or null, "stamps": see `LoadMessage`,
-                             "inputs": see `ToldInputs`, "max_answer_bytes" or null}
+                             "prepared" or null, "prepares", "digest" or null, "inputs": see `ToldInputs`,
+                             "max_answer_bytes" or null}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from serving.replica.wire.stream import VERSION, MessageType, WireError, message, unpack_start
@@ -40,22 +39,6 @@ _MAX_ANSWER_BYTES = 2**20
 _Kind = TypeVar("_Kind", int, float, str, list[Any], dict[str, Any])
 
 
-class HeldModel(NamedTuple):
-    """A model that a replica holds when it connects: one that a gateway before this one had it load."""
-
-    model: int
-    """The number that the LOAD gave it."""
-    name: str
-    version: str
-    kind: str
-    path: str | None
-    digest: str | None
-    """Of what it was loaded from, as the LOAD told it; None: unknown, or its files had changed since."""
-    pages: int
-    inputs: str | None = None
-    """`ToldInputs.digest` of what the LOAD told; None: the replica does not say."""
-
-
 class HelloMessage(NamedTuple):
     """First message of a replica."""
 
@@ -63,7 +46,6 @@ class HelloMessage(NamedTuple):
     pid: int
     features: tuple[str, ...]
     monotonic_ns: int
-    models: tuple[HeldModel, ...] = ()
 
 
 class LoadMessage(NamedTuple):
@@ -95,9 +77,7 @@ class LoadMessage(NamedTuple):
     prepares: bool = False
     """Whether the form is to be made first."""
     digest: str | None = None
-    """Of the model's files, when it was deployed (`fingerprint.Identity`); None: unknown."""
-    stamps: Mapping[str, Any] = MappingProxyType({})
-    """Of these, by their absolute paths: device, inode, size, time of change."""
+    """Of what `path` must hold for that (`fingerprint.Identity`); None: unknown, and none is made."""
     inputs: ToldInputs = _NOTHING_TOLD
     """What is known of its inputs beside what its file says."""
     max_answer_bytes: int | None = None
@@ -121,22 +101,14 @@ class AnswerMessage(NamedTuple):
     detail: dict[str, Any]
 
 
-def encode_hello(
-    *,
-    pid: int,
-    monotonic_ns: int,
-    features: Sequence[str] = FEATURES,
-    models: Sequence[HeldModel] = (),
-) -> bytes:
+def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATURES) -> bytes:
     """HELLO, the whole message."""
-    data: dict[str, object] = {
+    data = {
         "wire": VERSION,
         "pid": pid,
         "features": list(features),
         "monotonic_ns": monotonic_ns,
     }
-    if models:
-        data["models"] = [held._asdict() for held in models]
     return message(MessageType.HELLO, _json_bytes(data))
 
 
@@ -152,25 +124,7 @@ def parse_hello(body: memoryview) -> HelloMessage:
         raise WireError(f"the replica speaks version {wire} of the wire, expected {VERSION}")
     features = tuple(str(item) for item in _field(data, "features", list, "HELLO"))
     pid = _field(data, "pid", int, "HELLO")
-    held = _field({"models": [], **data}, "models", list, "HELLO")
-    models = tuple(map(_held_model, held))
-    return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"), models)
-
-
-def _held_model(data: Any) -> HeldModel:
-    what = "a model of HELLO"
-    if not isinstance(data, dict):
-        raise WireError(f"{what} is {data!r}, expected an object")
-    return HeldModel(
-        model=_field(data, "model", int, what),
-        name=_field(data, "name", str, what),
-        version=_field(data, "version", str, what),
-        kind=_field(data, "kind", str, what),
-        path=None if data.get("path") is None else _field(data, "path", str, what),
-        digest=None if data.get("digest") is None else _field(data, "digest", str, what),
-        pages=_field(data, "pages", int, what),
-        inputs=None if data.get("inputs") is None else _field(data, "inputs", str, what),
-    )
+    return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"))
 
 
 def encode_load(
@@ -191,7 +145,6 @@ def encode_load(
     prepared: str | None = None,
     prepares: bool = False,
     digest: str | None = None,
-    stamps: Mapping[str, Sequence[int]] = MappingProxyType({}),
     inputs: ToldInputs = _NOTHING_TOLD,
     max_answer_bytes: int | None = None,
     earliest_ns: int = 0,
@@ -214,7 +167,6 @@ def encode_load(
         "prepared": prepared,
         "prepares": prepares,
         "digest": digest,
-        "stamps": dict(stamps),
         "inputs": inputs.as_json(),
         "max_answer_bytes": max_answer_bytes,
     }
@@ -251,7 +203,6 @@ def parse_load(body: memoryview) -> LoadMessage:
         prepared=None if data.get("prepared") is None else _field(data, "prepared", str, "LOAD"),
         prepares=data.get("prepares") is True,
         digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
-        stamps=_field({"stamps": {}, **data}, "stamps", dict, "LOAD"),
         inputs=_told_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
         max_answer_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
     )

@@ -1,13 +1,10 @@
-"""A gateway's half of the replica wire for tests: blocking, bounded by a timeout; and a directory to be taken over."""
+"""A gateway's half of the replica wire for tests: blocking, bounded by a timeout."""
 
 import dataclasses
-import pathlib
 import socket
-import tempfile
 
 import pytest
 
-from serving import owner
 from serving.replica import wire
 from serving.values import Tensor
 
@@ -114,12 +111,3 @@ def frame_fixture():
 def talk_fixture():
     """Begin a conversation over a socket."""
     return Talk
-
-
-@pytest.fixture(name="directory")
-def _directory():
-    """A directory as a process has it that keeps what a killed gateway left; it is named after this one."""
-    with tempfile.TemporaryDirectory() as short:  # a socket's path has at most some hundred letters
-        directory = pathlib.Path(short) / owner.this_process().new_name()
-        directory.mkdir(mode=0o700)
-        yield directory

@@ -2,8 +2,6 @@
 
 import gc
 import json
-import os
-import shutil
 import socket
 import threading
 import time
@@ -13,13 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving.models import onnx
 from serving.replica import host, wire
-from serving.replica.fingerprint import identity_of
-from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus
-from serving.values import ToldInputs
-from tests.fakes.adding import adding
 
 MODELS = '''
 import time
@@ -494,117 +487,3 @@ def test_a_message_that_the_socket_takes_in_pieces_is_whole():
             whole = b"".join(buffers)
             assert stream.read(len(whole)) == whole
         sending.join(10)
-
-
-def test_a_replica_that_is_kept_goes_on_with_the_next_gateway(converse, path, frame):
-    """Its HELLO tells what it holds, however the first gateway went; half a message is void."""
-    pairs = [socket.socketpair() for _ in range(3)]
-    following = iter([theirs for _, theirs in pairs[1:]])
-    codes = []
-    request = frame(("x", "INT32", (1, 1), np.array([[1]], "<i4").tobytes()))
-
-    def run():
-        with pairs[0][1] as theirs:
-            codes.append(host.serve(theirs, next_gateway=lambda: next(following, None)))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    first, second, third = (converse(ours) for ours, _ in pairs)
-    assert first.hello().models == ()
-    known = identity_of("python", path)._asdict()
-    assert first.load("python", f"{path}:Lazy", model=7, pages=3, **known).status == 0
-    assert first.load("python", f"{path}:Fussy", model=8).status == 0
-    first.sock.sendall(wire.encode_unload(9, model=7)[:-3])
-    first.sock.close()
-    lazy, fussy = second.hello().models
-    told = ToldInputs().digest
-    assert lazy == (7, "m", "1", "python", f"{path}:Lazy", known["digest"], 3, told)
-    assert (fussy.model, fussy.digest) == (8, None)
-    assert second.unload(8).status == 0
-    second.send([request], model=7)  # nobody waits for its result
-    second.sock.close()
-    (held,) = third.hello().models
-    assert held == lazy
-    assert third.infer([request], model=7)[0].status == 0
-    third.sock.close()
-    thread.join(20)
-    gc.unfreeze()
-    assert codes == [host.EXIT_CLOSED]
-
-
-@pytest.mark.parametrize("form", ["none", "made", "there"])
-def test_a_replica_says_what_it_has_loaded(converse, tmp_path, form):
-    """The file was replaced after it was deployed: it holds the new one, or a form of the old one, and nothing else."""
-    pairs = [socket.socketpair() for _ in range(2)]
-    following = iter([pairs[1][1]])
-    file, folder = adding(tmp_path / "m.onnx", 1.0, items=2), tmp_path / "forms" / "form"
-    known = identity_of("onnx", file)
-    if form == "there":
-        onnx.prepare(file, folder, digest=known.digest, device="cpu")
-    adding(tmp_path / "new", 2.0, items=2).rename(file)
-
-    def run():
-        with pairs[0][1] as theirs:
-            host.serve(theirs, next_gateway=lambda: next(following, None))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    first, second = (converse(ours) for ours, _ in pairs)
-    first.hello()
-    how = {} if form == "none" else {"prepared": str(folder), "prepares": True}
-    assert first.load("onnx", str(file), model=1, **known._asdict(), **how).status == 0
-    first.sock.close()
-    (held,) = second.hello().models
-    assert held.digest == (known.digest if form == "there" else None)
-    second.sock.close()
-    thread.join(20)
-    gc.unfreeze()
-
-
-@pytest.mark.parametrize("change", ["none", "time", "size", "gone"])
-def test_a_copy_is_known_by_its_size_and_time(converse, tmp_path, change):
-    """Below a root files may be copies, of other numbers than those that were deployed."""
-    pairs = [socket.socketpair() for _ in range(2)]
-    following = iter([pairs[1][1]])
-    file = adding(tmp_path / "m.onnx", 1.0, items=2)
-    known = identity_of("onnx", file)
-    root = tmp_path / "root"
-    copy = placed(file, root)
-    copy.parent.mkdir(parents=True)
-    shutil.copy2(file, copy)
-    if change == "time":
-        os.utime(copy, ns=(0, file.stat().st_mtime_ns + 1))
-    stamps = dict(known.stamps)
-    if change == "size":
-        device, inode, size, time_ns = stamps[str(file)]
-        stamps[str(file)] = (device, inode, size + 1, time_ns)
-    if change == "gone":
-        stamps[str(tmp_path / "weights")] = stamps[str(file)]
-
-    def run():
-        with pairs[0][1] as theirs:
-            host.serve(theirs, root=root, next_gateway=lambda: next(following, None))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    first, second = (converse(ours) for ours, _ in pairs)
-    first.hello()
-    assert first.load("onnx", str(file), model=1, digest=known.digest, stamps=stamps).status == 0
-    first.sock.close()
-    (held,) = second.hello().models
-    assert held.digest == (known.digest if change == "none" else None)
-    second.sock.close()
-    thread.join(20)
-    gc.unfreeze()
-
-
-def test_without_a_next_gateway_no_files_are_looked_at(talk, path, monkeypatch):
-    """A folder of models may hold thousands, and be slow."""
-
-    def look(path):
-        raise AssertionError(path)
-
-    monkeypatch.setattr(host, "stamp_or_none", look)
-    talk.hello()
-    known = identity_of("python", path)._asdict()
-    assert talk.load("python", f"{path}:Lazy", **known).status == 0

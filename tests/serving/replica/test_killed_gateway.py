@@ -37,10 +37,10 @@ asyncio.run(main())
 """
 
 
-def _traces(template):
-    """What a template of this number owns in the system: directories and groups."""
-    directories = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{template}-*")
-    return [*directories, *control_groups.named(f"luthier-{template}-*")]
+def _traces(pid):
+    """What a process of this number owns in the system: directories and groups."""
+    directories = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{pid}-*")
+    return [*directories, *control_groups.named(f"luthier-{pid}-*")]
 
 
 def _is_alive(pid):
@@ -59,7 +59,7 @@ def test_nothing_outlives_a_killed_gateway(template_too):
     """
     with subprocess.Popen([sys.executable, "-c", GATEWAY], stdout=subprocess.PIPE) as gateway:
         pids = json.loads(gateway.stdout.readline())
-        assert len(_traces(pids[0])) >= 1
+        assert len(_traces(gateway.pid)) >= 1
         if template_too:
             os.kill(gateway.pid, signal.SIGSTOP)
             os.kill(pids[0], signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_nothing_outlives_a_killed_gateway(template_too):
         time.sleep(0.01)
     if template_too:
         limits.cleanup_stale()  # unless a home that another test opens has done it by now
-    while _traces(pids[0]):
+    while _traces(gateway.pid):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
@@ -82,14 +82,14 @@ def test_what_a_model_has_started_does_not_outlive_a_killed_gateway():
     left = subprocess.Popen(["sleep", "600"], start_new_session=True)
     with left, subprocess.Popen([sys.executable, "-c", GATEWAY], stdout=subprocess.PIPE) as gateway:
         try:
-            template = json.loads(gateway.stdout.readline())[0]
-            for root in control_groups.named(f"luthier-{template}-*"):
+            assert gateway.stdout.readline()
+            for root in control_groups.named(f"luthier-{gateway.pid}-*"):
                 (root / "replica-0" / "cgroup.procs").write_text(str(left.pid))
             gateway.kill()
             assert left.wait(WAIT_S) == -signal.SIGKILL
         finally:
             left.kill()
     deadline_s = time.monotonic() + WAIT_S
-    while _traces(template):
+    while _traces(gateway.pid):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

@@ -252,34 +252,3 @@ def test_the_kernels_files_are_not_made(tmp_path):
     with pytest.raises(LimitsUnavailable, match="No such file"):
         CgroupFiles().write(tmp_path / "cpu.max", "1 2")
     assert list(pathlib.Path(tmp_path).iterdir()) == []
-
-
-def test_groups_go_on_with_the_next_gateway(root):
-    """Those of living replicas as they are; those of dead ones go, as do all at the end."""
-    tree = ShapedTree(root)
-    before = _open(root, tree)
-    for worker in (1, 2):
-        before.group(worker).set_limits(cpu=0.5, memory_mb=64)
-    after = Limits.taken_over("luthier-test", before.as_json(), [2], files=tree, mounts=[root])
-    assert [path.name for path in (root / "luthier-test").iterdir() if path.is_dir()] == [
-        "replica-2"
-    ]
-    assert after.existing(2).directories == before.existing(2).directories
-    assert after.support == before.support
-    assert after.close()
-    assert not (root / "luthier-test").exists()
-
-
-@pytest.mark.parametrize("name", ["luthier-other", "replica-2", "../luthier-test"])
-def test_groups_of_another_name_do_not(root, name):
-    """Nor what is on no mount of control groups: it may be anybody's."""
-    tree = ShapedTree(root)
-    told = _open(root, tree).as_json()
-    with pytest.raises(ValueError, match="is no control group of"):
-        Limits.taken_over(name, told, [], files=tree, mounts=[root])
-    with pytest.raises(ValueError, match="is no control group of"):
-        Limits.taken_over("luthier-test", told, [], files=tree, mounts=[root / "elsewhere"])
-    told["roots"]["unified"] = str(root / "luthier-test" / ".." / ".." / "luthier-test")
-    with pytest.raises(ValueError, match="is no control group of"):
-        Limits.taken_over("luthier-test", told, [], files=tree, mounts=[root])
-    assert (root / "luthier-test").is_dir()

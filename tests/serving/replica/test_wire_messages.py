@@ -1,7 +1,6 @@
 """Messages of the replica wire: round trips, and what is refused."""
 
 import contextlib
-import dataclasses
 import json
 import pickle
 import struct
@@ -28,18 +27,12 @@ def body_of(message, kind):
     return body
 
 
-held_models = st.builds(
-    wire.HeldModel,
-    *(u32, texts, texts, texts, st.none() | texts, st.none() | texts, u32, st.none() | texts),
-)
-
-
-@given(u32, i64, st.lists(texts), st.lists(held_models))
-def test_hello_round_trips(pid, now_ns, features, models):
-    """HELLO reads as it was written, with the models that are in memory already."""
-    hello = wire.encode_hello(pid=pid, monotonic_ns=now_ns, features=features, models=models)
+@given(u32, i64, st.lists(texts))
+def test_hello_round_trips(pid, now_ns, features):
+    """HELLO reads as it was written."""
+    hello = wire.encode_hello(pid=pid, monotonic_ns=now_ns, features=features)
     body = body_of(hello, wire.MessageType.HELLO)
-    assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns, tuple(models))
+    assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns)
 
 
 told_inputs = st.builds(
@@ -58,8 +51,7 @@ loads = st.builds(
     *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
     *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
     *(u32, st.none() | u32, st.none() | texts, st.booleans()),
-    *(st.none() | texts, st.dictionaries(texts, st.lists(i64, min_size=4, max_size=4))),
-    *(told_inputs, st.none() | u32),
+    *(st.none() | texts, told_inputs, st.none() | u32),
 )
 
 
@@ -69,16 +61,6 @@ def test_load_round_trips(load):
     fields = load._asdict()
     message = wire.encode_load(fields.pop("action_id"), **fields)
     assert wire.parse_load(body_of(message, wire.MessageType.LOAD)) == load
-
-
-@given(told_inputs, st.integers(0, 9))
-def test_what_is_told_of_inputs_has_one_digest(told, axis):
-    """Before the wire and behind it, with the whole numbers that YAML has; another one of what differs."""
-    pad = {name: int(value) for name, value in told.pad.items() if value.is_integer()}
-    told = dataclasses.replace(told, pad={**told.pad, **pad})
-    assert ToldInputs.from_json(json.loads(json.dumps(told.as_json()))).digest == told.digest
-    other = dataclasses.replace(told, item_axis={**told.item_axis, "x": axis})
-    assert (told.digest == other.digest) == (told == other)
 
 
 def test_a_load_that_says_nothing_of_a_warm_up_asks_for_none():
