@@ -1,4 +1,4 @@
-"""What models are called on the wire: numbers that mean nothing, and are never given twice. Pure."""
+"""Wire ids of models: numbers that are never reused. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from serving.values import ModelId
 
 
 class Numbers:
-    """The numbers of a pool's models."""
+    """Wire ids of a pool's models."""
 
     __slots__ = ("_last", "_of")
 
@@ -15,25 +15,20 @@ class Numbers:
         self._last = 0
 
     def __contains__(self, model: object) -> bool:
-        """Whether replicas were told to load a model, and may still hold it, or be told to unload it."""
+        """Whether replicas were asked to load the model, and may still hold it."""
         return model in self._of
 
     def of(self, model: ModelId) -> int:
-        """What a model is called."""
+        """Return a model's id."""
         number = self._of.get(model)
         if number is None:
             number = self._of[model] = self._last = self._last + 1
         return number
 
     def reserve(self, number: int, model: ModelId | None = None) -> bool:
-        """A replica calls a model by this number since before this server was there, and no other may have it.
+        """Reserve the id that an orphan replica uses; return whether `model` has it here.
 
-        Args:
-            number: on the wire.
-            model: what it is here; None: nothing.
-
-        Returns:
-            Whether the model is called so here, too: not where it has another number already.
+        Returns False if `model` is None or already has another id.
         """
         self._last = max(self._last, number)
         return model is not None and self._of.setdefault(model, number) == number
