@@ -1,23 +1,15 @@
-"""How long batches of a size take: measured, remembered briefly, and told for any size.
+"""Batch durations by size: recent measurements, and estimates that most batches keep.
 
-In: sizes and seconds of batches that ran. Out: an estimate that most batches of a size keep. Each
-size remembers its last measurements and is worth their 90th percentile, with three to nine of them the
-second longest; a size that was not measured lies on the line between its measured neighbours, beyond the
-largest on the line through the two largest. While one size alone is known, twice as many items are presumed to
-take no longer and more to take so in proportion: were they not tried, nothing would ever tell.
+A size's estimate is the 90th percentile of its last measurements (the second longest of three to
+nine). Other sizes are interpolated, or extrapolated through the two largest; with one known size,
+twice as many items are assumed to take no longer, so that they are tried. Clockwork (OSDI'20,
+section 5.1) takes the maximum; on shared cores one hiccup would then rule ten decisions.
 
-Clockwork's predictor (OSDI'20, section 5.1: the last 10 measurements per model and batch size) takes their 99th
-percentile, in effect the maximum; on shared cores one hiccup would then rule the next ten decisions.
+A size that looks too slow is not run, so nothing would correct it. One that has not run for a while
+and exceeds its neighbours' prediction is therefore dropped and tried again; if it is as slow, it is
+trusted for twice as long. A seldom run size that is now much faster drops its older measurements.
 
-A size that looks too long is not run, so nothing would ever tell that it is not. So one that was not run
-for a while, and is longer than the sizes around it foretell, is forgotten, to be tried again: one stall
-costs one stall. Where the next measurement is as long, it is believed for twice as long. One that is so much
-shorter now, and was last as long a while ago, is worth what it takes now: of a size that is run seldom, the last ten
-would tell of a slow spell long after it.
-
-What a warm-up has measured stands in for a size until the first batch of it has run.
-
-Pure; times are in seconds.
+Warm-up times stand in until a size's first batch. Pure; times are in seconds.
 """
 
 from __future__ import annotations
@@ -27,28 +19,28 @@ import math
 from collections.abc import Mapping, Sequence
 
 WINDOW = 10
-"""Measurements kept per size, as in Clockwork."""
+"""Measurements per size, as in Clockwork."""
 _RANK = 1
-"""Of the sorted measurements, from the largest: the 90th percentile of ten."""
+"""From the largest, sorted: the 90th percentile of ten."""
 _FEWEST = 3
 """Measurements of which one may be a hiccup; of fewer the longest counts."""
 
 
 SEEDS_LAST = 100
-"""Batches after which no seed is believed any more: a size that one made look too slow would never be tried."""
+"""Batches after which seeds are dropped: a size that looks too slow would never be tried."""
 
 DOUBTED_AFTER = 20
-"""Batches of other sizes after which one that is longer than they foretell is doubted, and"""
+"""Batches of other sizes after which a size longer than predicted may be dropped."""
 DOUBTED_AFTER_S = 0.25
-"""seconds that they took together; twice as many after each time that the doubt was wrong, up to"""
+"""Seconds that those must have taken; doubled each time that was wrong."""
 _MOST_DOUBLED = 3
-"""times: 2 s, so that whatever it was is over then. A size that is too long costs one batch in that time."""
+"""Most doublings: 2 s outlast a disturbance, and a slow size costs one batch in that time."""
 _OUT_OF_LINE = 1.2
-"""Times as long as foretold: what is less does no harm, and noise is no stall."""
+"""Ratio to the prediction below which excess is harmless or noise."""
 _TRIED = 2.0
-"""Times the items of the only size that is known which are presumed to take no longer."""
+"""Multiple of the only known size that is assumed to take no longer."""
 _LOOK_EVERY = 8
-"""Batches from one look for such sizes to the next."""
+"""Batches between checks for such sizes."""
 
 
 class _Size:
@@ -58,33 +50,33 @@ class _Size:
 
     def __init__(self) -> None:
         self.seen: list[float] = []
-        """The last ones, in a ring."""
+        """Ring of the last ones."""
         self.when: list[tuple[int, float]] = []
-        """Of each its number among the batches of all sizes, and the seconds that all had taken by then."""
+        """For each, the number of batches of all sizes by then, and their seconds."""
         self.next = 0
-        """Place of the oldest."""
+        """Index of the oldest."""
         self.ran = 0, 0.0
-        """The same of the last one."""
+        """The same for the last batch."""
         self.doubted_s = 0.0
-        """What it was worth when it was forgotten; 0: it was not, or it was tried since."""
+        """Estimate when dropped; 0: not dropped, or tried since."""
         self.doubled = 0
-        """Doubts in a row that were wrong."""
+        """Wrong drops in a row."""
 
     def forget(self) -> None:
-        """What was measured."""
+        """Drop the measurements."""
         self.seen.clear()
         self.when.clear()
         self.next = 0
 
     def last_beyond(self, least_s: float) -> tuple[int, float]:
-        """When the last one ran that took longer; there is one."""
+        """Return when the last batch above `least_s` ran; there must be one."""
         return max(
             when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > least_s
         )
 
     @property
     def worth_s(self) -> float:
-        """Most batches take no longer."""
+        """Duration that most batches keep."""
         ranked = sorted(self.seen)
         return ranked[-1 - _RANK] if len(ranked) >= _FEWEST else ranked[-1]
 
@@ -108,25 +100,24 @@ class Profile:
         self._seen: dict[int, _Size] = {}
         self._sizes: list[int] = []
         self._measured: dict[int, float] = {}
-        """What each size that was measured is worth."""
+        """Estimate of each measured size."""
         self._estimates: dict[int, float] = {}
-        """What was told since one of them changed."""
+        """Cache, cleared when one changes."""
         self._seeds: set[int] = set()
-        """Sizes of which only a warm-up tells anything."""
+        """Sizes known only from a warm-up."""
         self._seeds_last = SEEDS_LAST
-        """Batches until they are forgotten."""
+        """Batches until they are dropped."""
         self._batches = 0
-        """That were measured."""
+        """Measured batches."""
         self._spent_s = 0.0
-        """Seconds of all of them."""
+        """Their seconds."""
         self._look = _LOOK_EVERY
-        """Number of the batch at which doubtful sizes are looked for."""
+        """Batch number of the next check."""
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
-        """Batches of these sizes took so long in a warm-up on real inputs.
+        """Set warm-up durations on real inputs, for sizes without measurements.
 
-        A size that was measured is known better. Of several seeds the shortest counts: replicas that
-        warm up together slow one another down, and one that is too long refuses what could be answered.
+        The shortest of several seeds counts: replicas that warm up together slow each other down.
         """
         if not self._seeds:
             self._seeds_last = SEEDS_LAST
@@ -140,7 +131,7 @@ class Profile:
         self._estimates.clear()
 
     def observe(self, size: int, took_s: float) -> None:
-        """A batch of `size` items took so long in its worker."""
+        """Record a batch's seconds in its worker."""
         known = self._seen.get(size)
         if known is None:
             self._seen[size] = known = _Size()
@@ -173,7 +164,7 @@ class Profile:
             self._doubt()
 
     def estimate_s(self, size: int) -> float:
-        """Seconds that a batch of `size` items is expected to take at most; 0 while nothing was seen."""
+        """Return the longest expected seconds of a batch; 0 without measurements."""
         known = self._estimates.get(size)
         if known is None:
             known = self._estimates[size] = _told(self._sizes, self._measured, size)
@@ -181,17 +172,17 @@ class Profile:
 
     @property
     def largest_measured(self) -> int:
-        """Items; 0 while nothing was seen."""
+        """Largest measured size; 0 if none."""
         return self._sizes[-1] if self._sizes else 0
 
     def covers(self, size: int) -> bool:
-        """Whether the estimate of a size lies between measurements: beyond the largest it is a guess."""
+        """Whether a size is not beyond the largest measured, where estimates are guesses."""
         return size <= self.largest_measured
 
     def largest(self, within_s: float, most: int) -> int:
-        """The most items, up to `most`, whose estimate is within a time; 0: not even one.
+        """Return the most items, up to `most`, with an estimate within a time; 0: none.
 
-        Estimates need not grow with the size; the answer is found by halving, as if they did.
+        Bisects as if estimates grew with size.
         """
         low, high = 0, most
         while low < high:
@@ -203,11 +194,11 @@ class Profile:
         return low
 
     def measured(self) -> dict[int, float]:
-        """Estimate per measured size."""
+        """Return the estimate per measured size."""
         return {size: self._measured[size] for size in self._sizes}
 
     def _measured_first(self, size: int, known: _Size, took_s: float) -> None:
-        """A size that was not measured, or was forgotten, ran."""
+        """Note that a new or dropped size ran."""
         if known.doubted_s:
             is_longer = took_s * _OUT_OF_LINE >= known.doubted_s
             known.doubled = min(_MOST_DOUBLED, known.doubled + 1) if is_longer else 0
@@ -218,7 +209,7 @@ class Profile:
             bisect.insort(self._sizes, size)
 
     def _is_old(self, known: _Size, when: tuple[int, float]) -> bool:
-        """Whether a batch of a size ran a while ago."""
+        """Whether a batch ran a while ago."""
         batch, spent_s = when
         return (
             self._batches - batch >= DOUBTED_AFTER
@@ -226,12 +217,12 @@ class Profile:
         )
 
     def _doubt(self) -> None:
-        """Forget sizes that were not run for a while and are longer than those foretell that were.
+        """Drop sizes not run for a while and longer than recent sizes predict.
 
-        For one that is longer than a larger one which ran later it need not be a while, unless that was wrong before.
+        If a larger, later size was faster, it need not be a while, unless that was wrong before.
         """
         fresh, old = list[int](), list[int]()
-        latest, latest_s = 0, math.inf  # of the larger ones, the one that ran last
+        latest, latest_s = 0, math.inf  # the larger size that ran last
         for size in reversed(self._sizes):
             if size in self._seeds:
                 continue
@@ -264,16 +255,16 @@ class Profile:
 
 
 def _told(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> float:
-    """What these sizes, in order, tell of another one; 0 where there are none."""
+    """Return the estimate of a size from these, ascending; 0 if there are none."""
     if not sizes:
         return 0.0
     above = bisect.bisect_left(sizes, size)
     if above < len(sizes) and sizes[above] == size:
         return measured[size]
-    if above == 0:  # fewer items take no longer than the smallest batch that was measured
+    if above == 0:
         return measured[sizes[0]]
     if above == len(sizes):
-        if len(sizes) == 1:  # one point says nothing about the slope: twice the size may be tried
+        if len(sizes) == 1:  # the slope is unknown
             return measured[sizes[0]] * max(1.0, size / (_TRIED * sizes[0]))
         above -= 1
     left, right = sizes[above - 1], sizes[above]

@@ -1,6 +1,6 @@
-"""An autotuner around a model server: launch, load, measure, search, report, export.
+"""Autotuner for model servers: search, measurement, reports and exports.
 
-The command is `tune`; the hub is `tuner.study`. `tuner.load` reads a study into a notebook.
+The command is `tune`, and `tuner.study` runs a study. `tuner.load` reads a study in a notebook.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if typing.TYPE_CHECKING:
 
 
 def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
-    """Read a study from its folder: `tuner.notebook.load`.
+    """Read a study from its folder, by `tuner.notebook.load`.
 
-    pandas is imported now and not before, so that commands start quickly.
+    It imports pandas lazily, so that commands start quickly.
     """
     found: Study = importlib.import_module("tuner.notebook").load(study, storage=storage)
     return found

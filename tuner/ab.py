@@ -1,9 +1,9 @@
-"""Two of anything compared under one load, without a search: settings, studies, models, engines, running servers.
+"""A/B comparison under one workload, without a search.
 
-    words -> two sides -> their engines up at once -> rounds -> verdict
+    words -> two arms -> their engines up at once -> rounds -> verdict
 
-In: what A and B are, in words, and the load. Out: a `Compared`: the verdict of B against A, and what a limit on
-it says. Nothing is written; no engine that was started is left running.
+An arm is a settings file, study, model, engine or running server. Nothing is written, and every
+started engine is stopped.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ from tuner.values import Configuration, FreshStart, Tally, Value, Verdict
 
 ROLES = ("A", "B")
 NO_MODEL = "none"
-"""In the place of a model's name, where the command gives none."""
+"""Model name if the command gives none."""
 LOAD = ("concurrency", "rate", "arrivals", "client_batch")
 SENT = ("payload", "shape", "values")
-"""Settings of the load, which are the command's; and of what is sent, which a study among the sides may give."""
+"""Settings of the workload, only from the command.
+Those of inputs may also come from a compared study."""
 PRESUMED_SD = 0.05
-"""Of the logarithms of the rounds' ratios, before any was seen: what recorded blocks have in this order."""
+"""Standard deviation of log ratios before any data, from recorded blocks."""
 MOST_ROUNDS = 1000
 METRICS = (
     "mean",
@@ -64,16 +65,16 @@ METRICS = (
     "cpu",
     "memory",
 )
-"""Objectives in which two sides are compared: the others need a price file, a limit, or a device's energy."""
+"""Objectives to compare; others need a price file, a limit, or a device's energy."""
 CONNECT_S = 2.0
-"""For a connection to a server that is said to run."""
+"""Connection timeout to a running server."""
 LOST_ROUNDS = 2
-"""In a row, in which a side fails, before the comparison is given up."""
+"""Failed rounds in a row after which the comparison is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """By how much B may be worse, and in what."""
+    """Threshold: by how much B may be worse."""
 
     objective: str
     share: float
@@ -82,16 +83,16 @@ class Limit:
 
     @property
     def at(self) -> float:
-        """The logarithm of the ratio of B to A at the limit."""
+        """Log ratio of B to A at the threshold."""
         is_minimised = objectives.named(self.objective).is_minimised
         return math.log1p(self.share if is_minimised else -self.share)
 
 
 def limit_of(text: str) -> Limit:
-    """The limit in words: `p99 worse by 5 %`.
+    """Parse a threshold such as `p99 worse by 5 %`.
 
     Raises:
-        ValueError: it is not of this form, or names no objective.
+        ValueError: another form, or no objective.
     """
     words = text.replace("%", " % ").split()
     if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
@@ -110,52 +111,52 @@ def limit_of(text: str) -> Limit:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is compared."""
+    """Specification of a comparison."""
 
     words: tuple[str, str]
-    """A and B, as they were given."""
+    """A and B, as given."""
     settings: StudySettings
-    """Load, measurement and time; the model of a side that names none, or `NO_MODEL`."""
+    """Workload, measurement, time, and default model (or `NO_MODEL`)."""
     limit: Limit | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What came out."""
+    """Result of a comparison."""
 
     words: tuple[str, str]
     told: tuple[str, str]
-    """What A and B are, in full."""
+    """Full descriptions of A and B."""
     models: tuple[str, str]
     load: str
     verdict: Verdict
     objective: str
     limit: Limit | None
     decision: str
-    """within, worse or undecided; of no limit: the verdict's outcome."""
+    """within, worse or undecided; without a threshold, the verdict's outcome."""
     why_in_turn: str | None
-    """Why both were not up at once; None: they were."""
+    """Why the arms were not interleaved, or None."""
     runs: tuple[str, ...]
-    """Roles of those that ran before, and were left as they are."""
+    """Arms that already ran and stay unchanged."""
     seconds: float
     repeats: int
-    """Slices or loads that were driven again or left out because others disturbed them."""
+    """Slices or phases repeated or dropped for disturbance by neighbours."""
     tallies: Mapping[str, Tally]
-    """By role: launches, and those that failed, whose rounds do not count."""
+    """By arm: evaluations, and failures, whose rounds do not count."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Side:
-    """A or B."""
+    """Arm A or B."""
 
     told: str
     launcher: Launcher
     configuration: Configuration
     payloads_of: Callable[[Served], Payloads]
     model: str
-    """By its name or file; a page of a server may have none."""
+    """Name or file; a server's page may have none."""
     is_running: bool = False
-    """Whether it runs already, and is left as it is."""
+    """Whether it already runs and stays unchanged."""
 
 
 def compare(order: Order, *, terminal: Terminal) -> Compared:
@@ -163,8 +164,8 @@ def compare(order: Order, *, terminal: Terminal) -> Compared:
 
     Raises:
         WrongUse: an input is wrong; nothing was measured.
-        TunerError: it could not be done.
-        Interrupted: a signal came; nothing was kept.
+        TunerError: it failed.
+        Interrupted: nothing was saved.
     """
     begun_s = time.monotonic()
     settings = order.settings
@@ -215,7 +216,7 @@ def _rounds(
     *,
     begun_s: float,
 ) -> verification.Rounds:
-    """Rounds until they show what is asked, or the time is over."""
+    """Evaluate rounds until they suffice or the time is over."""
     settings = order.settings
     name = _objective(order)
     objective = objectives.named(name)
@@ -251,9 +252,7 @@ def _rounds(
         left_s = settings.search.max_time_s - (now_s - begun_s)
         if rounds.counted < comparison.LEAST_PAIRS or left_s <= 0:
             return left_s <= 0 and len(rounds.starts) >= len(ROLES) * comparison.LEAST_PAIRS
-        if (
-            rule is None
-        ):  # how many there may be follows from the last one: in the first ones servers settle
+        if rule is None:  # from the last round's time, as servers settle in the first
             fits = rounds.counted + int(left_s / round_s)
             rule = _rule(order, max(sequential.LEAST_PAIRS, min(MOST_ROUNDS, fits)))
         both = rounds.measurements
@@ -272,7 +271,7 @@ def _rule(order: Order, most: int) -> comparison.Rule:
 
 
 def _check_sides(starts: Sequence[FreshStart]) -> None:
-    """Give up where a side is gone.
+    """Give up if an arm has failed too often.
 
     Raises:
         TunerError: with its last reason.
@@ -299,7 +298,7 @@ def _verdict(order: Order, rounds: verification.Rounds) -> Verdict:
 
 
 def _decision(order: Order, verdict: Verdict, tallies: Mapping[str, Tally]) -> str:
-    """What the limit says of the interval; nothing good where launches of B failed more often."""
+    """Apply the threshold to the interval; never "within" if B failed more often."""
     if order.limit is None:
         return verdict.outcome
     low, high = verdict.interval.low, verdict.interval.high
@@ -314,7 +313,7 @@ def _decision(order: Order, verdict: Verdict, tallies: Mapping[str, Tally]) -> s
 
 
 def fails_more(tallies: Mapping[str, Tally]) -> bool:
-    """Whether launches of B failed more often than those of A."""
+    """Whether evaluations of B failed more often than those of A."""
     return tallies["B"].failed > tallies["A"].failed
 
 
@@ -322,7 +321,7 @@ def fails_more(tallies: Mapping[str, Tally]) -> bool:
 def _measuring(
     bench: Bench, sides: Mapping[str, Side]
 ) -> Iterator[tuple[verification.MeasuresRounds, str | None]]:
-    """What measures rounds of both, and why they are not up at once; None where they are."""
+    """Yield the source of rounds, and why it does not interleave, or None."""
     contenders = {
         role: Contender(
             launcher=side.launcher,
@@ -341,10 +340,10 @@ def _measuring(
 
 
 def _sides(order: Order, terminal: Terminal) -> dict[str, Side]:
-    """Both sides, checked as far as nothing has to be started for it.
+    """Return both arms, checked without starting anything.
 
     Raises:
-        WrongUse: one of them is nothing that can be compared, or they are the same.
+        WrongUse: an arm is invalid, or they are the same.
     """
     order = dataclasses.replace(order, settings=_with_sent(order))
     found = {
@@ -365,10 +364,10 @@ def _sides(order: Order, terminal: Terminal) -> dict[str, Side]:
 
 
 def _with_sent(order: Order) -> StudySettings:
-    """The settings with what a study among the sides was sent, where the command says nothing of it.
+    """Return the settings, with missing inputs from the compared studies.
 
     Raises:
-        WrongUse: two studies were sent different things.
+        WrongUse: two studies had different inputs.
     """
     target = order.settings.target
     told: dict[str, Any] = {}
@@ -390,7 +389,7 @@ def _with_sent(order: Order) -> StudySettings:
 
 
 def _study_folder(text: str, order: Order) -> pathlib.Path | None:
-    """The folder of a study, named by itself or by the study's name; None of anything else."""
+    """Return a study's folder by path or name, or None."""
     path = pathlib.Path(text)
     below = pathlib.Path(order.settings.store.runs_dir) / text
     if (path / run_folder.SETTINGS_FILE).exists():
@@ -399,13 +398,13 @@ def _study_folder(text: str, order: Order) -> pathlib.Path | None:
 
 
 class _SameInputs:
-    """Refuses to compare models that take other inputs: they have not the same work to do."""
+    """Check that both models take the same inputs."""
 
     def __init__(self) -> None:
         self._first: tuple[str, Served] | None = None
 
     def checked(self, role: str, side: Side) -> Callable[[Served], Payloads]:
-        """What the side is sent, if it takes what the other one takes."""
+        """Return the arm's payload function with that check."""
 
         def payloads_of(served: Served) -> Payloads:
             if self._first is None:
@@ -460,14 +459,14 @@ def _made(
     engine: OtherEngine | None = None,
     is_running: bool = False,
 ) -> Side:
-    """A side with what starts it; an `engine` of None is our own server."""
+    """Return an arm with its launcher; an `engine` of None is Luthier's own."""
     card = other_engines.card_of(target, engine)
 
     def say(text: str) -> None:
         lines.say(terminal.console, f"{role}: {text}", style="yellow")
 
     launcher = other_engines.launcher_of(engine, target, card, say=say)
-    if isinstance(launcher, CommandLauncher):  # what it reserves counts, whoever sets it
+    if isinstance(launcher, CommandLauncher):  # its reserved resources count, even by default
         configuration = Configuration({**launcher.defaults, **(configuration or {})})
 
     def payloads_of(served: Served) -> Payloads:
@@ -496,7 +495,7 @@ def _load_in_words(target: TargetSettings) -> str:
 def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> Side:
     if not pathlib.Path(text).exists():
         try:
-            zoo.find(text, is_trusted=target.trust)  # says what it knows of such a name
+            zoo.find(text, is_trusted=target.trust)  # raises with known names
         except ServingError as error:
             raise WrongUse(f"{role}: {text} is no file, no study, and no model: {error}") from error
     return _made(
@@ -517,7 +516,7 @@ def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Termina
 
 
 def _of_settings(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
-    """A settings file of the serving core, as `tune export` writes it."""
+    """Return the arm of a settings file, as from `tune export`."""
     _check_model(role, str(path), target)
     try:
         data = read_file(path)
@@ -540,7 +539,7 @@ def _of_settings(role: str, path: pathlib.Path, target: TargetSettings, terminal
 
 
 def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
-    """What a study recommends, of the study's model."""
+    """Return the arm of a study's recommendation."""
     folder = run_folder.find(path.parent, path.name)
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
@@ -559,7 +558,7 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
 
 
 def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> Side:
-    """A server that runs, and is left as it is."""
+    """Return the arm of a running server."""
     engine = other_engines.running(url)
     _check_listens(role, url, engine)
     if engine.request.protocol == "raw" and target.payload is None:
@@ -573,7 +572,7 @@ def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> 
 
 
 def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
-    """Raises WrongUse where nothing listens: before anything else is started."""
+    """Raise WrongUse, before anything starts, if nothing listens."""
     try:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:
@@ -588,7 +587,7 @@ def _check_model(role: str, text: str, target: TargetSettings) -> None:
 
 
 def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:
-    """Dotted names and values of settings in their groups; nulls, which set nothing, are left out."""
+    """Yield settings by dotted name, without nulls."""
     for name, value in data.items():
         whole = f"{within}{name}"
         if isinstance(value, dict):

@@ -1,13 +1,8 @@
-"""What a user should run after a study: the default, unless something better was shown.
+"""Recommendation after a study: the default, unless something better was shown.
 
-In: `StudyRecord`. Out: how the best that was found stands beside the default, and the `Advice` that
-follows from it, with its reason in one sentence, so that the terminal, `best.yaml`, the report and
-`--json` say the same. Pure.
-
-Of two equal configurations the luckier one is found by any search, so what was not shown to be
-better is not advised; it can be exported by its trial. A fresh start that failed is evidence as
-well, however good the figures of the others are: what fails more often than the default is not
-advised. A configuration does not work where no launch of it did, in the search or afresh.
+Any search finds the luckier of two equal configurations, so the best is recommended only if shown
+to be better; otherwise it can be exported by trial. A configuration that fails more often than the
+default is not recommended. One "works" if any of its evaluations did. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ Standing = Literal[
     "not compared",
     "not measured",
 ]
-"""How the best stands beside the default; see `standing`."""
+"""Status of the best compared with the default; see `standing`."""
 
 IS_BEST_ADVISED: Mapping[Standing, bool] = {
     "same": False,
@@ -48,7 +43,7 @@ IS_BEST_ADVISED: Mapping[Standing, bool] = {
     "not compared": False,
     "not measured": False,
 }
-"""What follows from each; without `nothing works`, from which nothing does."""
+"""Whether the best is recommended; `nothing works` recommends nothing."""
 
 REASONS: Mapping[Standing, str] = {
     "same": "nothing better was found",
@@ -58,12 +53,12 @@ REASONS: Mapping[Standing, str] = {
     "not compared": "too few pairs of fresh starts worked to compare them",
     "not measured": "what was found was not measured again beside it",
 }
-"""Why, where the reason has no figures in it."""
+"""Reasons without figures."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A configuration to run, and why."""
+    """Configuration to run, and why."""
 
     configuration: Configuration
     reason: str
@@ -71,7 +66,7 @@ class Advice:
 
 
 def standing(record: StudyRecord) -> Standing | None:
-    """How the best stands beside the default; None where no configuration worked in the search."""
+    """Return the status of the best; None if nothing worked in the search."""
     if record.best is None:
         return None
     if record.best == record.default:
@@ -89,7 +84,7 @@ def standing(record: StudyRecord) -> Standing | None:
 
 
 def _shown(verdict: Verdict) -> Standing:
-    """What the verdict shows; of two objectives what both show together."""
+    """Return the verdict's outcome, over both objectives if there are two."""
     if verdict.second is None:
         return verdict.outcome
     both = {verdict.outcome, verdict.second.outcome}
@@ -99,7 +94,7 @@ def _shown(verdict: Verdict) -> Standing:
 
 
 def advised(record: StudyRecord) -> Advice | None:
-    """The configuration to run; None where no configuration worked."""
+    """Return the configuration to run; None if none worked."""
     found = standing(record)
     if record.best is None or found is None or found == "nothing works":
         return None
@@ -110,7 +105,7 @@ def advised(record: StudyRecord) -> Advice | None:
 
 
 def why_nothing(record: StudyRecord) -> str:
-    """The last reason for which nothing can be advised."""
+    """Return the last reason for no recommendation."""
     _, best = tallies(record)
     if best.all_failed:
         return f"the best that was found {failed(best)}"
@@ -118,10 +113,10 @@ def why_nothing(record: StudyRecord) -> str:
 
 
 def of_trial(record: StudyRecord, number: int) -> Advice:
-    """The configuration of one trial, because the user wants it.
+    """Return the configuration of a trial.
 
     Raises:
-        WrongUse: there is no such trial, or its configuration did not work.
+        WrongUse: no such trial, or its configuration did not work.
     """
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:
@@ -137,9 +132,9 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
 
 
 def export_of_best(record: StudyRecord) -> str | None:
-    """The command that exports the best that was found; None where it is advised anyway.
+    """Return the command that exports the best; None if recommended anyway.
 
-    It names the study by its folder, because it stands in files that are read anywhere.
+    It names the study's folder, as its readers may be anywhere.
     """
     found = advised(record)
     if found is None or found.configuration == record.best:
@@ -157,13 +152,13 @@ def export_of_best(record: StudyRecord) -> str | None:
 
 
 def tallies(record: StudyRecord) -> tuple[Tally, Tally]:
-    """Fresh starts of default and best; of none launched where there was no verification."""
+    """Return failure counts of default and best; empty without a verification."""
     none = Tally()
     return record.fresh_starts.get("default", none), record.fresh_starts.get("best", none)
 
 
 def trouble_of_default(record: StudyRecord) -> str | None:
-    """Why the default does not work; None where a launch of it was ok, or none was made."""
+    """Return why the default does not work; None if it works or is unknown."""
     default, _ = tallies(record)
     outcomes = [t.outcome for t in record.trials if t.configuration == record.default]
     is_ok = any(outcome.status == "ok" for outcome in outcomes)
@@ -173,17 +168,17 @@ def trouble_of_default(record: StudyRecord) -> str | None:
 
 
 def failed(tally: Tally) -> str:
-    """That fresh starts failed, with the last reason, as the end of a sentence."""
+    """Return the failed round evaluations as the end of a sentence."""
     return f"failed {tally.failed} of {tally.launched} fresh starts ({tally.reason})"
 
 
 def share(tally: Tally) -> str:
-    """How many failed, beside another that did."""
+    """Return how many failed, beside another arm."""
     return f"{tally.failed} of {tally.launched}" if tally.failed else "none"
 
 
 def failures(record: StudyRecord) -> Iterator[str]:
-    """A sentence for each role whose fresh starts did not all work."""
+    """Yield a sentence for each arm with failures."""
     for role, tally in record.fresh_starts.items():
         if tally.failed:
             yield f"The {role} configuration {failed(tally)}."
@@ -206,7 +201,7 @@ def _reason(found: Standing, record: StudyRecord) -> str:
 
 
 def _of_front(found: Standing, record: StudyRecord) -> str:
-    """Which point of the front it is, and what it was shown to be."""
+    """Return which point of the Pareto front it is, and what was shown."""
     point = record.settings.get("measurement", {}).get("point", "knee")
     which = "the knee" if point == "knee" else f"the best in {point}"
     shown = {record.objective: record.verdict.outcome} if record.verdict is not None else {}

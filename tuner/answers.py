@@ -1,10 +1,7 @@
-"""Whether a server's answers are right, by a few items whose label is known.
+"""Correctness check of a server's responses by a few labelled items, outside of measurements.
 
-In: a server's address and payloads with labels. Out: one line for the notes of a study, or None
-where there are no labels or the model names neither a class nor a text. It runs outside of any measurement: a
-configuration that answers quickly and wrongly must not pass unseen. Reads answers of the Open
-Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow Serving's JSON, and
-bare numbers of a known datatype.
+It reads the Open Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow
+Serving's JSON, and bare numbers of a known datatype.
 """
 
 from __future__ import annotations
@@ -23,19 +20,14 @@ from tuner.traffic.oip_body import DTYPES
 from tuner.traffic.payloads import Payloads
 
 ITEMS = 64
-"""Items that are asked for: enough to see that answers are wrong, too few to judge a model."""
+"""Items to request: enough to see wrong responses, too few to judge a model."""
 _TRIED, _TRIED_S = 16, 5.0
-"""Requests that are tried before any load: a value that one of hundreds has is not seen in the first."""
+"""Requests to try before any phase; a bad value may be in one of hundreds."""
 TIMEOUT_S = 10.0
 
 
 def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
-    """Ask for a few labelled items and compare.
-
-    Args:
-        address: host and query port of the server.
-        payloads: what the study sends.
-    """
+    """Return a note on correct responses; None without labels, or without classes or texts."""
     if payloads.labels is None or not payloads.answer:
         return None
     batch = payloads.client_batch
@@ -63,7 +55,7 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
 
 
 def refusal(address: tuple[str, int], payloads: Payloads) -> str:
-    """Why a server does not answer one of the first requests, in its own words; empty where it answers them."""
+    """Return why the server rejects one of the first requests, or empty."""
     until_s = time.monotonic() + _TRIED_S
     for count, body in enumerate(payloads.requests[:_TRIED]):
         if count and time.monotonic() > until_s:
@@ -91,7 +83,7 @@ def _refusal(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
 
 
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """(items,) what an answer gives for each item, by the form of `Payloads.answer`; None: nothing."""
+    """Return a response's class or text by item, (items,), by `Payloads.answer`; or None."""
     if form == "open-inference":
         return answered(answer, header_bytes, items=items)
     if form != "tensorflow-serving":
@@ -104,10 +96,7 @@ def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDAr
 
 
 def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """(items,) the class or the text that an answer gives for each item; None where it gives neither.
-
-    Of the Open Inference Protocol.
-    """
+    """Return class or text by item, (items,), or None (Open Inference Protocol)."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
@@ -125,7 +114,7 @@ def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any
 
 
 def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
-    """A whole number is the class itself; of several numbers the largest is the class's score."""
+    """Return integers as classes, or the index of the largest of several floats."""
     if len(values) % items:
         return None
     if len(values) == items and values.dtype.kind in "iu":
@@ -136,7 +125,7 @@ def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
 
 
 def _texts(data: bytes) -> list[str]:
-    """Texts in binary form: four bytes of length before each."""
+    """Decode binary texts, each after a four-byte length."""
     texts = []
     start = 0
     while start < len(data):

@@ -1,12 +1,8 @@
-"""The bench: one engine, one load generator, and launches of configurations on them.
+"""Evaluator of configurations, with one engine and one load generator.
 
-A launch is new replicas under a configuration, a warm-up, a measured load, and what the replicas
-report after it. The gateway and the client live on between launches, so that a launch costs its
-measurement and little more; `launch_fresh` pays for a server of its own, for the final comparison.
-A server that dies is one failed launch: the next launch starts another.
-
-In: configurations. Out: `Launch`, whatever happened. Owns two processes; use it as a context
-manager, from one thread.
+An evaluation is new replicas, a warm-up, a measured phase, and the replicas' report. Gateway and
+client live on, except in `launch_fresh`. A dead server is one failed evaluation; the next starts
+another. Use it as a context manager, from one thread.
 """
 
 from __future__ import annotations
@@ -58,61 +54,61 @@ from tuner.values import (
 
 WARMUP_ROUND_TRIPS = 3
 ROUND_TRIPS = 4
-"""Of each connection in the mean, that a launch is measured for at least where no time was asked for."""
+"""Fewest mean responses per connection, unless a time was set."""
 MOST_TIMES = 6.0
-"""Times the set seconds that a launch is measured for at most, where its p99 needs more requests."""
+"""Maximum multiple of the set seconds, for a p99 with too few requests."""
 FIRST_RATE_PER_S = 100.0
-"""Where a search for the highest rate begins if nothing is known."""
+"""First rate of a search without prior knowledge."""
 GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
-"""The closed loop from which it is guessed where to begin."""
+"""Closed loop that estimates the first rate."""
 LEAST_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
-"""How long a request is waited for where the rate is searched: this long, or times the limit."""
+"""Timeout in a rate search: at least this, else a multiple of the limit."""
 OF_THE_RATE = frozenset({"overload", "errors", "timeout"})
-"""Causes that a lower rate may do away with."""
+"""Causes that a lower rate may avoid."""
 LEAST_OPEN, OPEN_TIMES = 64, 8
-"""Most requests in flight of an open loop beside a closed one: this many, or times as many as its own."""
+"""In-flight limit of the final open loop: this many, or a multiple of `concurrency`."""
 MOST_REPEATS = 2
-"""Times that a load is driven again because others of the machine took more of it than usual."""
+"""Maximum repeats of a disturbed phase."""
 OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
-"""Least seconds of a load in an open loop, and before it, where nothing else was asked for."""
+"""Minimum seconds of an open loop and its warm-up, unless set."""
 STREAMS = 1_000_003
-"""Streams of random arrivals that a seed has before those of the next one begin."""
+"""Random streams per seed."""
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Launch:
-    """What one launch gave."""
+    """Result of one evaluation."""
 
     configuration: Configuration
     outcome: Outcome
     measurement: Measurement | None
-    """None unless the outcome is ok; whether it keeps a limit is not judged here."""
+    """None unless ok; limits are not checked here."""
     records: RequestRecords | None
-    """Every request of the load, where there was one."""
+    """Every request, if a phase ran."""
     launch_s: float
     loaded_s: float
-    """Warm-up and measured time; 0 where no load was driven to its end."""
+    """Warm-up and measured time; 0 without a complete phase."""
     started_at: float
     """Unix time."""
     slices_ms: tuple[float, ...] = ()
-    """Mean round trip of each slice of time that it was loaded in; empty where it was loaded in one."""
+    """Mean latency of each time slice; empty without slices."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """One load with what the replicas reported on both sides of it."""
+    """Phase with replica facts on both sides."""
 
     before: ReplicaFacts
     load: LoadResult
     after: ReplicaFacts
     gateway_cpu_s: float | None
-    """CPU time of the engine beside its replicas; None where it cannot be read."""
+    """CPU time of the engine without replicas, if readable."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slice:
-    """A short load on a launched engine, which is judged together with others."""
+    """Time slice on a running engine."""
 
     plan: LoadPlan
     load: LoadResult
@@ -120,21 +116,17 @@ class Slice:
     before: ReplicaFacts
     after: ReplicaFacts
     repeats: int = 0
-    """Times that it was driven before, and others of the machine disturbed it."""
+    """Earlier tries, disturbed by neighbours."""
     is_disturbed: bool = False
-    """Whether they disturbed the last time as well."""
+    """Whether the last try was disturbed too."""
 
 
 class Bench:
-    """One engine and one load generator.
+    """Evaluator with one engine and one load generator.
 
     Args:
-        model: as it was given.
-        concurrency: requests in flight.
-        settings: of each measurement.
-        launcher: what starts the engine; None: the serving core.
-        prices: of what a configuration holds of the machine.
-        open_load: arrivals of an open loop, with `concurrency` as the most in flight; None: a closed loop.
+        launcher: None: Luthier's own engine.
+        open_load: open loop with at most `concurrency` in flight; None: a closed loop.
     """
 
     def __init__(
@@ -152,30 +144,30 @@ class Bench:
         self.settings = settings
         self.open_load = open_load
         self.stream = 0
-        """Which random arrivals an open loop has: launches of one stream are sent the same schedule, so that
-        none is luckier than another."""
+        """Stream of random arrivals.
+        Evaluations of one stream share a schedule, so none is luckier."""
         self._rate_per_s: float | None = None
-        """The highest rate that the last launch found, where rates are searched."""
+        """Highest rate of the last evaluation in a rate search."""
         self.client_batch = 1
-        """Items in each request of what is sent."""
+        """Items per request."""
         self.varies = False
-        """Whether these differ in size."""
+        """Whether requests differ in size."""
         self.sent = ""
-        """What that is, for people."""
+        """Description of the payloads."""
         self.lengthens = True
-        """Whether a launch whose p99 is needed and rests on too few requests is measured again for longer."""
+        """Whether to measure longer for a required p99 with too few requests."""
         self.prices = prices
         self._requests: ScenarioRequests | None = None
-        """Of a scenario; None where one model is asked."""
+        """Requests of a scenario; None for one model."""
         self._mixture: Mixture | None = None
-        """Of these, what the generator was given last."""
+        """Scenario requests that the generator has."""
         self._has_gpu = False
         self._is_new = True
-        """Whether the engine's process was not loaded so far."""
+        """Whether the engine's process has had no requests yet."""
         self._is_here = True
         """Whether the engine runs on this machine."""
         self._cores = machine.read().cores
-        self._others = Others(os.cpu_count() or 1)  # of the machine, whatever this process may use
+        self._others = Others(os.cpu_count() or 1)  # all cores of the machine
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -184,7 +176,7 @@ class Bench:
         """Seconds of the first start; None before it."""
         self._owned = contextlib.ExitStack()
         self._counters: tuple[meters.Counter, ...] | None = None
-        """What counts energy; None before it is known where the model runs."""
+        """Energy counters; None until the device is known."""
 
     def __enter__(self) -> Self:
         return self
@@ -193,11 +185,10 @@ class Bench:
         self.close()
 
     def start(self, configuration: Configuration | None = None) -> Served:
-        """Start the engine, and say what it serves.
+        """Start the engine and describe it.
 
         Args:
-            configuration: what it starts with; None: what it was first started with, else the
-                engine's own defaults.
+            configuration: None: that of the first start, else the engine's defaults.
 
         Raises:
             WrongUse, LaunchFailed: the server does not start, with its own line.
@@ -218,32 +209,27 @@ class Bench:
         return served
 
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
-        """What the following launches send."""
+        """Set what the following evaluations send."""
         self.client_batch, self.sent = payloads.client_batch, payloads.description
         self.varies = False
         if isinstance(payloads, ScenarioRequests):
-            self._requests = payloads  # drawn for each stream, when it is driven
+            self._requests = payloads  # drawn for each stream and phase
         else:
             self._generator.set_payloads(payloads)
             self.varies = len(set(map(len, payloads.requests))) > 1
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """What counts energy, for people."""
+        """Descriptions of the energy counters."""
         return tuple(counter.text for counter in self._counters or ())
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and query port of the running engine."""
+        """Host and inference port of the running engine."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
     def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
-        """Launch a configuration on the running engine and measure it.
-
-        Args:
-            configuration: what is launched.
-            race: when the measurement ends early; None: it lasts its time.
-        """
+        """Evaluate a configuration on the running engine, until `race` ends it."""
         started_at, before_s = time.time(), time.monotonic()
         try:
             engine = self._launched(configuration)
@@ -254,21 +240,15 @@ class Bench:
         return self._measured(engine, configuration, started_at, launch_s, drive)
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
-        """Launch a configuration on a server of its own and measure it; the bench's engine ends."""
+        """Evaluate a configuration on a new server; the current engine ends."""
         return self._fresh(configuration, self._loaded)
 
     def launch_at(self, configuration: Configuration, load: OpenLoad, *, seconds: float) -> Launch:
-        """The same under an open loop, whatever the study's load is.
-
-        Args:
-            configuration: what is launched.
-            load: the arrivals.
-            seconds: measured.
-        """
+        """Evaluate a configuration on a new server under an open loop."""
 
         def drive(engine: Engine) -> _Driven:
             plan = dataclasses.replace(self._closed(engine), seconds=seconds, requests=None)
-            # More than the study's concurrency: what waits shall wait in the server, as users would.
+            # Above the study's concurrency, so that requests queue in the server.
             most = min(MOST_IN_FLIGHT, max(LEAST_OPEN, OPEN_TIMES * self.concurrency))
             plan = dataclasses.replace(plan, concurrency=most)
             return self._driven(engine, self._opened(plan, load))
@@ -296,17 +276,10 @@ class Bench:
         seconds: float,
         warmup_s: float | None = None,
     ) -> Observed:
-        """Launch a configuration, and look at its replicas before and after a load of any
-        concurrency.
-
-        Args:
-            configuration: what is launched.
-            concurrency: requests in flight.
-            seconds: measured.
-            warmup_s: before them; None: that of the settings.
+        """Apply a configuration, and observe its replicas around a phase.
 
         Raises:
-            LaunchFailed, LoadFailed: it could not be done.
+            LaunchFailed, LoadFailed: it failed.
         """
         engine = self._launched(configuration)
         before = engine.replica_facts()
@@ -325,24 +298,21 @@ class Bench:
 
     @property
     def why_alone(self) -> str | None:
-        """Why engines of two configurations are not up at once; None: they can be."""
+        """Why two engines cannot run at once; None: they can."""
         return self._launcher.why_alone
 
     @property
     def is_cut(self) -> bool:
-        """Whether a load can be driven in slices.
+        """Whether phases can be cut into time slices.
 
-        Not an open loop, in which a queue builds up for as long as the load lasts; nor where requests are counted,
-        or a device counts energy by the second.
+        Not an open loop, whose queue builds up over the phase, nor with a request count or an
+        energy counter in seconds.
         """
         is_timed = self.settings.requests is None and "energy" not in self.settings.names
         return self.open_load is None and is_timed
 
     def seconds_short(self, measured: Measurement) -> float:
-        """For how much longer a launch is to be measured, whose p99 is needed and rests on too few requests.
-
-        0 where it is enough, or as long as it may be.
-        """
+        """Return how much longer to measure for a required p99, or 0."""
         most_s = MOST_TIMES * self.settings.measured_s
         is_needed = Needs.of(self.settings).needs_p99 and self.lengthens
         if not is_needed or measured.has_p99 or measured.seconds >= most_s * (1 - 1e-6):
@@ -361,21 +331,18 @@ class Bench:
         started_at: float,
         is_new: bool,
     ) -> Launch:
-        """Drive the study's load on a launched engine of any configuration.
+        """Evaluate the configuration of a running engine.
 
         Args:
-            engine: that is loaded.
-            configuration: that it has.
-            launch_s: how long the launch took.
-            started_at: Unix time.
-            is_new: whether its process was not loaded so far, and has to settle.
+            launch_s: seconds of its start.
+            is_new: whether its process has had no requests yet and has to settle.
         """
         self._is_new = is_new
         return self._measured(engine, configuration, started_at, launch_s, self._loaded)
 
     @property
     def launcher(self) -> Launcher:
-        """What starts engines of its kind."""
+        """Launcher of the engine."""
         return self._launcher
 
     def slice(
@@ -387,17 +354,15 @@ class Bench:
         is_new: bool,
         idle: Sequence[int] = (),
     ) -> Slice:
-        """Drive a part of the study's load on any engine; once more where others of the machine disturb it.
+        """Run a time slice, and repeat it if neighbours disturb it.
 
         Args:
-            engine: that is loaded.
-            seconds: measured.
-            warmup_s: before them, and a round trip of each connection at least.
-            is_new: whether its process was not loaded so far, and has to settle.
-            idle: processes of engines that wait for their turn.
+            warmup_s: at least; each connection also gets one response.
+            is_new: whether its process has had no requests yet and has to settle.
+            idle: processes of waiting engines.
 
         Raises:
-            LaunchFailed, LoadFailed: it could not be done.
+            LaunchFailed, LoadFailed: it failed.
         """
         self._is_new = is_new
         plan = dataclasses.replace(
@@ -424,13 +389,9 @@ class Bench:
         launch_s: float,
         started_at: float,
     ) -> Launch:
-        """What the slices of one launch give together, without disturbed ones unless most are.
+        """Join an evaluation's time slices, without disturbed ones unless most are.
 
-        Args:
-            configuration: that was launched.
-            slices: at least one.
-            launch_s: how long the launch took.
-            started_at: Unix time.
+        `launch_s` is the time of the start.
         """
         plan, before, after = slices[0].plan, slices[0].before, slices[-1].after
         repeats = sum(one.repeats for one in slices)
@@ -457,7 +418,7 @@ class Bench:
         )
 
     def batch_times(self) -> statistics.BatchTimes:
-        """What the running engine says of its batches so far; nothing where it does not."""
+        """Return the running engine's batch statistics, if supported."""
         if self._engine is None:
             return {}
         return statistics.batch_times(
@@ -465,13 +426,13 @@ class Bench:
         )
 
     def stop_engine(self) -> None:
-        """End the engine, if there is one."""
+        """End the engine, if any."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.stop()
 
     def close(self) -> None:
-        """End both processes, and what outlives engines."""
+        """End both processes, and clean up after engines."""
         self._counters = None
         with self._owned:
             try:
@@ -483,7 +444,7 @@ class Bench:
                     self._launcher.close()
 
     def _launched(self, configuration: Configuration) -> Engine:
-        """The engine with a configuration: the living one, or another where that has ended."""
+        """Apply a configuration to the engine, or to a new one if it has ended."""
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
             self._is_new |= self._launcher.is_restarted
@@ -495,7 +456,7 @@ class Bench:
     def refused(
         self, configuration: Configuration, error: LaunchFailed, started_at: float, launch_s: float
     ) -> Launch:
-        """A launch that there was none of, and why."""
+        """Return a failed evaluation without a start."""
         if error.cause == "crash":
             self.stop_engine()
         return Launch(
@@ -520,7 +481,7 @@ class Bench:
         try:
             try:
                 found = drive(engine)
-            except ClientLost as error:  # not the configuration's fault: it has another chance
+            except ClientLost as error:  # not the configuration's fault: retry
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
                 found = drive(engine)
             outcome = found.outcome
@@ -549,7 +510,7 @@ class Bench:
         return dataclasses.replace(measurement, cost=cost)
 
     def _loaded(self, engine: Engine, race: Race | None = None) -> _Driven:
-        """Drive the study's load, and judge it."""
+        """Run and judge the study's workload."""
         plan, load = self._closed(engine), self.open_load
         if load is not None and self.settings.objective == RATE:
             return self._highest(engine, plan, load)
@@ -564,7 +525,7 @@ class Bench:
         return dataclasses.replace(found, measurement=measured)
 
     def _lengthened(self, engine: Engine, plan: LoadPlan, found: _Driven) -> _Driven:
-        """The same, measured again for longer where a p99 is needed and rests on too few requests."""
+        """Measure longer while a required p99 has too few requests."""
         while plan.seconds is not None and (measured := found.measurement) is not None:
             more_s = self.seconds_short(measured)
             if not more_s:
@@ -575,7 +536,7 @@ class Bench:
         return found
 
     def _highest(self, engine: Engine, plan: LoadPlan, load: OpenLoad) -> _Driven:
-        """The load at the highest rate that keeps the limit, of several that are tried one after the other."""
+        """Search the highest rate within the limit; return the phase nearest to it."""
         slo_ms = self.settings.slo_ms
         assert slo_ms is not None, "checked by the settings"
         limit_s = 1e-3 * slo_ms
@@ -626,7 +587,7 @@ class Bench:
         return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
 
     def _tried(self, engine: Engine, plan: LoadPlan) -> _Driven | None:
-        """A load that may be too much for the server; None where it answered none of its connections."""
+        """Run a phase that may be too much; None if it failed and the engine survived."""
         try:
             return self._driven(engine, plan)
         except ClientLost:
@@ -637,7 +598,7 @@ class Bench:
             return None
 
     def _guessed_rate(self, plan: LoadPlan, load: OpenLoad) -> float:
-        """Where to begin: a share of what a short closed loop makes, or the load's rate where that is nothing."""
+        """Estimate the first rate from a short closed loop, else take the workload's."""
         brief = dataclasses.replace(
             plan,
             concurrency=GUESSING_CLIENTS,
@@ -654,7 +615,7 @@ class Bench:
         return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
     def _driven(self, engine: Engine, plan: LoadPlan) -> _Driven:
-        """Drive a load, and judge it; once more where others of the machine have disturbed it."""
+        """Run and judge a phase; repeat it if neighbours disturbed it."""
         found = self._driven_once(engine, plan)
         for repeats in range(1, MOST_REPEATS + 1):
             measured = found.measurement
@@ -670,13 +631,13 @@ class Bench:
         return found
 
     def _is_to_repeat(self, noise: HostNoise, loaded_s: float) -> bool:
-        """Whether others have disturbed a load, and there is time to drive it again."""
+        """Whether a phase was disturbed and may be repeated."""
         return self._others.has_disturbed(noise, loaded_s=loaded_s) and self._others.may_repeat(
             loaded_s
         )
 
     def _observed(self, engine: Engine, plan: LoadPlan, idle: Sequence[int] = ()) -> Slice:
-        """A load, and what host and replicas told on both sides of it."""
+        """Run a phase between readings of host and replicas."""
         if not self._is_new:  # it has settled before
             plan = dataclasses.replace(
                 plan, warmup=dataclasses.replace(plan.warmup, settling_s=0.0)
@@ -715,7 +676,7 @@ class Bench:
     def _with_energy(
         self, load: LoadResult, measurement: Measurement, meter: Meter
     ) -> tuple[Outcome, Measurement | None]:
-        """The measurement with what it cost; without that it is none where energy is the objective."""
+        """Return the measurement with energy; None if the objective lacks it."""
         found = energy.energy_of(
             meter.trace(),
             measurement.blocks,
@@ -729,13 +690,13 @@ class Bench:
         return OK, dataclasses.replace(measurement, energy=found)
 
     def _opened(self, plan: LoadPlan, load: OpenLoad) -> LoadPlan:
-        """The plan as an open loop, with the arrivals of the stream."""
+        """Return the plan as an open loop with the arrivals of the stream."""
         seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
         if self._requests is not None:
             return self._listed(self._requests, plan, seeded.seed)
         is_free = self.settings.seconds is None and self.settings.objective != RATE
         if is_free and plan.seconds is not None:
-            # A queue takes its time to be as long as the rate makes it.
+            # A queue needs time to reach its length.
             warmup = dataclasses.replace(
                 plan.warmup, seconds=max(OPEN_WARMUP_S, plan.warmup.seconds)
             )
@@ -744,10 +705,10 @@ class Bench:
         return dataclasses.replace(plan.at(seeded), cuts_overload=True)
 
     def _listed(self, requests: ScenarioRequests, plan: LoadPlan, seed: int) -> LoadPlan:
-        """The plan as the requests of a scenario, which are handed to the generator.
+        """Return the plan of a scenario's requests, and hand them to the generator.
 
-        The warm-up is of a set time, so that launches of one stream are measured on the same requests. Nothing is
-        cut off: what cannot be in time is refused, so that no server falls behind without bounds.
+        Fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is
+        dropped: late requests are rejected, so no server falls behind without bound.
         """
         assert plan.seconds is not None, "checked by the settings"
         load = requests.load(
@@ -808,7 +769,7 @@ class Bench:
         )
 
     def _readings(self, engine: Engine, idle: Sequence[int]) -> _Readings:
-        """One side of a load; server time is the gateway's and the replicas'."""
+        """Read host and replicas; server time includes the gateway."""
         replicas = engine.replica_facts()
         client = [] if self._generator.pid is None else [self._generator.pid]
         beside = (os.getpid(), *client, *idle)
@@ -823,7 +784,7 @@ class Bench:
         launch_s: float,
         started_at: float,
     ) -> Launch:
-        """A launch whose load could not be driven, and why; an engine that does not tell is ended."""
+        """Return a failed evaluation without a phase; an unresponsive engine is ended."""
         return Launch(
             configuration=configuration,
             outcome=self._silent(engine, error)
@@ -844,7 +805,7 @@ class Bench:
         return deaths or outcomes.lost_load(str(error))
 
     def _silent(self, engine: Engine, error: LaunchFailed) -> Outcome:
-        """An engine that does not tell of its replicas: it ended, or it runs and cannot. It is ended."""
+        """Return the outcome of a dead or unresponsive engine, and end it."""
         is_running = engine.is_running()
         outcome = outcomes.of_refusal(error)
         if not is_running:
@@ -857,7 +818,7 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Driven:
-    """What a load on a launched engine gave."""
+    """Result of a phase."""
 
     load: LoadResult
     outcome: Outcome
@@ -870,20 +831,20 @@ _Drive = Callable[[Engine], _Driven]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Readings:
-    """Replicas and host at one side of a load."""
+    """Replicas and host on one side of a phase."""
 
     replicas: ReplicaFacts
     host: host.HostReading
 
 
 def _in_time(load: LoadResult) -> float:
-    """Share of all answers that came up to the end of the measured part: the others were in flight then."""
+    """Return the share of responses within the measured part or before."""
     finished_s = load.records.finished_s
     return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
 
 
 def _mean_ms(load: LoadResult) -> float:
-    """Mean round trip of the answers of the measured part; NaN where there are none."""
+    """Return the mean latency of the measured part, or NaN."""
     records = load.records
     counted = summary.is_ok(records) & summary.is_measured(
         records, warmup_s=load.warmup_end_s, seconds=load.measured_s
@@ -893,7 +854,7 @@ def _mean_ms(load: LoadResult) -> float:
 
 
 def _why_refused(before: ReplicaFacts, after: ReplicaFacts) -> str:
-    """The server's reasons between two readings, the most frequent first."""
+    """Return the server's rejection reasons between readings, most frequent first."""
     counts = collections.Counter(after.refusals)
     counts.subtract(before.refusals)
     return "; ".join(reason for reason, count in counts.most_common() if count > 0)

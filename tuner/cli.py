@@ -1,14 +1,14 @@
-"""`tune`, behind `tuner.__main__`: which command is meant, where its words go, what becomes of errors and signals.
+"""Entry of `tune`, behind `tuner.__main__`: commands, output, errors and signals.
 
     tune --model ...     a study (`tuner.commands.study`); of many models: tune --scenario FILE
     tune COMMAND ...     one of `COMMANDS`
 
-Exit codes: 0 done, 1 it could not be done, 2 wrong use, 130 interrupted. An error is one line on
-standard error; an unexpected one names the file that holds its traceback. With `--json` there is
-exactly one JSON object on standard output, also for an error.
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error is one line on standard error;
+an unexpected one names the file with its traceback. `--json` prints exactly one JSON object, also
+for an error.
 
-The only place of `tuner` that handles signals. A command's module is imported when it is asked for,
-after that: a command imports Optuna and SciPy, which takes a second in which Ctrl-C must work.
+Only this module handles signals. Commands are imported later, as Optuna and SciPy take a second in
+which Ctrl-C must work.
 """
 
 from __future__ import annotations
@@ -54,33 +54,36 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "check this machine, and measure how small a gain it can show",
     "export": "write the configuration that a study recommends in the form of a server or platform",
 }
-"""Sub-command, a module of `tuner.commands` -> what it does; without one, a study is meant."""
+"""Sub-command, a module of `tuner.commands` -> summary."""
 SUMMARY = "find the configuration that serves a model best at a set concurrency"
 AGAIN_S = 3.0
-"""A signal this long after the first raises once more: what the first one began has failed to end."""
+"""Time after which another signal raises again, in case the end hangs."""
 PIPED_COLUMNS = 200
-"""Of an answer that goes into a file or a pipe."""
+"""Width of output into a file or pipe."""
 _log = logging.getLogger("tuner.cli")  # also when it runs as __main__
 
 
 class Command(Protocol):
-    """What a module of `tuner.commands` offers."""
+    """Interface of a module of `tuner.commands`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
 
     def run(self, arguments: argparse.Namespace, terminal: Terminal) -> Said:
-        """Do it."""
+        """Run the command."""
 
 
 class Interrupts:
-    """SIGINT and SIGTERM become one KeyboardInterrupt; the next ones are left out while things end."""
+    """Signal handler: SIGINT and SIGTERM raise one KeyboardInterrupt.
+
+    More are ignored while things end.
+    """
 
     def __init__(self) -> None:
         self._at_s: float | None = None
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come: where it came, it may have been swallowed."""
+        """Raise KeyboardInterrupt if a signal came, in case the first was swallowed."""
         if self._at_s is not None:
             raise KeyboardInterrupt
 
@@ -103,7 +106,7 @@ class Interrupts:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     is_json = "--json" in arguments
     console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
@@ -114,14 +117,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             said = _run(arguments, terminal)
             problem = None if said.problem is None else _one_line(_told(said.problem, arguments))
             return _shown(said, problem, is_json=is_json)
-        except SystemExit as ended:  # --help and --version have said what they had to say
+        except SystemExit as ended:  # --help and --version have printed
             return int(ended.code or 0)
-        except BaseException as error:  # the edge: every end becomes a code and a line
+        except BaseException as error:  # every end becomes a code and a line
             return told(error, log, arguments, is_json=is_json)
 
 
 def parser_of(name: str | None) -> Parser:
-    """The parser of a command, or of a study without a name."""
+    """Return the parser of a command; None is a study."""
     if name is not None:
         parser = Parser(prog=f"tune {name}", description=_sentence(COMMANDS[name]))
     else:
@@ -140,7 +143,7 @@ def parser_of(name: str | None) -> Parser:
 
 
 def command_of(name: str | None) -> Command:
-    """The module of a command, or of a study without a name."""
+    """Import the module of a command; None is a study."""
     command: Command = importlib.import_module(STUDY if name is None else f"tuner.commands.{name}")
     return command
 
@@ -148,13 +151,9 @@ def command_of(name: str | None) -> Command:
 def told(
     error: BaseException, log: EventLog, arguments: Sequence[str] = (), *, is_json: bool
 ) -> int:
-    """Put an error on standard error, and its code into the answer; returns the code.
+    """Print an error, as JSON too if wanted, and return its exit code.
 
-    Args:
-        error: what ended the command.
-        log: of the command.
-        arguments: of the command, for an error that knows an option that they lack.
-        is_json: whether the answer is an object.
+    `arguments` complete an error that suggests an option.
     """
     code, text = _described(error, log, arguments)
     with contextlib.suppress(BrokenPipeError):
@@ -177,7 +176,7 @@ def _run(arguments: list[str], terminal: Terminal) -> Said:
 
 
 def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
-    """Put the answer on standard output; a reader who went away does not change the code."""
+    """Print the result and return the exit code, even without a reader."""
     code = said.exit_code if said.problem is None else said.problem.exit_code
     with contextlib.suppress(BrokenPipeError):
         if is_json:
@@ -188,7 +187,7 @@ def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
         else:
             console = rich.console.Console(highlight=False, soft_wrap=True)
             if not console.is_terminal and "COLUMNS" not in os.environ:
-                console.width = PIPED_COLUMNS  # nobody's window: a table's rows stay whole
+                console.width = PIPED_COLUMNS  # no window: keeps table rows whole
             lines.show(console, said.text)
         sys.stdout.flush()
         if problem is not None:
@@ -197,14 +196,14 @@ def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
 
 
 def _told(error: BaseException, arguments: Sequence[str]) -> str:
-    """The text of an error, with the whole command where an option is missing in it."""
+    """Return an error's text, with the complete command for a missing option."""
     if isinstance(error, UnknownSize) and arguments:
         return f"{error}; for example: tune {shlex.join(arguments)} {error.option}"
     return str(error)
 
 
 def _described(error: BaseException, log: EventLog, arguments: Sequence[str]) -> tuple[int, str]:
-    """Exit code and one line of an error."""
+    """Return exit code and one line of an error."""
     if isinstance(error, KeyboardInterrupt):
         error = Interrupted("nothing was kept")
     if isinstance(error, TunerError | ServingError):

@@ -1,12 +1,10 @@
-"""Samplers compared on one model under one budget each: same engine, trial by trial in turns, same
-seeds.
+"""Comparison of samplers on one engine with one budget and the same seeds.
 
-    for each repeat: one search per sampler, their trials taking turns, then their winners on fresh
-    starts, alternating
+    for each repeat: one search per sampler, their trials taking turns, then their winners on new
+    servers, alternating
 
-Taking turns lets a machine that drifts treat all alike. The budget is the total: 50 random trials
-stand against 25 initial and 25 guided ones, not against 25. No search ends early. In: settings,
-samplers, repeats. Out: a `ComparisonRecord`.
+Turns spread machine drift evenly. Budgets are totals: 50 random trials against 25 initial and 25
+guided ones. No search ends early.
 """
 
 from __future__ import annotations
@@ -51,20 +49,20 @@ SETTINGS_FILE = "compare.yaml"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is compared."""
+    """Specification of a comparison."""
 
     settings: StudySettings
-    """Model, load, budget of each search, measurement; its sampler is not looked at."""
+    """Settings of each search, without the sampler."""
     samplers: tuple[str, ...]
     repeats: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What the prediction has cost that some samplers are given; nothing by default."""
+    """Cost of the prediction that some samplers use."""
 
     trials: int = 0
-    """As many as its time would have been, rounded up."""
+    """Trials that fit its time, rounded up."""
     seconds: float = 0.0
 
 
@@ -73,7 +71,7 @@ UNPREDICTED = Predicted()
 
 @dataclasses.dataclass(slots=True)
 class _Run:
-    """One search under way."""
+    """Running search."""
 
     search: Search
     sampler: str
@@ -83,12 +81,12 @@ class _Run:
 
 
 def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
-    """Run all searches, re-measure the winners, and say what differs.
+    """Run all searches, re-measure the winners and compare them.
 
     Raises:
         WrongUse: an input is wrong; nothing was written.
-        TunerError: it could not be done.
-        Interrupted: a signal came; the trials so far are kept.
+        TunerError: it failed.
+        Interrupted: the trials so far are saved.
     """
     engine = other_engines.engine_of(order.settings.target)
     card = other_engines.card_of(order.settings.target, engine)
@@ -139,7 +137,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
 
 
 def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
-    """What was asked for, without what a comparison does not use."""
+    """Return the request without settings that a comparison ignores."""
     nested = settings.nested()
     for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
         del nested["search"][unused]
@@ -158,7 +156,7 @@ def _runs(
     terminal: Terminal,
     predicted: Predicted = UNPREDICTED,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
-    """All searches with their winners, and a line for each winner that failed on fresh starts."""
+    """Return all searches with their winners, and a line for each failed winner."""
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(
@@ -246,7 +244,7 @@ def _begun(
 def _predicted(
     order: Order, settings: StudySettings, arena: Arena, bench: Bench, terminal: Terminal
 ) -> tuple[Arena, Predicted]:
-    """The arena with a prediction where a sampler can use one, and what that has cost."""
+    """Return the problem statement with a prediction, if wanted, and its cost."""
     searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
     if not any(map(prediction.is_wanted, searches)):
         return arena, UNPREDICTED
@@ -260,7 +258,7 @@ def _predicted(
 
 
 def _unpredicted(order: Order, settings: StudySettings) -> tuple[str, ...]:
-    """Why samplers that could use a prediction have none."""
+    """Return why samplers lack a usable prediction."""
     searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
     return tuple(filter(None, map(prediction.why_none, searches)))
 
@@ -268,7 +266,7 @@ def _unpredicted(order: Order, settings: StudySettings) -> tuple[str, ...]:
 def _searching(
     settings: StudySettings, sampler: str, repeat: int, predicted: Predicted
 ) -> StudySettings:
-    """The settings of one search: its sampler, its own option only, the seed of its repeat, its budget."""
+    """Return one search's settings: sampler, its own option, seed and budget."""
     search = settings.search
     spent = predicted.trials if registry.takes(sampler, "guess") else 0
     trials = search.trials - spent
@@ -286,7 +284,7 @@ def _searching(
 def _take_turns(
     runs: Sequence[_Run], progress: Progress, terminal: Terminal, *, later_s: float
 ) -> None:
-    """One trial of each search after the other, until all are done; `later_s` is what follows."""
+    """Run one trial of each search in turn; `later_s` is the time that follows."""
     waiting = list(runs)
     while waiting:
         for run in list(waiting):
@@ -301,7 +299,7 @@ def _take_turns(
 
 
 def _rounds(order: Order, settings: StudySettings) -> int:
-    """Rounds of one repeat: those asked for are shared among the repeats."""
+    """Return the rounds of one repeat, which share those of the settings."""
     return max(comparison.LEAST_PAIRS, settings.measurement.pairs // order.repeats)
 
 
@@ -320,7 +318,7 @@ def _remeasured(
 
     def report(starts: Sequence[FreshStart], _launch: Launch) -> None:
         terminal.check()
-        bench.stream = 1 + len(starts) // len(winners)  # one for each round, 0 is the searches'
+        bench.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
         last, whole = starts[-1], rounds * len(winners)
         each_s = (time.monotonic() - begun_s) / len(starts)
         progress.verification(

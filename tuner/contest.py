@@ -1,7 +1,7 @@
-"""Samplers in a contest on recorded surfaces: what each recommended, when, and who is not worse than whom.
+"""Benchmark of samplers on benchmark tables: regrets, times and non-inferiority.
 
-Pure data, as `tune compare --surface` keeps and shows it. Regrets are shares of the optimum (0.02 is 2 %);
-seconds are those of the recorded launches, of the model's profile and of the sampler itself.
+Data of `tune compare --surface`. Regrets are shares of the optimum (0.02 is 2 %); seconds include
+recorded evaluations, the model's profile and the sampler.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 Standing = Literal["better", "non-inferior", "not shown", "worse"]
-"""Of the reference against a peer.
+"""Result of the reference against a peer.
 
 better: its mean regret is lower, the bound of the difference below 0; non-inferior: the bound is at
-most the margin; worse: the opposite bound is above the margin; not shown: none of them.
+most the margin; worse: the opposite bound is above the margin; not shown: otherwise.
 """
 LEAST_UNITS = 5
-"""With fewer nothing is shown: not even a test of signs, which takes no shape for granted, would show it."""
+"""Fewest units that can show anything, even by a sign test."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Quartiles:
-    """A column of figures over runs, one for each trial."""
+    """Statistics over runs, one for each trial."""
 
     low: tuple[float, ...]
     median: tuple[float, ...]
@@ -33,23 +33,23 @@ class Quartiles:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """How soon the searches of a sampler have something within a share of the best, for good."""
+    """Time until a sampler's recommendation stays within a tolerance of the best."""
 
     share: float
     trials: tuple[float | None, ...]
-    """Of each run; None where it does not get there."""
+    """By run; None if never."""
     seconds: tuple[float | None, ...]
     median: float | None
-    """Trials that half of the runs need at most; None where fewer than half get there."""
+    """Trials within which half of the runs succeed; None if fewer do."""
     p90: float | None
     median_s: float | None
     p90_s: float | None
     reached: float
-    """Share of the runs that get there."""
+    """Share of successful runs."""
 
     @classmethod
     def over(cls, share: float, trials: Sequence[float], seconds: Sequence[float]) -> Self:
-        """Of runs, by their trials and seconds; infinite where one does not get there."""
+        """Summarise runs' trials and seconds, infinite for failures."""
         return cls(
             share=share,
             trials=tuple(map(_finite, trials)),
@@ -64,50 +64,50 @@ class Within:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """All searches of one sampler on one surface."""
+    """All searches of one sampler on one table."""
 
     sampler: str
     profiling: int
-    """Trials whose time its prediction took."""
+    """Trials that its prediction cost."""
     regrets: tuple[tuple[float, ...], ...]
-    """(runs, trials) of what is recommended."""
+    """Regrets of the recommendation, (runs, trials)."""
     seconds: tuple[tuple[float, ...], ...]
-    """(runs, trials) up to the end of each trial."""
+    """Seconds to the end of each trial, (runs, trials)."""
     regret: Quartiles
     within: tuple[Within, ...]
     failures: float
-    """Trials of a search that failed, in the mean."""
+    """Mean number of failed trials per search."""
     sampler_ms: float
-    """The sampler's own time of a trial."""
+    """Sampler's own time per trial."""
 
     def reached(self, share: float) -> Within:
-        """How soon it gets within a share."""
+        """Return the time to a tolerance."""
         return next(one for one in self.within if one.share == share)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NonInferiority:
-    """The reference against one peer after so many trials: mean of the differences of their regrets."""
+    """Reference against one peer: mean difference of their regrets."""
 
     peer: str
     budget: int
     """Trials."""
     units: int
-    """Seeds on one surface; surfaces over several."""
+    """Number of seeds on one table, or of tables."""
     difference: float
-    """Regret of the reference less that of the peer: below 0 is good for the reference."""
+    """Regret of the reference minus the peer's; negative favours the reference."""
     upper: float | None
-    """One-sided 95 % bound of its mean, by Student's t; None of fewer than five units."""
+    """One-sided 95 % bound of the mean, by Student's t; None below five units."""
     p: float | None
-    """That the mean is at the margin or above."""
+    """p-value of a mean at or above the margin."""
     corrected_p: float | None
-    """By Holm, over peers and budgets."""
+    """Holm correction over peers and budgets."""
     standing: Standing
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SurfaceContest:
-    """One surface."""
+    """Benchmark on one table."""
 
     name: str
     model: str
@@ -118,29 +118,30 @@ class SurfaceContest:
     unit: str
     cells: int
     optimum: float
-    """In the objective's unit, as it is minimised."""
+    """In the objective's unit, as minimised."""
     optimum_se: float
     default_regret: float | None
-    """None where the default does not work."""
+    """None if the default does not work."""
     good_cells: Mapping[float, int]
-    """By share."""
+    """Candidates by tolerance."""
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
-    """Trials after which random search, told the truth, has met a good cell in half of all searches."""
+    """Trials until half of all random searches have met a good candidate.
+    They know the ground truth."""
     contestants: tuple[Contestant, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
     rate_per_s: float | None = None
-    """Of a scenario; None of one model in a closed loop."""
+    """Of a scenario; None for one model in a closed loop."""
 
     def of(self, sampler: str) -> Contestant | None:
-        """A sampler's searches; None where it did not take part."""
+        """Return a sampler's searches, or None."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ContestRecord:
-    """All of it."""
+    """Complete benchmark."""
 
     name: str
     samplers: tuple[str, ...]
@@ -150,11 +151,11 @@ class ContestRecord:
     margin: float
     surfaces: tuple[SurfaceContest, ...]
     over_surfaces: tuple[NonInferiority, ...]
-    """The surface is the unit; empty of one surface."""
+    """With tables as units; empty for one table."""
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; mappings by share have it as a text, as in `tune replay --json`."""
+        """Return plain data, with text keys for tolerances, as in `tune replay --json`."""
         data = dataclasses.asdict(self)
         for surface in data["surfaces"]:
             for name in ("good_cells", "tolerances", "random_median"):
@@ -163,7 +164,7 @@ class ContestRecord:
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """The value that this share of the runs does not exceed; None where it is infinite."""
+    """Return the value that this share of runs does not exceed; None if infinite."""
     return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
 
 

@@ -1,8 +1,4 @@
-"""The beginning of a study on disk: its name, its folder and its store, both or none.
-
-In: settings, the arena, what the engine said. Out: an open `StudyStore` in a new folder. What fails
-in between leaves nothing behind, and the error that is seen is the first one.
-"""
+"""Creation of a study on disk: name, folder and store, or nothing after an error."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ from tuner.values import SentInputs
 def named(
     settings: StudySettings, card: ModelCard, *, now: dt.datetime, prefix: str = ""
 ) -> StudySettings:
-    """The settings with a name for the study, and with paths that any working folder understands."""
+    """Return the settings with a study name, and absolute paths."""
     target, store = settings.target, settings.store
     load = f"c{target.in_flight}"
     if target.is_open:
@@ -69,13 +65,13 @@ def named(
 
 
 def folder_of(settings: StudySettings) -> RunFolder:
-    """The folder of a named study; nothing is made yet."""
+    """Return the folder of a named study, without creating it."""
     assert settings.store.study is not None
     return RunFolder(pathlib.Path(settings.store.runs_dir), settings.store.study)
 
 
 def name_taken(folder: RunFolder) -> StudyExists:
-    """The error of a new study in a place where something is."""
+    """Return the error for a taken name."""
     if not folder.is_study():
         return StudyExists(str(folder.path), "it is no study; choose another --study")
     return StudyExists(
@@ -95,17 +91,14 @@ def created(
     profile: Profile | None = None,
     sent: SentInputs | None = None,
 ) -> StudyStore:
-    """Make the folder and the store.
+    """Create the folder and the store.
 
     Args:
-        folder: of the study.
-        settings: of the study; a storage's password is used and not kept.
-        arena: the space, kept as it is searched.
-        served: what the engine said of itself.
+        settings: a storage's password is used, but not saved.
         fresh: whether a study of the same name is deleted first.
-        engine: another engine than the serving core, whose file is kept, or None.
-        profile: of the model, by which the search predicts; None: it does not.
-        sent: what the model is asked; None of many models.
+        engine: another engine, whose file is saved, or None.
+        profile: of the model, for predictions, or None.
+        sent: the inputs; None for many models.
 
     Raises:
         StudyExists: the storage has a study of that name.
@@ -138,7 +131,7 @@ def created(
 
 
 def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
-    """Keep a copy of the engine file, or of the scenario, so that the study can be gone on with as it was begun."""
+    """Copy the engine or scenario file, for an unchanged resume."""
     if isinstance(engine, CommandEngine):
         folder.write_text(COPY, engine.text)
     if isinstance(engine, ScenarioEngine):
@@ -146,14 +139,14 @@ def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
 
 
 def keep_prices(folder: RunFolder, settings: StudySettings) -> None:
-    """Keep a copy of the price file, so that the study can be gone on with by the same prices."""
+    """Copy the price file, for an unchanged resume."""
     found = prices.read(settings.measurement.prices)
     if found.text:
         folder.write_text(prices.COPY, found.text)
 
 
 def environment_facts(served: Served) -> dict[str, Any]:
-    """What `environment.json` holds."""
+    """Return the content of `environment.json`."""
     found = clocks.supported_clocks_mhz()
     return {
         **machine.describe(machine.read()),
@@ -183,7 +176,7 @@ def _absolute_trace(arrivals: str | None) -> str | None:
 
 
 def _absolute_told(text: str) -> str:
-    """NAME=@FILE as any working folder understands it."""
+    """Return NAME=@FILE with an absolute path."""
     name, at, path = text.partition("=@")
     return f"{name}{at}{pathlib.Path(path).absolute()}" if at else text
 

@@ -1,8 +1,6 @@
-"""Whether this machine can measure: what is missing, what cannot be enforced, and how small a gain it can show.
+"""Check of this machine: what is missing, which limits work, and the smallest gain it can show.
 
-In: nothing but the machine. Out: `Finding`s, and the noise of blocks and launches of a bundled
-model with the smallest gain that a comparison of given length shows. Changes nothing, except for
-`cleaned`, which removes what dead servers left behind.
+Only `cleaned` changes anything.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ OPTIONAL = {
     "skopt": "the skopt sampler: pip install '.[skopt]' in a clone",
 }
 VERIFICATION_S = 60.0
-"""The gain is told for a verification of this length: that of a default study."""
+"""Verification of a default study, for which the gain is reported."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     name: str
     state: State
@@ -56,23 +54,23 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFound:
-    """How much measurements of one configuration differ here, as shares (0.05: 5 %)."""
+    """Variation between measurements of one configuration, as shares (0.05: 5 %)."""
 
     model: str
     launches: int
     components: NoiseComponents
     trial_sd: float
-    """Of one launch as the study measures it."""
+    """Standard deviation of one evaluation, as in a study."""
     useful_s: float
-    """Length of a trial that tells most for its cost; infinite where launches do not differ."""
+    """Trial length with most information for its cost; infinite without start variation."""
     smallest_gain: float | None
-    """What pairs of launches in `VERIFICATION_S` are likely to show."""
+    """Gain that pairs in `VERIFICATION_S` are likely to show."""
     start_s: float
-    """What a fresh start costs."""
+    """Cost of a new server."""
 
 
 def findings() -> tuple[Finding, ...]:
-    """Look at everything that costs nothing to look at."""
+    """Run all cheap checks."""
     return (
         _python(),
         _machine(),
@@ -86,13 +84,13 @@ def findings() -> tuple[Finding, ...]:
 
 
 def cleaned() -> tuple[str, ...]:
-    """Remove what servers that are gone have left: groups with their processes, directories, containers, a GPU's lock.
+    """Remove groups with processes, directories, containers and GPU locks of dead servers.
 
     Raises:
         TunerError: a GPU cannot be restored; the rest is done.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *limits.cleanup_stale())]
-    with contextlib.suppress(EngineError):  # without an engine there are no containers
+    with contextlib.suppress(EngineError):  # no engine, no containers
         removed += [f"container {name}" for name in container_engine.cleanup_stale()]
     done, failed = clocks.restore_stale()
     if failed:
@@ -101,10 +99,10 @@ def cleaned() -> tuple[str, ...]:
 
 
 def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
-    """Launch one configuration several times and split what differs.
+    """Evaluate one configuration several times, and split the variance.
 
     Raises:
-        TunerError: it could not be measured.
+        TunerError: it failed.
     """
     card = inputs.card_of(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
@@ -143,7 +141,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
 
 
 def sentences(found: NoiseFound) -> tuple[str, ...]:
-    """The noise in words."""
+    """Return the noise in words."""
     launch_sd = found.components.launch_sd
     lines = [
         f"{found.model}, {found.launches} fresh launches: blocks of one launch differ by "
@@ -177,7 +175,7 @@ def _limits() -> Finding:
 
 
 def _docker() -> Finding:
-    """Containers are one home of two, so that they cannot be had is no fault."""
+    """Check containers, which are optional beside processes."""
     image = as_container.image_of("onnx")
     try:
         engine = ContainerEngine.connect()

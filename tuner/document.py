@@ -1,9 +1,7 @@
-"""A YAML text as plain data that knows where each value stands.
+"""YAML text as plain data with the line of each value.
 
-In: a text. Out: dictionaries, lists and scalars, with the line of every key and item. Stricter than
-YAML where a file's writer would be misled: a key given twice is refused (YAML parsers take the last
-one and say nothing), and so are anchors and aliases. The accessors refuse what is not of the
-expected form. Knows nothing of knobs.
+Stricter than YAML: duplicate keys, of which parsers silently take the last, anchors and aliases are
+errors.
 """
 
 from __future__ import annotations
@@ -20,35 +18,35 @@ from serving.yaml_problem import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, listed
 
 MAX_NUMBER = 1e15
-"""Beyond it, whole numbers as floats are no longer exact; no setting is that large."""
+"""Limit above which integers as floats are inexact; no setting is that large."""
 
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 Path = tuple[str | int, ...]
-"""Keys and indexes from the root of the document to a value."""
+"""Keys and indexes from the root to a value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The content of one file."""
+    """Content of one file."""
 
     file: str
     value: Any
-    """Dictionaries with text keys, lists, and the scalars of safe YAML."""
+    """Dictionaries with text keys, lists, and scalars of safe YAML."""
     lines: Mapping[Path, int]
-    """Line, counted from 1, on which each value's key or item begins."""
+    """Line, from 1, of each value's key or item."""
     fault: type[InvalidDocument] = InvalidSpace
-    """The error of this kind of file."""
+    """Error class of this kind of file."""
 
     def error(self, path: Path, text: str) -> InvalidDocument:
-        """An error at a place in this document."""
+        """Return an error at a place in this document."""
         ends = range(len(path), 0, -1)
         line = next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
         where = f" (line {line})" if line else ""
         return self.fault(self.file, dotted(path), text + where)
 
     def known(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
-        """Refuse a name that is not among the valid ones; the error has the nearest."""
+        """Reject an unknown name; the error has the nearest."""
         names = tuple(valid)
         if given not in names:
             hint = nearest(given, names)
@@ -56,43 +54,43 @@ class Document:
             raise self.error(path, text)
 
     def mapping(self, given: object, path: Path) -> dict[str, Any]:
-        """A mapping of keys."""
+        """Return a mapping."""
         if not isinstance(given, dict):
             raise self.error(path, f"{_shown(given)}, expected a mapping of keys")
         return given
 
     def items(self, given: object, path: Path) -> list[Any]:
-        """A list of at least one value."""
+        """Return a list with at least one value."""
         if not isinstance(given, list) or not given:
             raise self.error(path, f"{_shown(given)}, expected a list of values")
         return given
 
     def text(self, given: object, path: Path) -> str:
-        """A text that is not empty."""
+        """Return a non-empty text."""
         if not isinstance(given, str) or not given.strip():
             raise self.error(path, f"{_shown(given)}, expected a text")
         return given
 
     def texts(self, given: object, path: Path) -> tuple[str, ...]:
-        """A list of texts, which may be empty."""
+        """Return a list of texts, which may be empty."""
         if not isinstance(given, list):
             raise self.error(path, f"{_shown(given)}, expected a list of texts")
         return tuple(self.text(item, (*path, i)) for i, item in enumerate(given))
 
     def truth(self, given: object, path: Path) -> bool:
-        """True or false."""
+        """Return a boolean."""
         if not isinstance(given, bool):
             raise self.error(path, f"{_shown(given)}, expected true or false")
         return given
 
     def whole_number(self, given: object, path: Path) -> int:
-        """A number without a fraction; 8.0 is not one."""
+        """Return an integer; 8.0 is none."""
         if isinstance(given, bool) or not isinstance(given, int):
             raise self.error(path, f"{_shown(given)}, expected a whole number")
         return given
 
     def number(self, given: object, path: Path) -> float:
-        """A finite number."""
+        """Return a finite number."""
         if isinstance(given, bool) or not isinstance(given, int | float):
             raise self.error(path, f"{_shown(given)}, expected a number")
         if not abs(given) < MAX_NUMBER:
@@ -101,21 +99,16 @@ class Document:
 
 
 def dotted(path: Path) -> str:
-    """The path as people write it: `knobs.replica.count.range[0]`."""
+    """Return a path as `knobs.replica.count.range[0]`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
     return "".join(parts).removeprefix(".")
 
 
 def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -> Document:
-    """Parse a YAML text.
-
-    Args:
-        text: what the file holds.
-        file: what errors call it.
-        fault: the error of this kind of file.
+    """Parse a YAML text; errors call it `file`.
 
     Raises:
-        InvalidDocument: it is not YAML, a key stands twice in one mapping, it uses anchors, or is nested too deeply.
+        InvalidDocument: not YAML, a duplicate key, anchors, or nested too deeply.
     """
     try:
         loader = bounded_yaml.Loader(text)
@@ -139,7 +132,7 @@ def _shown(given: object) -> str:
 
 
 class _Reader:
-    """Turns nodes into plain data and notes where they stand."""
+    """Converter of nodes to plain data, with their lines."""
 
     def __init__(self, loader: yaml.SafeLoader, file: str, fault: type[InvalidDocument]) -> None:
         self._loader = loader

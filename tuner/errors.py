@@ -1,24 +1,24 @@
-"""Errors of the tuner; `exit_code` is what the command ends with.
+"""Errors of the tuner; `exit_code` is that of the command.
 
-    TunerError (1)                   the study could not be done; one line with the reason
+    TunerError (1)                   the command failed; one line with the reason
     ├── WrongUse (2)                 an option, a name or a file is wrong
-    │   ├── InvalidDocument          a file of the user: file, key, expected, nearest valid name
+    │   ├── InvalidDocument          a user's file: file, key, expected, nearest valid name
     │   │   ├── InvalidSpace         a search space
-    │   │   ├── InvalidEngine        the description of another engine
-    │   │   ├── InvalidSurface       a recorded surface
+    │   │   ├── InvalidEngine        an engine file
+    │   │   ├── InvalidSurface       a benchmark table
     │   │   ├── InvalidPrices        a price file
-    │   │   └── InvalidScenario      a scenario of a pool
-    │   ├── UnknownSize              an input's size was not told, and the option that tells it
-    │   ├── UnknownStudy             no such study, with the ones there are
-    │   └── StudyExists              the name is taken, and what to do about it
+    │   │   └── InvalidScenario      a scenario file
+    │   ├── UnknownSize              an undeclared input size, and its option
+    │   ├── UnknownStudy             no such study, with the existing ones
+    │   └── StudyExists              the name is taken, and what to do
     ├── StudyBusy                    another process runs the study
-    ├── Interrupted (130)            a signal ended the command; what was measured is kept
+    ├── Interrupted (130)            a signal; measurements are saved
     ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
-    ├── LoadFailed                   the load generator could not drive the server
-    │   └── ClientLost               the load generator's own process ended or stood still
-    └── StorageFailed                the run folder cannot be written (a full disk, no rights)
+    ├── LoadFailed                   the load generator failed
+    │   └── ClientLost               its own process ended or stalled
+    └── StorageFailed                the run folder cannot be written
 
-A failed trial is a value (`tuner.values.Outcome`), not an exception: these end a command.
+A failed trial is a value (`tuner.values.Outcome`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from serving.errors import nearest
 from tuner.values import Cause
 
 MOST_LISTED = 8
-"""More names than these are not read: then the nearest are told."""
+"""Maximum of names to list; of more, the nearest are listed."""
 NEAREST_LISTED = 4
 
 
 def listed(given: str, valid: Iterable[str]) -> str:
-    """The valid names, or the nearest of many and how many others there are."""
+    """Return the valid names, or the nearest of many and the number of others."""
     names = list(valid)
     if len(names) <= MOST_LISTED:
         return ", ".join(names)
@@ -51,29 +51,29 @@ class TunerError(Exception):
 
 
 class WrongUse(TunerError):
-    """The command was called with something wrong."""
+    """Wrong use of the command."""
 
     exit_code = 2
 
 
 class UnknownSize(WrongUse):
-    """A model leaves the size of an input free, and nobody has told it."""
+    """The size of an input is free and undeclared."""
 
     def __init__(self, text: str, option: str) -> None:
         super().__init__(text, option)
         self.text = text
         self.option = option
-        """To be added to the command; its sizes are examples."""
+        """Option to add to the command; its sizes are examples."""
 
     def __str__(self) -> str:
         return self.text
 
 
 class InvalidDocument(WrongUse):
-    """A file that a user wrote is wrong."""
+    """A user's file is wrong."""
 
     noun: ClassVar[str] = "file"
-    """What kind of file it is."""
+    """Kind of file."""
 
     def __init__(self, file: str, key: str, text: str) -> None:
         super().__init__(file, key, text)
@@ -93,19 +93,19 @@ class InvalidSpace(InvalidDocument):
 
 
 class InvalidEngine(InvalidDocument):
-    """The description of another engine is wrong."""
+    """An engine file is wrong."""
 
     noun = "engine file"
 
 
 class InvalidSurface(InvalidDocument):
-    """A recorded surface is wrong."""
+    """A benchmark table is wrong."""
 
     noun = "surface"
 
 
 class InvalidScenario(InvalidDocument):
-    """A scenario of a pool is wrong."""
+    """A scenario file is wrong."""
 
     noun = "scenario"
 
@@ -117,7 +117,7 @@ class InvalidPrices(InvalidDocument):
 
 
 class UnknownStudy(WrongUse):
-    """No study of that name."""
+    """No study has that name."""
 
     def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
         super().__init__(name, known, where)
@@ -132,7 +132,7 @@ class UnknownStudy(WrongUse):
 
 
 class StudyExists(WrongUse):
-    """Something of that name is already there; `instead` says what can be done about it."""
+    """The name is taken; `instead` is what to do."""
 
     def __init__(self, what: str, instead: str) -> None:
         super().__init__(what, instead)
@@ -157,7 +157,7 @@ class StudyBusy(TunerError):
 
 
 class Interrupted(TunerError):
-    """A signal ended the command; `text` says what was kept, and how to go on."""
+    """A signal ended the command; `text` is what was saved, and how to resume."""
 
     exit_code = 130
 
@@ -182,11 +182,11 @@ class LaunchFailed(TunerError):
 
 
 class LoadFailed(TunerError):
-    """The load generator could not do its work."""
+    """The load generator failed."""
 
 
 class ClientLost(LoadFailed):
-    """The load generator's own process was lost: that says nothing of the server."""
+    """The load generator's process was lost, which says nothing about the server."""
 
 
 class StorageFailed(TunerError):

@@ -1,7 +1,6 @@
-"""The finals of a study: who among its finalists is the best, and who could as well be.
+"""Final selection: ranks the shortlist by the search and by round evaluations.
 
-In: what the search believes, and the fresh starts of the finalists. Out: their standings, and lines for
-people. Decides nothing itself: `measurement.finals` does.
+`measurement.finals` decides.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from tuner.space.footprint import differences, footprint
 from tuner.values import Configuration, Finalist, FreshStart, Value
 
 LEAST_SD = 0.005
-"""Of a ratio: half a per cent, under which no machine's launches lie."""
+"""Minimum spread of a ratio: no machine varies by less than half a per cent."""
 INFLATION = 1.15
 OWN_SHARE = 0.4
-"""Of what the search's launches differ by, that launches loaded in alternating slices still differ by: by recorded
-blocks in that order, half a second each, 0.33 to 0.46."""
+"""Share of the search's evaluation spread that remains when interleaved.
+Recorded half-second blocks gave 0.33 to 0.46."""
 
 
 def roles_of(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
-    """The finalists by role."""
+    """Return the shortlist by arm."""
     return {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
 
 
@@ -43,17 +42,14 @@ def standings(
     cores: int,
     limits: Sequence[Limit] = (),
 ) -> tuple[Finalist, ...]:
-    """The finalists, the chosen one first, the others by their launches.
+    """Return the shortlist, with the chosen configuration first, then the tied ones.
 
-    One that failed as a fresh start, or whose fresh starts together miss a limit, is out, unless all did.
+    One that failed in a round, or misses a limit over all rounds, is out, unless all are.
 
     Args:
-        believed: the finalists, in the order of their roles.
-        starts: whole rounds of all of them; none where there was no time.
-        objective: what is made best.
-        default: among tied finalists the cheapest is chosen, then the one nearest to it.
-        cores: of the machine.
-        limits: that it must keep to.
+        believed: the posterior, in the order of the arms.
+        starts: complete rounds of all; may be empty.
+        default: ties go to the cheapest, then to the nearest to it.
     """
     roles = list(roles_of(believed.configurations))
     failed = {start.role for start in starts if start.measurement is None}
@@ -94,7 +90,7 @@ def standings(
 
 
 def _values(starts: Sequence[FreshStart], roles: Sequence[str], objective: Objective) -> Array:
-    """(rounds, roles) of the objective, minimised, of the rounds in which all of them worked."""
+    """Return the minimised objective, (rounds, arms), of rounds without failures."""
     rounds = verification.counted([start for start in starts if start.role in roles], tuple(roles))
     values = [
         [objective.to_minimise(rounds.measurements[role][index]) for role in roles]
@@ -104,22 +100,20 @@ def _values(starts: Sequence[FreshStart], roles: Sequence[str], objective: Objec
 
 
 def side_by_side(believed: Finalists) -> Finalists:
-    """The same of launches that are loaded in slices that alternate: the machine's moment falls out."""
+    """Return the shortlist for interleaved evaluations, which cancel machine drift."""
     return dataclasses.replace(believed, launch_sd=OWN_SHARE * believed.launch_sd)
 
 
 def presumed_sd(
     believed: Finalists, starts: Sequence[FreshStart] = (), *, objective: Objective
 ) -> float:
-    """Spread that the logarithms of ratios of two launches are presumed to have.
+    """Return the assumed spread of log ratios of two evaluations.
 
-    By the search, and by the finals where there were any; somewhat more than they found, for a comparison goes on
-    for longer.
+    It comes from search and final selection, with a margin, since comparisons take longer.
 
     Args:
-        believed: by the search.
-        starts: whole rounds of all finalists.
-        objective: what is made best.
+        believed: the search's posterior.
+        starts: complete rounds of all.
     """
     values = _values(starts, list(roles_of(believed.configurations)), objective)
     sd = launch_sd(np.log(values), believed.launch_sd) if len(values) else believed.launch_sd
@@ -127,7 +121,7 @@ def presumed_sd(
 
 
 def told(found: Sequence[Finalist], named: Callable[[Mapping[str, Value]], str]) -> Iterator[str]:
-    """How the finals ended; nothing where there were none."""
+    """Yield the result of the final selection for people, if there was one."""
     if not found:
         return
     yield f"best of the finalists: {named(found[0].configuration)}"

@@ -1,8 +1,7 @@
-"""Round trips counted in buckets 1 % wide, so that those of several launches can be put together.
+"""Latency histogram with 1 % buckets, to pool several evaluations.
 
-A p99 of several launches is a quantile of all their requests; the mean of their p99s is another
-figure, and too low wherever the launches differ. In: round trips in ms. Out: counts, and quantiles to
-half a per cent. Pure.
+A pooled p99 is a quantile of all requests; a mean of p99s is too low where evaluations differ.
+Quantiles are exact to half a per cent. Pure.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH = 1.01
-"""Upper over lower end of a bucket; bucket i holds round trips from WIDTH^i up to WIDTH^(i+1) ms."""
+"""Upper over lower end of a bucket; bucket i is from WIDTH^i up to WIDTH^(i+1) ms."""
 _LOG_WIDTH = math.log(WIDTH)
 LEAST_MS = 1e-6
-"""Resolution of the clock: what is shorter is counted as this."""
+"""Clock resolution and shortest latency."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,14 +30,14 @@ class Histogram:
 
     @classmethod
     def of(cls, took_ms: NDArray[np.float64]) -> Self:
-        """Count round trips (n,), n at least 1."""
+        """Count latencies (n,), n at least 1."""
         buckets = np.floor(np.log(np.maximum(took_ms, LEAST_MS)) / _LOG_WIDTH).astype(np.int64)
         first = int(buckets.min())
         return cls(first, tuple(np.bincount(buckets - first).tolist()))
 
     @classmethod
     def merged(cls, histograms: Iterable[Histogram]) -> Self:
-        """All of them as one; at least one."""
+        """Merge at least one histogram."""
         every = list(histograms)
         first = min(one.first for one in every)
         counts = np.zeros(max(one.first + len(one.counts) for one in every) - first, dtype=np.int64)
@@ -47,41 +46,41 @@ class Histogram:
         return cls(first, tuple(counts.tolist()))
 
     def __len__(self) -> int:
-        """Round trips in it."""
+        """Return the number of latencies."""
         return sum(self.counts)
 
     def scaled(self, factor: float) -> Histogram:
-        """What it were if every round trip took `factor` times as long, to a bucket."""
+        """Return the histogram with all latencies times `factor`, rounded to a bucket."""
         return Histogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
 
     def quantile_ms(self, share: float) -> float:
-        """The round trip with this share of them at or below it (nearest rank), within its bucket by rank."""
+        """Return the nearest-rank quantile, interpolated within its bucket by rank."""
         return self.at_rank_ms(max(1, math.ceil(share * len(self) - 1e-9)))
 
     def at_rank_ms(self, rank: int) -> float:
-        """The round trip of that rank, 1 the shortest."""
+        """Return the latency of a rank, 1 being the shortest."""
         upto = np.cumsum(self.counts)
         place = int(np.searchsorted(upto, rank))
         inside = (rank - (int(upto[place]) - self.counts[place]) - 0.5) / self.counts[place]
         return float(math.exp(_LOG_WIDTH * (self.first + place + inside)))
 
     def share_within(self, took_ms: float) -> float:
-        """Share of the round trips that took at most so long, to a bucket."""
+        """Return the share of latencies up to `took_ms`, interpolated within its bucket."""
         place = math.log(max(took_ms, LEAST_MS)) / _LOG_WIDTH - self.first
         whole = min(max(0, math.floor(place)), len(self.counts))
         inside = self.counts[whole] * (place - whole) if 0 <= place < len(self.counts) else 0.0
         return (sum(self.counts[:whole]) + inside) / len(self)
 
     def text(self) -> tuple[str, str]:
-        """First bucket and counts as they stand in a file."""
+        """Return first bucket and counts for a file."""
         return str(self.first), " ".join(map(str, self.counts))
 
     @classmethod
     def parse(cls, first: str, counts: str) -> Self:
-        """Inverse of `text`.
+        """Parse what `text` returns.
 
         Raises:
-            ValueError: something else.
+            ValueError: another form.
         """
         found = tuple(int(part) for part in counts.split())
         if not found or min(found) < 0 or not sum(found):

@@ -1,9 +1,7 @@
-"""What a study works on, checked before anything is written: the model, its space on this machine,
-its payloads.
+"""Problem statement of a study, checked before anything is written: model, space and payloads.
 
-In: settings, and what the running engine says of the model. Out: `Arena`, the space bound to
-machine and concurrency in the forms that samplers and the store need; and payloads. Errors name the
-option or the file. Reads files, starts nothing.
+An `Arena` is the space bound to machine and workload. Errors name the option or the file. Starts
+nothing.
 """
 
 from __future__ import annotations
@@ -40,19 +38,19 @@ from tuner.values import Configuration, KnobInfo
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001
-"""Predictions whose ratio is below it are the same."""
+"""Ratio below which predictions are equal."""
 LIMITED_KNOBS = vocabulary.LIMITS_OF_ANY
-"""Knobs that do nothing where limits cannot be enforced."""
+"""Knobs without effect where limits cannot be enforced."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arena:
-    """A search space on this machine under this load, as the search uses it."""
+    """Search space on this machine under this workload."""
 
     text: str
-    """The space's file, for any machine."""
+    """Search-space file, for any machine."""
     space: SearchSpace
-    """The space on this machine."""
+    """Space on this machine."""
     environment: Environment
     default: Configuration
     candidates: Candidates
@@ -60,21 +58,21 @@ class Arena:
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
     guess: Array | None = None
-    """(m,) of the candidates: the predicted objective, minimised; None where nothing is predicted."""
+    """Predicted objective of the candidates, (m,), minimised, or None."""
     latency: Array | None = None
-    """(m,) of the candidates: the predicted mean round trip in ms, whatever the objective is."""
+    """Predicted mean latency of the candidates in ms, (m,)."""
     within: NDArray[np.bool_] | None = None
-    """(m,) whether each is predicted to keep to the limits; None where there are none."""
+    """Whether each candidate is predicted to keep the limits, (m,); None without any."""
     earlier: Earlier | None = None
-    """Launches of earlier studies of the model, under other loads."""
+    """Evaluations of the model's earlier studies under other workloads."""
     winners: tuple[Configuration, ...] | None = None
-    """Candidates that won them."""
+    """Their winners among the candidates."""
 
     @property
     def guessed_best(self) -> Configuration | None:
-        """The cell with the best prediction; None where nothing is predicted.
+        """Best predicted candidate, or None; the nearest to the default among equals.
 
-        A prediction does not tell of every knob: of equal ones it is the one nearest to the default.
+        Predictions ignore some knobs, so equals are common.
         """
         if self.guess is None:
             return None
@@ -94,10 +92,10 @@ class Arena:
 
 
 def card_of(model: str, *, is_trusted: bool = False) -> ModelCard:
-    """The card of a bundled model or of a file; `is_trusted` as of `zoo.find`.
+    """Return a model's spec; `is_trusted` as in `zoo.find`.
 
     Raises:
-        WrongUse: there is none of that name, or the file cannot be a model.
+        WrongUse: no such model, or an unsuitable file.
     """
     try:
         return zoo.find(model, is_trusted=is_trusted)
@@ -106,15 +104,14 @@ def card_of(model: str, *, is_trusted: bool = False) -> ModelCard:
 
 
 def absolute_model(model: str, card: ModelCard) -> str:
-    """The model as another working folder would name it."""
+    """Return the model with an absolute path, if it is a file."""
     if model in zoo.names() or card.path is None or not pathlib.Path(model).exists():
         return model
     return str(pathlib.Path(model).absolute())
 
 
 def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
-    """The file of the space that was given, else the bundled one's; None where one has to be
-    derived.
+    """Return the given or bundled search-space file; None if one must be derived.
 
     Raises:
         InvalidSpace: the file is wrong.
@@ -128,9 +125,7 @@ def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
 
 
 def with_variants(text: str, target: TargetSettings, card: ModelCard, *, source: str) -> str:
-    """The space's file with the model's forms as a knob and the accuracy that is asked for as a constraint.
-
-    As it is where no accuracy is asked for.
+    """Return the space with a variant knob and an accuracy constraint, if wanted.
 
     Raises:
         InvalidSpace: the file is wrong.
@@ -144,7 +139,7 @@ def with_variants(text: str, target: TargetSettings, card: ModelCard, *, source:
         choices = tuple(card.variants)
         knobs = (*knobs, ChoiceKnob(name=VARIANT, default=card.default_variant, choices=choices))
     constraint = f"{ACCURACY} >= {target.min_accuracy:g}"
-    if knobs == space.knobs and constraint in space.constraints:  # a study that goes on
+    if knobs == space.knobs and constraint in space.constraints:  # a resumed study
         return text
     constraints = (*space.constraints, constraint)
     return files.dump(dataclasses.replace(space, knobs=knobs, constraints=constraints))
@@ -157,11 +152,11 @@ def with_fixed(
     source: str,
     known: Vocabulary = vocabulary.SERVING,
 ) -> str:
-    """The space's file with the knobs that are fixed at one value each; as it is where none is.
+    """Return the space with the fixed knobs at one value each.
 
     Raises:
-        WrongUse: there is no such knob, or the value is out of its range.
-        InvalidSpace: nothing is feasible with these values.
+        WrongUse: no such knob, or a value out of its range.
+        InvalidSpace: nothing is feasible then.
     """
     if not target.fixed:
         return text
@@ -170,10 +165,10 @@ def with_fixed(
 
 
 def with_note_of_fixed(arena: Arena, target: TargetSettings) -> Arena:
-    """The arena with a note of the knobs that are fixed.
+    """Return the problem statement with a note of the fixed knobs.
 
     Raises:
-        WrongUse: one of them is none on this machine.
+        WrongUse: one is no knob on this machine.
     """
     if not target.fixed:
         return arena
@@ -195,7 +190,7 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
 
 
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
-    """Machine, load and the model's forms, in the space's terms; what its GPU offers: see `with_gpu`."""
+    """Return machine, workload and variants; `with_gpu` adds the GPU."""
     forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
     load = open_load_of(target)
     return Environment(
@@ -214,13 +209,12 @@ def with_gpu(
     device: str | None = None,
     is_tried: bool = True,
 ) -> Environment:
-    """The environment with what the GPU offers to a space.
+    """Return the environment with what the GPU offers.
 
     Args:
-        environment: machine and load.
-        text: the space's file; None: one that will be derived, to which all is offered.
-        device: where the model runs, `cpu` or `cuda`; None: not known. On the CPU a GPU has nothing to offer.
-        is_tried: whether the clock is locked for a moment, to know that it can be.
+        text: the space's file; None: one to derive, which gets all.
+        device: of the model; None: unknown. A GPU offers nothing to `cpu`.
+        is_tried: whether to test by briefly locking the clock.
     """
     if device == "cpu":
         why = "the model runs on the CPU"
@@ -248,15 +242,11 @@ def arena_of(
     limits: str,
     known: Vocabulary = vocabulary.SERVING,
 ) -> Arena:
-    """Bind a space to this machine and load.
+    """Bind a space to this machine and workload.
 
     Args:
-        text: the space's file.
-        source: what to call it in an error.
-        environment: machine and load.
-        limits: the engine's word on limits; knobs that need them keep one value where they are not
-        enforced.
-        known: what the engine knows.
+        limits: the engine's support of limits; unless enforced, their knobs keep the default.
+        known: the engine's knob schema.
 
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
@@ -265,8 +255,7 @@ def arena_of(
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
-    # The default stands for its own class: what runs first is what the user has today, by its own
-    # values.
+    # The default represents its class: the user's own values run first.
     candidates = Candidates.of(
         [default if cell == representative else cell for cell in cells],
         narrowed.encode,
@@ -292,7 +281,7 @@ def space_of(
     limits: str,
     known: Vocabulary = vocabulary.SERVING,
 ) -> SearchSpace:
-    """The space on this machine under this load; arguments and errors as for `arena_of`."""
+    """Return the bound space; otherwise like `arena_of`."""
     narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
     if limits != "enforced":
         narrowed = _without_limits(narrowed, limits)
@@ -300,21 +289,20 @@ def space_of(
 
 
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
-    """What is sent; see `sending`.
+    """Return the payloads; see `sending`.
 
     Raises:
-        WrongUse: the file cannot be read or does not fit the model, a size is not known, or the model takes no client
-        batch.
+        WrongUse: an unreadable or unfitting file, an unknown size, or no client batches.
     """
     found = sending.sending(target, card, served.told_signature())
     return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
 
 
 def launcher_of(target: TargetSettings) -> ServingLauncher:
-    """What starts the serving core with the model.
+    """Return the launcher of Luthier's engine with the model.
 
     Raises:
-        WrongUse: sizes or values were told in another form, or their file cannot be read.
+        WrongUse: malformed sizes or values, or their file is unreadable.
     """
     sending.check(target)
     return ServingLauncher(
@@ -336,7 +324,7 @@ def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:
 
 
 def _at_default(knob: Knob) -> Knob:
-    """The knob with one value left, its default."""
+    """Return the knob with its default as the only value."""
     if not isinstance(knob, IntKnob | FloatKnob):
         return knob
     return knob.only(lambda value: value == knob.default) or knob

@@ -1,7 +1,6 @@
-"""A signal becomes the error that ends a command, with what was kept and the command that goes on.
+"""Conversion of a signal to `Interrupted`, with what was saved and how to resume.
 
-In: a study's folder, or None where a command keeps nothing. Out: `Interrupted`. Signals arrive as
-KeyboardInterrupt (`tuner.cli`). Looks at the folder, and changes nothing.
+Signals arrive as KeyboardInterrupt (`tuner.cli`).
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
     """Turn a signal into `Interrupted`.
 
     Args:
-        folder: of the study that can be gone on with from the moment it is there; None: no study.
-        kept: what is true of that study when the signal comes.
+        folder: of the study to resume, if it exists; None: no study.
+        kept: what is saved when the signal comes.
 
     Raises:
         Interrupted: instead of KeyboardInterrupt inside the block.
@@ -39,12 +38,12 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
 
 
 def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
-    """What an interrupted study has.
+    """Return what an interrupted study has saved.
 
     Args:
-        trials: that ended.
-        cut_off: numbers of those that were under way.
-        starts: fresh starts that need not be launched again; None while the study searches.
+        trials: ended ones.
+        cut_off: numbers of unfinished ones.
+        starts: round evaluations that are saved; None during the search.
     """
     if starts is not None:
         return f"the search and {starts} fresh starts of the verification are kept"
@@ -55,16 +54,15 @@ def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None)
 
 
 def go_on(folder: RunFolder) -> str:
-    """How to go on with a study, as the end of a sentence."""
+    """Return how to resume, as the end of a sentence."""
     return f"go on with: {resume_command(folder)}"
 
 
 def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
-    """The command that goes on with a study.
+    """Return the command that resumes a study.
 
     Args:
-        folder: of the study.
-        from_anywhere: whether it must work in another working folder, as what stands in a file must.
+        from_anywhere: whether it must work in any folder, as in a file.
     """
     if from_anywhere:
         study = shlex.quote(str(folder.path.absolute()))
@@ -76,6 +74,6 @@ def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
 def _kept_storage(folder: RunFolder) -> object:
     try:
         store = folder.settings().get("store")
-    except WrongUse:  # then there is nothing to say of it
+    except WrongUse:  # unreadable settings
         return None
     return store.get("storage") if isinstance(store, dict) else None

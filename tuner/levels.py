@@ -1,8 +1,6 @@
-"""One model under several loads: a study each, every one starting from what those before it taught.
+"""Concurrency sweep: a study for each concurrency, each warm-started from the earlier ones.
 
-In: settings, and the loads. Out: the studies, and where from one load to the next the advised
-configuration changes. The first study gets all of its trials, each later one half of them: what the
-others taught stands in for the rest. The longest time is that of all together.
+The first study gets all of its trials, each later one half. The maximum time covers all.
 """
 
 from __future__ import annotations
@@ -22,18 +20,18 @@ from tuner.study import Finished
 from tuner.values import Configuration
 
 LATER_SHARE = 0.5
-"""Of the trials, for each study after the first."""
+"""Share of the trials for each later study."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Two neighbouring loads with different configurations to run."""
+    """Neighbouring concurrencies with different recommendations."""
 
     below: int
     """Concurrency."""
     above: int
     knobs: tuple[str, ...]
-    """Names of those that differ."""
+    """Knobs that differ."""
 
 
 def tune(
@@ -43,16 +41,15 @@ def tune(
     fresh: bool,
     terminal: Terminal,
 ) -> tuple[Finished, ...]:
-    """Run a study for each load, from the lowest to the highest.
+    """Run a study for each concurrency.
 
     Args:
-        settings: of each; its concurrency is not looked at.
+        settings: of each, without the concurrency.
         concurrencies: ascending.
         fresh: whether studies of the same names are deleted first.
-        terminal: where to speak and log.
 
     Raises:
-        WrongUse, TunerError, Interrupted: as for one study; those that are finished are kept.
+        WrongUse, TunerError, Interrupted: as for one study; finished ones are saved.
     """
     card = other_engines.card_of(settings.target, other_engines.engine_of(settings.target))
     base = settings.store.study
@@ -75,7 +72,7 @@ def tune(
 
 
 def changes(finished: Sequence[Finished]) -> Iterator[Change]:
-    """Where the configuration to run changes from one load to the next."""
+    """Yield the changes of the recommendation between concurrencies."""
     for one, other in itertools.pairwise(finished):
         before, after = _advised(one), _advised(other)
         if before is None or after is None:
@@ -107,7 +104,7 @@ def _of_level(
 
 
 def _learning(settings: StudySettings, before: Sequence[str]) -> StudySettings:
-    """From the studies before it; the first from what the settings say."""
+    """Return the settings with a warm start from earlier studies."""
     if not before or settings.search.learn_from == transfer.NONE:
         return settings
     names = ",".join(reversed(before[-transfer.MOST_STUDIES :]))

@@ -1,10 +1,7 @@
-"""Limits that a configuration must keep to: `p99_ms <= 50`.
+"""Metric constraints such as `p99_ms <= 50`, on columns of `tune sample`.
 
-In: texts, and measurements. Out: `Limit`s; how far a launch, or several together, lie within or beyond
-one. Pure. A limit is on a figure of the table of trials, by the name of its column in `tune sample`.
-
-The distance from a limit is a logarithm (`slack`), because figures differ by factors and noise grows with
-them: 0.1 is 10 % beyond it, -0.1 is 10 % within.
+The distance from the bound is a logarithm (`slack`), as noise grows with the value: 0.1 is 10 %
+beyond it, -0.1 is 10 % within. Pure.
 """
 
 from __future__ import annotations
@@ -20,24 +17,24 @@ from tuner.errors import WrongUse, listed
 from tuner.values import Measurement
 
 LEAST = 1e-9
-"""A figure below it is taken for this, so that it has a logarithm."""
+"""Minimum of a metric, for its logarithm."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A figure that can be limited."""
+    """Metric that can be constrained."""
 
     label: str
     unit: str
     field: str
-    """Of a `Measurement`; NaN or None there: not known."""
+    """Field of a `Measurement`; NaN or None there is unknown."""
     objective: str | None = None
-    """Objective of the same figure, which knows its interval."""
+    """Objective of the same metric, which has its interval."""
     grows: int = 0
-    """1 where it goes with the mean round trip, -1 where it goes against it, 0 where it does neither."""
+    """1 if it rises with the mean latency, -1 if it falls, else 0."""
 
     def value(self, measurement: Measurement) -> float:
-        """Of one launch; NaN where it is not known."""
+        """Return the metric of one evaluation; NaN if unknown."""
         found: float | None = (
             measurement.noise.peak_memory_mb
             if self.field == "peak_memory_mb"
@@ -46,7 +43,7 @@ class Metric:
         return math.nan if found is None else float(found)
 
     def together(self, measurements: Sequence[Measurement]) -> float:
-        """Of several launches: a p99 of all their requests, of any other figure the geometric mean."""
+        """Combine evaluations: p99 over all requests, else the geometric mean."""
         if self.field == "told_p99_ms":
             return tails.pooled(measurements).value_ms
         values = [
@@ -99,40 +96,40 @@ METRICS = {
         label="largest memory of a replica", unit="MiB", field="peak_memory_mb"
     ),
 }
-"""By the name of its column."""
+"""By column name."""
 _FORM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")
 EXAMPLE = "'p99_ms <= 50'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One limit."""
+    """One metric constraint."""
 
     metric: str
-    """A key of `METRICS`."""
+    """Key of `METRICS`."""
     is_upper: bool
     bound: float
     """In the metric's unit, positive."""
     option: str = "--constraint"
-    """That gave it."""
+    """Option that gave it."""
 
     @property
     def text(self) -> str:
-        """As `parse` reads it."""
+        """Text for `parse`."""
         return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:.12g}"
 
     @property
     def of(self) -> Metric:
-        """The figure."""
+        """The metric."""
         return METRICS[self.metric]
 
     def slack(self, value: float) -> float:
-        """By how much a figure lies beyond the limit, on the log scale; negative within it; NaN: not known."""
+        """Return the log distance beyond the bound, negative within it."""
         beyond = math.log(max(LEAST, value) / self.bound) if not math.isnan(value) else math.nan
         return beyond if self.is_upper else -beyond
 
     def missed(self, value: float) -> str | None:
-        """How it is missed, as a sentence; None where it is kept, or the figure is not known."""
+        """Return a sentence about a violation, or None."""
         if not self.slack(value) > 0:
             return None
         unit = f" {self.of.unit}" if self.of.unit else ""
@@ -144,7 +141,7 @@ class Limit:
 
 
 def parse(text: str) -> Limit:
-    """The limit of a text.
+    """Parse a constraint.
 
     Raises:
         ValueError: another form, an unknown metric (with the nearest), or no positive number.
@@ -168,15 +165,15 @@ def parse(text: str) -> Limit:
 
 
 def canonical(text: str) -> str:
-    """The text of a limit as it is kept; errors as for `parse`."""
+    """Return a constraint in its canonical form; errors as for `parse`."""
     return parse(text).text
 
 
 def checked(texts: Iterable[str]) -> tuple[Limit, ...]:
-    """The limits of texts, each once.
+    """Parse distinct constraints.
 
     Raises:
-        WrongUse: one is none, or two leave nothing.
+        WrongUse: an invalid one, or two that exclude each other.
     """
     found: dict[str, Limit] = {}
     for text in texts:
@@ -196,11 +193,11 @@ def checked(texts: Iterable[str]) -> tuple[Limit, ...]:
 
 
 def of_slo(slo_ms: float) -> Limit:
-    """`--slo-ms` as a limit."""
+    """Return `--slo-ms` as a constraint."""
     return Limit(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
 
 
 def missed(limits: Iterable[Limit], measurements: Sequence[Measurement]) -> str | None:
-    """The first limit that launches together miss, as a sentence; None where they keep to all."""
+    """Return a sentence about the first constraint that evaluations violate together."""
     sentences = (limit.missed(limit.of.together(measurements)) for limit in limits)
     return next(filter(None, sentences), None) if measurements else None

@@ -1,15 +1,14 @@
-"""A study in a notebook: its trials and requests as tables of pandas, its verdict, and its end as a page shows it.
+"""Study in a notebook, with trials and requests as pandas tables.
 
     import tuner
 
     study = tuner.load("runs/NAME")
-    study                           # what `tune` says at its end
-    study.trials()                  # a row for each launch of the search
-    study.requests(3)               # a row for each request of launch 3
-    study.verdict                   # best against default, None while it is open
+    study                           # the summary of `tune`
+    study.trials()                  # a row for each evaluation of the search
+    study.requests(3)               # a row for each request of evaluation 3
+    study.verdict                   # best against default, or None
 
-In: a study's folder. Out: a `Study`, which reads the folder once. Writes nothing. `tuner.load` imports this file
-when it is called: pandas takes half a second, and a command needs none of it.
+`tuner.load` imports this file lazily, because pandas takes half a second.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from tuner.store.run_folder import RunFolder
 from tuner.values import UNKNOWN, Interval, Measurement, StudyRecord, Verdict
 
 RUNS = pathlib.Path("runs")
-"""Where a study is looked for that is given by its name alone."""
+"""Folder of studies given by name."""
 WIDTH = 100
-"""Characters of a line in `repr`; a page has room for longer ones."""
+"""Line width of `repr`."""
 PAGE_WIDTH = 160
 _ENDS: Mapping[str, Callable[[Measurement], Interval]] = {
     "mean": lambda measured: measured.mean_interval,
@@ -66,32 +65,32 @@ _FIGURES: Mapping[str, Callable[[Measurement], float | None]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Study:
-    """A study that was read from its folder, finished or not."""
+    """Study from its folder, finished or not."""
 
     record: StudyRecord
-    """All of it, as reports and exports see it."""
+    """Complete study, as for reports and exports."""
     _folder: RunFolder
 
     @property
     def verdict(self) -> Verdict | None:
-        """Best against default on fresh starts; None where the study has not come to one."""
+        """Best against default in round evaluations; None without a verdict."""
         return self.record.verdict
 
     def trials(self) -> pd.DataFrame:
-        """One row for each launch of the search, by its number.
+        """Return one row for each evaluation of the search, by number.
 
-        Columns: origin (default, initial, guided, ...), status (ok, infeasible, failed), cause and reason; each knob
-        by its dotted name; the figures, NaN where a launch has none:
+        Columns: origin (default, initial, guided, ...), status (ok, infeasible, failed), cause and
+        reason; each knob by its dotted name; the metrics, NaN where unknown:
 
-        - mean_ms, p50_ms, p95_ms, p99_ms: round trips in ms, each with its 95 % interval (mean_low_ms, mean_high_ms);
-          p99_ms is NaN under 459 effective requests (p99_effective)
+        - mean_ms, p50_ms, p95_ms, p99_ms: latencies in ms, each with its 95 % interval
+          (mean_low_ms, mean_high_ms); p99_ms is NaN under 459 effective requests (p99_effective)
         - spread_ms: p95 - p5
-        - throughput_per_s, items_per_s; goodput_per_s: answers within the deadline
-        - cpu_s (core-seconds), memory_mib_s, price: of 1,000 answers; energy_j: of one
-        - requests, errors, refused: how many, in `seconds` that were measured after `warmup_s`
+        - throughput_per_s, items_per_s; goodput_per_s: responses within the deadline
+        - cpu_s (core-seconds), memory_mib_s, price: per 1,000 responses; energy_j: per response
+        - requests, errors, refused: counts, in `seconds` measured after `warmup_s`
         - peak_memory_mb: largest memory of one replica, in MiB
 
-        and launch_s, overhead_s (seconds of the trial that were neither warm-up nor measurement), started_at (UTC).
+        and launch_s, overhead_s (seconds without warm-up and measurement), started_at (UTC).
         """
         rows = []
         for trial in self.record.trials:
@@ -119,14 +118,15 @@ class Study:
         return pd.DataFrame(rows, columns=columns).set_index("trial")
 
     def requests(self, trial: int) -> pd.DataFrame:
-        """One row for each request of a launch of the search, in the order in which they ended, the warm-up's too.
+        """Return one row for each request of an evaluation, including warm-up, as they ended.
 
-        Columns: intended_s, started_s and finished_s, seconds from the start of the load (in a closed loop a request
-        is due when it is sent); round_trip_ms from when it was due to its end; status, of HTTP, 0 where no answer
-        came; connection, which one of the client's; is_measured, whether it lies in the part that was measured.
+        Columns: intended_s (when it was due; in a closed loop, when it was sent), started_s and
+        finished_s, in seconds of the phase; round_trip_ms from due to end; status of HTTP, 0
+        without a response; connection of the client; is_measured, whether it is in the measured
+        part.
 
         Raises:
-            WrongUse: there is no such launch, or its requests were not kept.
+            WrongUse: no such evaluation, or its requests were not saved.
         """
         by_number = {one.number: one for one in self.record.trials}
         if trial not in by_number:
@@ -152,7 +152,7 @@ class Study:
         return "\n".join(terminal.lines(self.record, self._files(), width=WIDTH))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the same lines, with colours."""
+        """Return the summary with colours."""
         console = rich.console.Console(
             file=io.StringIO(), width=PAGE_WIDTH, record=True, highlight=False
         )
@@ -170,11 +170,11 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
     """Read a study.
 
     Args:
-        study: its folder, as runs/NAME, or its name, which is then looked for in runs/.
-        storage: Optuna storage URL of a study that was made with one.
+        study: its folder, as runs/NAME, or its name in runs/.
+        storage: the study's Optuna storage URL, if any.
 
     Raises:
-        UnknownStudy: there is no study; the error lists those that are in the same folder.
+        UnknownStudy: there is no study; the error lists others.
         WrongUse: a file of it is missing or broken.
     """
     given = pathlib.Path(study)
@@ -186,7 +186,7 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
 
 
 def _columns() -> tuple[str, ...]:
-    """Names of the figures, each round trip's interval beside it."""
+    """Return the metric columns, with the intervals of latencies."""
     names = []
     for name in _FIGURES:
         names.append(name)

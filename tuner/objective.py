@@ -1,10 +1,6 @@
-"""What a study improves: words, unit, direction, and the value in a measurement, for people and for
-samplers.
+"""Objectives: label, unit, direction, and their value in a measurement.
 
-A sampler minimises; a reader of a throughput study wants requests per second. So every value that
-people see is read from the measurement, in the objective's own unit, and only a sampler's is turned
-over. In: an objective's name. Out: an `Objective`. Pure; the only place where objectives are
-listed.
+People see an objective's own unit; samplers get a value to minimise. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ class Objective:
     unit: str
     is_minimised: bool
     field: str
-    """Of a `Measurement`."""
+    """Field of a `Measurement`."""
 
     @property
     def axis(self) -> str:
@@ -34,28 +30,28 @@ class Objective:
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """The objective of one launch, in `unit`; NaN where the launch cannot tell it."""
+        """Return the objective of one evaluation, in `unit`; NaN if unknown."""
         value: float = getattr(measurement, self.field)
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """The value that a sampler minimises, positive, so that its logarithm can be taken.
+        """Return the positive value that a sampler minimises.
 
-        In ms; of energy in J, of costs in their own unit.
-        For throughput and goodput it is the mean time between two answers.
+        In ms; energy in J, costs in their own unit. Throughput and goodput become the mean time
+        between two responses.
         """
         value = self.value(measurement)
         return value if self.is_minimised else 1e3 / value
 
     def from_minimised(self, value: float) -> float:
-        """Inverse of `to_minimise`, in `unit`."""
+        """Invert `to_minimise`, in `unit`."""
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Its 95 % interval.
+        """Return its 95 % interval.
 
-        The throughput's is the mean's, turned over (it is N / mean), and the time per item's is the
-        mean's to another scale (it is mean / (N x client batch)), and so are those of costs.
+        Throughput (N / mean), time per item (mean / (N x client batch)) and costs rescale the
+        mean's.
         """
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
@@ -64,9 +60,7 @@ class Objective:
         if self.name in OF_MEAN:
             share = self.value(measurement) / measurement.mean_ms
             if not math.isfinite(share) or measurement.rate_per_s is not None:
-                return (
-                    UNKNOWN  # in an open loop the schedule says how many requests come in a second
-                )
+                return UNKNOWN  # in an open loop the schedule sets the rate
             return Interval(low=low and share * low, high=high and share * high)
         if self.name == "rate" or (self.name == "p99" and not measurement.has_p99):
             return UNKNOWN
@@ -76,12 +70,12 @@ class Objective:
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """The objective of a trial; None unless it was ok and tells it."""
+        """Return the objective of a trial; None unless it is ok and known."""
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 
     def judged(self, interval: Interval) -> VerdictOutcome:
-        """What the interval of a ratio, first over second, shows of the first."""
+        """Return what the interval of a ratio, first over second, shows of the first."""
         assert interval.low is not None
         assert interval.high is not None
         if interval.low <= 1 <= interval.high:
@@ -89,7 +83,7 @@ class Objective:
         return "worse" if (interval.low > 1) == self.is_minimised else "better"
 
     def better(self, first: float, second: float) -> float:
-        """The better of two values."""
+        """Return the better of two values."""
         return min(first, second) if self.is_minimised else max(first, second)
 
 
@@ -173,11 +167,11 @@ OBJECTIVES = {
 NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
 OF_MEAN = COSTS | {"time-per-item"}
-"""Objectives that are the mean round trip to another scale, as long as what is held stays the same."""
+"""Objectives proportional to the mean latency for the same allocated resources."""
 
 
 def checked(text: str) -> str:
-    """One objective's name, or two with a comma between them.
+    """Parse one objective's name, or two with a comma.
 
     Raises:
         ValueError: an unknown one (with the nearest), more than two, or one twice.
@@ -195,7 +189,7 @@ def checked(text: str) -> str:
 
 
 def named(name: str) -> Objective:
-    """The objective of that name.
+    """Return the objective of that name.
 
     Raises:
         WrongUse: there is none.

@@ -1,8 +1,6 @@
-"""A study of another engine than the serving core with one model: what is different about its inputs.
+"""Inputs of a study whose target is another engine or a scenario.
 
-In: settings, and the engine file or what a study kept of it. Out: the description of the engine, its
-search space, its launcher and its requests; those of the serving core (`inputs`) where no other
-engine is named. Nothing is started here.
+Falls back to those of Luthier (`inputs`). Starts nothing.
 """
 
 from __future__ import annotations
@@ -46,24 +44,23 @@ from tuner.traffic.target import parse_url
 from tuner.values import Shared
 
 RUNNING_TIMEOUT_S = 5.0
-"""For a server that is said to run."""
+"""For a server that should already run."""
 _TFS_PATH = re.compile(r".*/v1/models/(?P<model>[^/?:]+)(/versions/\d+)?:predict")
 
 
 def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> OtherEngine | None:
-    """The engine that the settings name; None: the serving core with one model.
+    """Return the named engine, or None for Luthier with one model.
 
     Args:
-        target: the settings.
-        kept: the copy of the engine file, or of the scenario, that a study has; None: it is read anew.
+        kept: the study's copy of the engine or scenario file; None: the original.
 
     Raises:
-        WrongUse: the engine, its file, the scenario or the URL is wrong.
+        WrongUse: the engine is invalid.
     """
     if target.scenario is not None:
         path = pathlib.Path(target.scenario).absolute()
         engine = ScenarioEngine(file=path, text=scenario_files.read_text(kept or path))
-        scenario_of(engine)  # what is wrong is said first
+        scenario_of(engine)  # raises early
         return engine
     kind, _, rest = target.engine.partition(":")
     if kind == "url":
@@ -76,10 +73,10 @@ def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> Ot
 
 
 def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
-    """The card of the model; for another engine any name will do, and for many models it is that of the scenario.
+    """Return the model spec; another engine accepts any name.
 
     Raises:
-        WrongUse: there is no such model, or the name cannot be part of a study's.
+        WrongUse: unknown model or unsuitable name.
     """
     model = target.model
     if isinstance(engine, ScenarioEngine):
@@ -94,23 +91,23 @@ def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
 
 
 def scenario_of(engine: ScenarioEngine) -> Scenario:
-    """What its text says; parsed once.
+    """Parse the scenario.
 
     Raises:
-        InvalidScenario: something in it is wrong.
+        InvalidScenario: it is invalid.
     """
     return scenario_files.parse(engine.text, engine.file)
 
 
 def shared_of(engine: OtherEngine | None) -> Shared | None:
-    """The models of a scenario, and the settings that they are served with; None of one model."""
+    """Return a scenario's models and settings, else None."""
     if not isinstance(engine, ScenarioEngine):
         return None
     scenario = scenario_of(engine)
     deadline_s = scenario.streams[0].deadline.first_s
     return Shared(
         groups={group.name: (model_of(group), group.copies) for group in scenario.groups},
-        # Its requests carry their deadline; without one of their own the policy would refuse nobody.
+        # Requests carry deadlines, but the policy rejects none without one of its own.
         settings={
             "scheduling.default_deadline_s": deadline_s,
             **served.configuration_of(scenario),
@@ -119,7 +116,7 @@ def shared_of(engine: OtherEngine | None) -> Shared | None:
 
 
 def vocabulary_of(engine: OtherEngine | None) -> Vocabulary:
-    """What a search space for the engine may name."""
+    """Return the engine's knob vocabulary."""
     if isinstance(engine, CommandEngine):
         return vocabulary.of_command(engine.knobs)
     return vocabulary.OF_URL if isinstance(engine, UrlEngine) else vocabulary.SERVING
@@ -132,13 +129,13 @@ def space_text_of(
     *,
     goes_on: bool = False,
 ) -> str | None:
-    """The search space that was given, else that of the engine file; None: it has to be derived.
+    """Return the given search space, else the engine's, else None.
 
-    Of a scenario it lies around the scenario's own values, unless a study goes on (`goes_on`) that has searched it.
+    A scenario's values become defaults unless the study has already searched it (`goes_on`).
 
     Raises:
-        InvalidSpace: it is wrong.
-        WrongUse: there is none.
+        InvalidSpace: it is invalid.
+        WrongUse: the engine needs one.
     """
     if engine is None:
         return inputs.space_text_of(target, card)
@@ -163,16 +160,13 @@ def launcher_of(
     *,
     say: Callable[[str], None],
 ) -> Launcher:
-    """What starts the engine, or gives it its configurations.
+    """Return what starts or configures the engine.
 
     Args:
-        engine: the engine.
-        target: the settings.
-        card: of the model.
-        say: hears what a person must know at the end.
+        say: prints what the user must know at the end.
 
     Raises:
-        WrongUse: the payload cannot be read.
+        WrongUse: the payload is unreadable.
     """
     if engine is None:
         return inputs.launcher_of(target)
@@ -194,10 +188,10 @@ def payloads_of(
     *,
     seed: int,
 ) -> Payloads | ScenarioRequests:
-    """What is sent.
+    """Return the requests.
 
     Raises:
-        WrongUse: a file cannot be read, does not fit, or none is given where one is needed.
+        WrongUse: a file is missing, unreadable or unsuitable.
     """
     if isinstance(engine, ScenarioEngine):
         return ScenarioRequests(scenario_of(engine))
@@ -219,19 +213,19 @@ def _own_space(engine: CommandEngine) -> SearchSpace:
 
 
 def _sign(engine: CommandEngine | UrlEngine, target: TargetSettings, card: ModelCard) -> Sign:
-    """What a ready server answers: the page that tells so, else the study's first request."""
+    """Return the readiness check: the ready page, else the first request."""
     path = engine.ready_path or engine.request.ready_path()
     if engine.request.protocol == "open-inference":
         assert path is not None
         return Sign(path=path)
-    sent = _plain(engine.request, target, card)  # a wrong file is said before anything starts
+    sent = _plain(engine.request, target, card)  # raises early
     if path is not None:
         return Sign(path=path)
     return Sign(path=sent.path, method=sent.method, headers=sent.headers, body=sent.requests[0])
 
 
 def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Payloads:
-    """Requests that need no word of the server on its model."""
+    """Build requests without the server's help."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise WrongUse(
@@ -280,7 +274,7 @@ def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Pay
 
 
 def _is_batched(request: RequestForm, target: TargetSettings) -> bool:
-    """Whether requests are made here, of as many items as are asked for."""
+    """Whether requests of any number of items are built here."""
     is_file = target.payload is not None and not target.payload.endswith(".npz")
     return request.protocol == "tensorflow-serving" and not is_file
 
@@ -297,15 +291,14 @@ def _of_url(target: TargetSettings, url: str) -> UrlEngine:
 
 
 def running(url: str, *, hook: tuple[str, ...] = (), hook_timeout_s: float = 0.0) -> UrlEngine:
-    """A server that runs, by its URL.
+    """Return the engine of a running server's URL.
 
     Args:
-        url: of the server, of a model, or of a page.
-        hook: what gives it its configurations; empty: it stays as it is.
-        hook_timeout_s: how long that may take.
+        url: of a server, model or page.
+        hook: applies configurations; empty: none.
 
     Raises:
-        WrongUse: it is no URL of a server.
+        WrongUse: it is not a server's URL.
     """
     where = parse_url(url)
     if where.path == "/":

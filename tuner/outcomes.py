@@ -1,10 +1,6 @@
-"""How a launch ended where no measurement says it: refused settings, dead replicas, a dead server,
-no load.
+"""Outcomes of evaluations without a measurement; `measurement.outcome` judges responses.
 
-In: an error of the launch, or what the replicas report after the load. Out: an `Outcome` with one
-line for a person; and how many fresh starts ended badly, by role. What answers say is judged in
-`tuner.measurement.outcome`; a death by memory comes before it, because it explains the errors.
-Pure.
+A death by memory precedes response errors, which it explains. Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +13,11 @@ from tuner.limits import Limit, missed
 from tuner.values import Cause, FreshStart, Measurement, Outcome, Tally
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
-"""Causes of a failed launch that are not the configuration's own."""
+"""Causes outside the configuration."""
 
 
 def of_refusal(error: LaunchFailed) -> Outcome:
-    """A configuration that could not be launched."""
+    """Return the outcome of a failed launch."""
     return Outcome(
         status="failed" if error.cause in BROKEN else "infeasible",
         cause=error.cause,
@@ -30,7 +26,7 @@ def of_refusal(error: LaunchFailed) -> Outcome:
 
 
 def of_deaths(facts: ReplicaFacts) -> Outcome | None:
-    """Replicas that ended under load; None where none did. The engine's text has limit and peak."""
+    """Return the outcome of replicas that died, if any."""
     if not facts.deaths:
         return None
     oom = facts.died_of("oom")
@@ -43,23 +39,26 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
 
 
 def engine_gone(text: str) -> Outcome:
-    """The server itself ended."""
+    """Return the outcome of a dead server."""
     return Outcome(status="failed", cause="crash", reason=f"the server ended under load: {text}")
 
 
 def lost_load(text: str) -> Outcome:
-    """The load could not be driven."""
+    """Return the outcome of a failed load generator."""
     return Outcome(status="failed", cause="errors", reason=text)
 
 
 def no_energy(text: str) -> Outcome:
-    """The energy of the load is not known."""
+    """Return the outcome of unknown energy."""
     reason = f"its energy could not be counted: {text or 'the counters did not move'}"
     return Outcome(status="failed", cause="errors", reason=reason)
 
 
 def tallied(starts: Iterable[FreshStart], limits: Sequence[Limit] = ()) -> dict[str, Tally]:
-    """Fresh starts by role: how many, and how many failed; all where together they miss a limit."""
+    """Count round evaluations and failures by arm.
+
+    All fail if together they violate a constraint.
+    """
     found: dict[str, Tally] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:

@@ -1,14 +1,10 @@
-"""The noise pilot: some configurations launched one after the other in a random order, so that the machine's
-speed, launches and blocks can be told apart.
+"""Noise measurement: a few configurations evaluated repeatedly in random order.
 
-    inputs -> engine started once -> a look at some configurations -> launches, shuffled -> course
+    inputs -> engine started once -> look at configurations -> shuffled evaluations -> drift
 
-In: settings and counts. Out: a `Pilot`: every launch with its blocks, and what they tell: the course of the
-machine's speed, what launches and blocks differ by beside it, and the smallest gains that can be shown. Writes
-nothing, so that an interruption leaves nothing behind.
-
-A launch is that of a trial: fresh replicas, a gateway that lives on. Launches are short and follow one another
-at once: what lasts longer than from one to the next is told from what they have of their own.
+Separates machine drift from the variation of evaluations and blocks, and finds the smallest
+detectable gains. Writes nothing. Replicas are new, the gateway lives on. Evaluations are short and
+gapless, so that slower drift can be separated from their own variation.
 """
 
 from __future__ import annotations
@@ -37,66 +33,68 @@ from tuner.slices import Slices
 from tuner.values import Configuration, Measurement, Outcome, RequestRecords
 
 BLOCK_S = 0.2
-"""Least length of a block."""
+"""Shortest block."""
 LEAST_BLOCKS = 3
-"""Of a launch."""
+"""Per evaluation."""
 LOOKED_AT = 2
-"""Configurations that are looked at for each that is launched again: the slower half is left out, because
-a search hardly measures there, and blocks as long as its round trips ask for would take minutes."""
+"""Looked at per configuration measured.
+
+The slower half is dropped: searches rarely measure there, and its blocks would take minutes.
+"""
 SPENT_S = (30.0, 60.0, 120.0)
-"""Times for which the smallest gain is told."""
+"""Durations of reported gains."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is measured."""
+    """Specification of a noise measurement."""
 
     settings: StudySettings
-    """Target, warm-up, timeout and pairs of the study that is asked about; the seed of the orders."""
+    """Settings of the study; seed of the orders."""
     configurations: int = 4
     launches: int = 75
-    """Of each."""
+    """Per configuration."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One launch, whatever happened."""
+    """One evaluation, even failed."""
 
     configuration: int
     started_at: float
-    """Unix time at which its load began, less its warm-up."""
+    """Unix time when the measured phase, or a failed evaluation, began."""
     took_s: float
-    """From the order to the next one."""
+    """Until the next evaluation."""
     outcome: Outcome
     blocks_ms: tuple[float, ...]
-    """Mean round trip of each block; empty unless the outcome is ok."""
+    """Mean latency per block; empty unless ok."""
     foreign_share: float | None = None
-    """Of the machine's CPU time, what other processes took; None where it is not known."""
+    """Neighbours' share of the machine's CPU time; None if unknown."""
     repeats: int = 0
-    """Times that it was measured before, and disturbed."""
+    """Earlier, disturbed measurements."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What can be shown in a time, with a probability of 80 %: 0.04 is 4 % less."""
+    """Smallest gain detectable with 80 % probability; 0.04 means 4 % less."""
 
     spent_s: float
     comparison: float | None
-    """Of two configurations, their servers' starts included; None where the time is too short for one."""
+    """Between two configurations, server starts included; None: too short."""
     study: float | None
-    """By the verdict of a study of that time."""
+    """By a study's verdict."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pilot:
-    """What was measured, and what follows."""
+    """Result of a noise measurement."""
 
     model: str
     concurrency: int
     default: Configuration
     configurations: tuple[Configuration, ...]
     means_ms: tuple[float, ...]
-    """Geometric mean of each configuration's blocks; NaN where it never worked."""
+    """Geometric mean of blocks; NaN if it never worked."""
     tried: tuple[Tried, ...]
     block_s: float
     course: Course
@@ -104,27 +102,27 @@ class Pilot:
 
     @property
     def failed(self) -> int:
-        """Launches without a result."""
+        """Failed evaluations."""
         return sum(one.outcome.status != "ok" for one in self.tried)
 
     @property
     def repeated(self) -> int:
-        """Launches that were measured again."""
+        """Repeated evaluations."""
         return sum(one.repeats > 0 for one in self.tried)
 
     @property
     def foreign_shares(self) -> tuple[float, ...]:
-        """Of the launches of which it is known."""
+        """All known shares."""
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
 def measure(order: Order, *, terminal: Terminal) -> Pilot:
-    """Launch and read.
+    """Run and analyse a noise measurement.
 
     Raises:
-        WrongUse: an input is wrong; nothing was measured.
-        TunerError: it could not be done.
-        Interrupted: a signal came; nothing was kept.
+        WrongUse: an input is invalid; nothing was measured.
+        TunerError: it failed.
+        Interrupted: a signal came; nothing was saved.
     """
     settings = order.settings
     engine = other_engines.engine_of(settings.target)
@@ -156,10 +154,10 @@ def read(
     tried: Sequence[Tried],
     block_s: float,
 ) -> Pilot:
-    """What the launches tell.
+    """Analyse the evaluations.
 
     Raises:
-        TunerError: too few of them worked.
+        TunerError: too few worked.
     """
     worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
     logs = [np.log(one.blocks_ms) for _, one in worked]
@@ -205,13 +203,11 @@ def read(
 
 
 def gain(course: Course, budget: Budget, *, block_s: float, spent_s: float) -> Gain:
-    """The smallest gain that a time can show.
+    """Return the smallest gain detectable in a time.
 
     Args:
-        course: of the machine.
-        budget: of a study, which tells how a comparison's time is spent.
-        block_s: length of the blocks that the course is of.
-        spent_s: the time.
+        budget: gives the cost of a comparison.
+        block_s: of the drift model.
     """
 
     def smallest(pairs: int) -> float | None:
@@ -232,7 +228,7 @@ def gain(course: Course, budget: Budget, *, block_s: float, spent_s: float) -> G
 
 
 class _Piloting:
-    """One pilot under way."""
+    """A noise measurement in progress."""
 
     def __init__(self, order: Order, bench: Bench, arena: inputs.Arena, terminal: Terminal) -> None:
         self._order = order
@@ -243,7 +239,7 @@ class _Piloting:
         self._progress = Progress(terminal.console, default=arena.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
-        """The configurations to launch again, the default first, and the length of their blocks.
+        """Return the configurations to measure, default first, and their block length.
 
         Raises:
             WrongUse: the space has one configuration.
@@ -269,7 +265,7 @@ class _Piloting:
         return chosen_of(seen, wanted, default=self._arena.default)
 
     def launches(self, chosen: Sequence[Configuration], block_s: float) -> tuple[Tried, ...]:
-        """Launch all of them as often as was asked for, in a random order."""
+        """Run all evaluations shuffled."""
         order = self._order
         settings = order.settings.measurement
         seconds = max(settings.measured_s, LEAST_BLOCKS * block_s)
@@ -298,7 +294,7 @@ class _Piloting:
         return tuple(tried)
 
     def _spread(self, most: int) -> list[Configuration]:
-        """The default and others, spread over the space."""
+        """Return the default and others spread over the space."""
         candidates = self._arena.candidates
         found = [self._arena.default]
         for vector in cells_of.sobol(candidates.design_width, most - 1, self._rng):
@@ -326,7 +322,7 @@ class _Piloting:
             return tried
         cores = self._arena.environment.machine.cores
         foreign_s = measured.noise.foreign_cpu_s
-        last_s = measured.warmup_s + measured.seconds  # of the load that counted, the last one
+        last_s = measured.warmup_s + measured.seconds  # of the last load, which counted
         return dataclasses.replace(
             tried,
             started_at=launch.started_at + took_s - measured.seconds,
@@ -339,12 +335,10 @@ class _Piloting:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """The default and the fastest others, and a length of blocks that spans two of their round trips.
+    """Return the default and the fastest others, and a block length of two latencies.
 
     Args:
-        seen: what was looked at and worked; the default may have failed.
-        wanted: configurations.
-        default: is kept whatever its speed.
+        seen: successful; the default may be missing.
     """
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
@@ -353,7 +347,7 @@ def chosen_of(
 
 
 def blocks_of(records: RequestRecords, measured: Measurement, block_s: float) -> tuple[float, ...]:
-    """Means of the whole blocks of a launch, in ms."""
+    """Return the means of whole blocks, in ms."""
     counted = summary.is_measured(records, warmup_s=measured.warmup_s, seconds=measured.seconds)
     counted &= summary.is_ok(records)
     in_turn = np.argsort(records.finished_s[counted], kind="stable")

@@ -1,8 +1,6 @@
-"""The prediction of every configuration of a study, from a few seconds' profile of its model.
+"""Prediction of every candidate's mean latency from a short profile.
 
-In: a bench that serves the model, the arena, what was kept of an earlier command. Out: the arena with a
-predicted mean round trip for every cell. Only the serving core can be predicted: of another engine
-nobody knows how it batches.
+Only for Luthier: how another engine batches is unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from tuner.space.environment import Environment
 from tuner.values import Configuration
 
 SIMULATED = 40
-"""Configurations that are simulated event by event, where they are."""
+"""Candidates that `simulated` simulates."""
 OBJECTIVES = COSTS | {
     "mean",
     "p50",
@@ -41,21 +39,21 @@ OBJECTIVES = COSTS | {
     "time-per-item",
     "consistency",
 }
-"""Those that go with the mean round trip, or with it and what is reserved; it is no guess of energy."""
+"""Objectives predictable from latency and reserved resources, unlike energy."""
 PREDICTED, UNPREDICTED = "structured", "gp"
-"""The sampler that a prediction is made for, and what it is without one."""
+"""The sampler with a prediction, and its substitute."""
 _WITHOUT = {
     PREDICTED: "the search relies on what it measures alone, as with --sampler gp",
     "guess": "the sampler guess has nothing to go by, and tries configurations at random",
 }
 """What a sampler does without a prediction."""
 OVER_MEAN = 2.0
-"""What p95 and p99 are at most, times the mean, where round trips are as alike as a server's mostly are."""
+"""Upper bound of p95 and p99 over the mean, usually."""
 Array = NDArray[np.float64]
 
 
 def is_wanted(settings: StudySettings) -> bool:
-    """Whether a study's sampler can use a prediction, and there can be one."""
+    """Whether a prediction is usable and possible."""
     return (
         registry.takes(settings.search.sampler, "guess")
         and settings.measurement.first in OBJECTIVES
@@ -65,7 +63,7 @@ def is_wanted(settings: StudySettings) -> bool:
 
 
 def why_none(settings: StudySettings) -> str | None:
-    """Why a sampler that could use a prediction gets none; None where it gets one, or needs none."""
+    """Return why a sampler lacks its prediction, else None."""
     if not registry.takes(settings.search.sampler, "guess") or is_wanted(settings):
         return None
     if settings.target.is_of_other_engine:
@@ -81,17 +79,17 @@ def why_none(settings: StudySettings) -> str | None:
 
 
 def settled(settings: StudySettings) -> StudySettings:
-    """The settings, with a longer start where the search gets no prediction."""
+    """Return the settings, with more initial trials without a prediction."""
     if is_wanted(settings):
         return settings
     return dataclasses.replace(settings, search=unpredicted(settings.search))
 
 
 def unpredicted(search: SearchSettings) -> SearchSettings:
-    """The settings of a search that gets no prediction: it starts as one that never does.
+    """Return the search settings without a prediction.
 
-    With a prediction four launches are a start; without one, a search that starts with four ends more often
-    in the valley that they happened to be in.
+    Four initial evaluations suffice with one; otherwise the search stays more often in the valley
+    where it began.
     """
     if search.initial is not None or search.sampler != PREDICTED:
         return search
@@ -100,7 +98,7 @@ def unpredicted(search: SearchSettings) -> SearchSettings:
 
 
 def profile_of(bench: Bench, arena: Arena) -> Profile | None:
-    """The model's profile, of every number of threads that is searched; None where it cannot be had."""
+    """Profile all searched numbers of threads; None on failure."""
     environment, cells = arena.environment, arena.candidates.cells
     largest = max(
         int(cell.get("batching.max_size", arena.default.get("batching.max_size", 1)))
@@ -125,14 +123,12 @@ def with_guess(
     paid: Prices = DEFAULT,
     limits: Sequence[Limit] = (),
 ) -> Arena:
-    """The arena with what the profile predicts.
+    """Add the profile's predictions.
 
     Args:
-        arena: of the study.
-        profile: of the model; None: nothing is predicted.
-        objective: by its name; a cost is what is reserved times the round trip.
-        paid: prices, for a cost.
-        limits: that a solution must keep to.
+        profile: None: add nothing.
+        objective: a cost is reserved resources times latency.
+        limits: metric constraints.
     """
     if profile is None:
         return arena
@@ -147,10 +143,10 @@ def with_guess(
 
 
 def with_guess_of(settings: StudySettings, arena: Arena, profile: Profile | None) -> Arena:
-    """The same of a study's settings.
+    """Apply `with_guess` with a study's settings.
 
     Raises:
-        WrongUse: the file of prices is wrong.
+        WrongUse: the price file is invalid.
     """
     measurement = settings.measurement
     return with_guess(
@@ -163,7 +159,7 @@ def with_guess_of(settings: StudySettings, arena: Arena, profile: Profile | None
 
 
 def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.bool_] | None:
-    """Which cells (m,) are predicted to keep to the limits that go with the round trip; None without any."""
+    """Predict whether candidates (m,) meet latency-related constraints."""
     per_s = 1e3 * load.concurrency / latency
     predicted = {
         "mean_ms": latency,
@@ -184,7 +180,7 @@ def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.b
 
 
 def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:
-    """What a second of a configuration costs."""
+    """Return a configuration's cost per second."""
     used, memory_mib, _ = footprint.footprint(cell, cores=cores)
     used = max(used, held(cell, cores=cores).cores)
     if objective == "cpu":
@@ -195,11 +191,10 @@ def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> floa
 
 
 def simulated(arena: Arena, profile: Profile) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Predicted mean round trips (m,), the most promising of them simulated event by event.
+    """Return mean latencies (m,), with the most promising simulated event by event.
 
-    The others stay what the closed form makes of them, by the factor between the two. No search uses
-    it: on the recorded surfaces it tells the best configurations apart no better, and takes a thousand
-    times as long (docs/decisions/0012).
+    The others are the closed form times the median ratio. Unused in searches: on recorded tables it
+    separates the best no better, and takes 1,000 times as long (docs/decisions/0012).
     """
     load, cells = load_of(arena.environment), arena.candidates.cells
     guess = closed_form.all_ms(profile, load, cells)
@@ -211,7 +206,7 @@ def simulated(arena: Arena, profile: Profile) -> np.ndarray[tuple[int], np.dtype
 
 
 def load_of(environment: Environment) -> Load:
-    """The load of an environment, as the simulators take it."""
+    """Return the simulators' workload."""
     return Load(
         concurrency=environment.concurrency,
         client_batch=environment.client_batch,

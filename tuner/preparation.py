@@ -1,9 +1,4 @@
-"""Everything that stands before the first launch: inputs checked, the engine started, the space
-bound to this machine.
-
-In: settings and the model's card. Out: an arena, payloads, and what the engine said of itself; the
-bench serves and is told what to send. Nothing is written.
-"""
+"""Preparation of a study: check inputs, start the engine, bind the space to the machine."""
 
 from __future__ import annotations
 
@@ -43,10 +38,10 @@ CACHE_KNOB = "cache.capacity_mb"
 def bench_of(
     settings: StudySettings, card: ModelCard, engine: OtherEngine | None, terminal: Terminal
 ) -> Bench:
-    """A bench for the study's target; nothing is started yet.
+    """Return a study's evaluator; start nothing.
 
     Raises:
-        WrongUse: the payload for another engine, the price file, or a trace, cannot be read.
+        WrongUse: payload, price file or trace is unreadable.
     """
 
     def say(text: str) -> None:
@@ -67,10 +62,10 @@ def bench_of(
 
 
 def budget_of(settings: StudySettings, bench: Bench) -> Budget:
-    """What the study may use.
+    """Return the study's budget.
 
-    A trial of another engine costs a start of it, as the first one took; a fresh start of a scenario deploys all its
-    models, as the first one did.
+    Another engine starts for each trial; a scenario's new server deploys all models. Both cost as
+    much as the first start.
     """
     start_s = bench.start_s if settings.target.is_of_other_engine else None
     is_cut = bench.why_alone is None and bench.is_cut
@@ -81,15 +76,15 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
 
 
 def needs_of(settings: StudySettings) -> Needs:
-    """What each launch of a study must tell, and keep to."""
+    """Return what each evaluation must measure and satisfy."""
     return Needs.of(settings.measurement)
 
 
 def check_front(settings: StudySettings) -> None:
-    """Refuse two objectives where the sampler has a use for one.
+    """Reject two objectives for a sampler of one.
 
     Raises:
-        WrongUse: with those that have one for both.
+        WrongUse: names samplers of two.
     """
     sampler = settings.search.sampler
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
@@ -112,16 +107,11 @@ def prepared(
     """Check the inputs, start the engine, and bind the space to this machine.
 
     Args:
-        bench: of this engine.
-        settings: of the study.
-        card: of the model.
-        engine: another engine than the serving core, or None.
-        terminal: where to speak.
-        goes_on: whether the space that is given is the one that the study has searched so far.
+        goes_on: the study has already searched the given space.
 
     Raises:
-        WrongUse: an input is wrong.
-        LaunchFailed: the engine does not start with this model.
+        WrongUse: an input is invalid.
+        LaunchFailed: the model does not start.
     """
     target = settings.target
     check_front(settings)
@@ -143,7 +133,7 @@ def prepared(
         return text if goes_on else inputs.with_fixed(text, target, source=source, known=known)
 
     first: Configuration | None = None
-    if text is not None:  # what is wrong is said before anything starts
+    if text is not None:  # raises before anything starts
         wanted = asked_of(text)
         offered = inputs.with_gpu(environment, text, is_tried=False)
         expected = inputs.arena_of(wanted, offered, source=source, limits="enforced", known=known)
@@ -177,10 +167,10 @@ def prepared(
 
 
 def _check_energy(settings: StudySettings, served: Served | None = None) -> None:
-    """Refuse a study of energy where none can be counted.
+    """Reject an energy objective without counters.
 
     Raises:
-        WrongUse: with the reason of each device.
+        WrongUse: gives each device's reason.
     """
     if "energy" not in settings.measurement.names:
         return
@@ -199,15 +189,14 @@ def _check_energy(settings: StudySettings, served: Served | None = None) -> None
 def started(
     bench: Bench, first: Configuration | None = None, *, asked: str | None = None
 ) -> Served:
-    """Start the engine; an error names the model as it was given.
+    """Start the engine; errors name the model as given.
 
     Args:
-        bench: of the engine.
-        first: what it starts with; None: its own defaults.
-        asked: the option that was given instead of a model.
+        first: None: the engine's defaults.
+        asked: option given instead of `--model`.
 
     Raises:
-        WrongUse, LaunchFailed: the engine does not start with this model.
+        WrongUse, LaunchFailed: the model does not start.
     """
     try:
         return bench.start(first)
@@ -223,7 +212,7 @@ def notes_of(
     served: Served,
     counted: Sequence[str] = (),
 ) -> Iterator[str]:
-    """What readers must know of the space, the payloads, the limits, and what counts energy."""
+    """Yield notes on space, payloads, limits and energy."""
     yield from arena.notes
     if VARIANT in arena.space.names and arena.environment.variants:
         measured = (

@@ -1,12 +1,9 @@
-"""What a configuration costs: what it holds of the machine for a thousand answers, and in money.
+"""Cost of a configuration: resources held, or money, per 1,000 responses.
 
-In: a price file, or nothing; a configuration, what a launch measured. Out: `Prices`, and the `Cost` of the
-launch. Pure, but for `read`.
-
-Held is what the configuration reserves, by its limits, or what it used where that is more: a reserved core
-is paid for while it idles, and a process without a limit takes what it finds. Without a price file a
-core-second counts 1 and a GiB-second an eighth, about the ratio of the prices of large clouds' container
-services in 2025 (a GiB-hour there is a ninth of a vCPU-hour).
+Held is the larger of reserved and used: a reserved core is paid for while idle, and an unlimited
+process takes what it finds. Without a price file a core-second counts 1 and a GiB-second 1/8, about
+the ratio of large clouds' container services in 2025 (GiB-hour: 1/9 of a vCPU-hour). Pure, except
+`read`.
 """
 
 from __future__ import annotations
@@ -21,30 +18,30 @@ from tuner.errors import InvalidPrices, WrongUse
 from tuner.values import Cost, Measurement, Value
 
 COPY = "prices.yaml"
-"""Name of the copy in the folder of a study."""
+"""Copy in a study folder."""
 KEYS = ("core_hour", "gib_hour", "gpu_hour", "currency")
 _HOUR_S = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Of an hour of each resource."""
+    """Prices per hour."""
 
     core_hour: float
     gib_hour: float
     gpu_hour: float = 0.0
     currency: str = ""
     text: str = ""
-    """The file, as it was read; empty where there was none."""
+    """Price file; empty without one."""
 
     def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
-        """Price of so much."""
+        """Return the price."""
         hours = cpu_s * self.core_hour + memory_mib_s / 1024 * self.gib_hour + gpu_s * self.gpu_hour
         return hours / _HOUR_S
 
     @property
     def in_words(self) -> str:
-        """For the readers of a study."""
+        """Describe the prices."""
         if not self.text:
             return (
                 "cost counts core-seconds for 1,000 requests, a GiB-second as an eighth of one "
@@ -63,11 +60,11 @@ DEFAULT = Prices(core_hour=_HOUR_S, gib_hour=_HOUR_S / 8)
 
 
 def read(path: str | None) -> Prices:
-    """The prices of a file; the default ones without.
+    """Read a price file; default: core-seconds.
 
     Raises:
-        WrongUse: it cannot be read.
-        InvalidPrices: a key is missing or unknown, or no price.
+        WrongUse: it is unreadable.
+        InvalidPrices: a key or price is invalid or missing.
     """
     if path is None:
         return DEFAULT
@@ -80,7 +77,7 @@ def read(path: str | None) -> Prices:
 
 
 def parse(text: str, *, file: str) -> Prices:
-    """The prices of a text.
+    """Parse a price file.
 
     Raises:
         InvalidPrices: as for `read`.
@@ -104,17 +101,17 @@ def parse(text: str, *, file: str) -> Prices:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a configuration reserves; 0 where it sets no limit."""
+    """Reserved resources; 0 without a limit."""
 
     cores: float
     memory_mib: float
     replicas: int
     gpus: float
-    """Share of one; 0 where the model does not run on it."""
+    """Share of one GPU; 0 without."""
 
 
 def held(configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False) -> Held:
-    """What a configuration reserves of a machine with so many cores."""
+    """Return what a configuration reserves."""
     count = int(configuration.get("replica.count", 1))
     limits = ("replica.cpu", count), ("engine.cpu", 1)
     reserved = sum(float(configuration.get(name) or 0) * times for name, times in limits)
@@ -132,13 +129,10 @@ def held(configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = Fals
 def cost_of(
     measurement: Measurement, reserved: Held, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
-    """What 1,000 answers of a launch cost; None where nothing is known of what it held.
+    """Return the cost of 1,000 responses, if known.
 
     Args:
-        measurement: of the launch.
-        reserved: by its configuration.
-        loaded_s: warm-up and measured time, over which its CPU time was counted.
-        prices: of what it held.
+        loaded_s: warm-up and measured time, over which CPU time was counted.
     """
     noise = measurement.noise
     used = (noise.server_cpu_s or 0.0) / loaded_s if loaded_s > 0 else 0.0

@@ -1,10 +1,7 @@
-"""A short look at a model with generous limits: what a search space for it should hold.
+"""Probe of a model, from which `tuner.space.derive` derives a space.
 
-One replica, one thread, no quota, no memory limit; for each batch size enough clients, each with
-its client batch, that every batch fills and the replica is never idle, so that its rate is batch
-size over service time. In: a
-bench whose engine serves the model. Out: a `ProbeResult`, from which `tuner.space.derive` makes the
-space. Memory and CPU time come from the engine, else from /proc.
+One replica, one thread, no limits. Enough clients fill every batch, so that rate = batch size /
+service time. Memory and CPU time come from the engine, else /proc.
 """
 
 from __future__ import annotations
@@ -25,10 +22,10 @@ from tuner.space.probe import ProbeResult
 from tuner.values import Configuration
 
 SIZES = (1, 2, 4, 8, 16, 32)
-"""Batch sizes that are tried, up to the items in flight."""
+"""Batch sizes, up to the items in flight."""
 SECONDS = 0.6
 FILL_US = 200_000
-"""Longest wait for a full batch: longer than clients take to send again, so that it is never what ends the wait."""
+"""Batching timeout longer than clients take to resend, so never reached."""
 _PROC = pathlib.Path("/proc")
 
 
@@ -41,19 +38,15 @@ class _Seen:
 
 
 def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResult:
-    """Look at the model at a few batch sizes; at single items where it takes no more.
-
-    Args:
-        bench: its engine serves the model, and its payloads are set.
-        environment: machine and load that the space is for.
-        served: what the engine says of the model.
+    """Probe a few batch sizes, or single items.
 
     Raises:
-        TunerError: not even single items can be served.
+        TunerError: single items fail.
     """
     seen: dict[int, _Seen] = {}
-    # A replica that a running server adds takes less than the first one, which reads the file and tries two items
-    # together: a limit that only the former fits in fails each fresh start of what it is recommended with.
+    # A new server's first replica reads the file and tries two items together, so it takes more
+    # memory
+    # than later ones. A limit that fits only those would fail every new server.
     bench.stop_engine()
     most = 1 if served.whole else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
@@ -64,7 +57,7 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
                 raise TunerError(
                     f"the model cannot be probed: {error}; it was sent {bench.sent}"
                 ) from error
-            break  # a batch that large cannot be served: the space ends below it
+            break  # the space ends below
     return ProbeResult(
         model=served.model,
         concurrency=environment.concurrency,
@@ -80,7 +73,7 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
 
 
 def text(bench: Bench, environment: Environment, served: Served) -> str:
-    """The commented search-space file for the model."""
+    """Return the commented search-space file."""
     return derive.text(probed(bench, environment, served))
 
 
@@ -109,7 +102,7 @@ def _seen(bench: Bench, size: int, client_batch: int) -> _Seen:
 
 
 def _answered(found: Observed) -> int:
-    """Requests answered with 2xx in the measured part."""
+    """Count measured 2xx responses."""
     load, records = found.load, found.load.records
     is_measured = (records.finished_s > load.warmup_end_s) & (
         records.finished_s <= load.measured_end_s
@@ -130,7 +123,7 @@ def _cpu_s(facts: ReplicaFacts) -> float:
 
 
 def _high_water_mb(pid: int) -> float:
-    """Largest resident memory of a process so far."""
+    """Return a process's peak resident memory."""
     for line in _read(pid, "status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -138,7 +131,7 @@ def _high_water_mb(pid: int) -> float:
 
 
 def _process_cpu_s(pid: int) -> float:
-    """User and kernel time of a process: fields 14 and 15 of its stat line, in clock ticks."""
+    """Return user + kernel time: stat fields 14 and 15, clock ticks."""
     after_name = _read(pid, "stat").rpartition(")")[2].split()
     return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 

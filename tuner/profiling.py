@@ -1,10 +1,8 @@
-"""Profiles a model through the running engine: one replica alone, batch size after batch size.
+"""Profile of a model, measured on one unlimited replica.
 
-One replica without limits, and for each size enough clients that every batch fills. What a batch takes is
-what the replica says of its stages: its rate would tell of the gateway as well, where that is what is
-slow. The CPU times of replica, gateway and client fall out of the same moment. In: a bench that serves
-the model. Out: a `Profile`. Half a second for each of up to four sizes and each number of threads: a
-batch's time is nearly linear in its size, so that more sizes would cost a search more than they tell it.
+Enough clients fill every batch. Its time is the replica's report, since a rate would include a slow
+gateway. Half a second per size and number of threads, at most five sizes: batch time is nearly
+linear in size.
 """
 
 from __future__ import annotations
@@ -30,13 +28,10 @@ def profiled(bench: Bench, *, most: int, client_batch: int, threads: Iterable[in
     """Measure the costs.
 
     Args:
-        bench: its engine serves the model, and its payloads are set.
-        most: items in the largest batch that can be.
-        client_batch: items in each request.
-        threads: numbers that the space knows.
+        most: items in the largest batch.
 
     Raises:
-        TunerError: not even single items can be served.
+        TunerError: single items fail.
     """
     begun_s = time.monotonic()
     found: list[BatchCost] = []
@@ -47,14 +42,14 @@ def profiled(bench: Bench, *, most: int, client_batch: int, threads: Iterable[in
             except (LaunchFailed, LoadFailed) as error:
                 if not found:
                     raise TunerError(f"the model cannot be profiled: {error}") from error
-                break  # a batch that large cannot be served
+                break  # too large to serve
     return Profile(
         batches=tuple(found), client_batch=client_batch, seconds=time.monotonic() - begun_s
     )
 
 
 def _sizes(most: int) -> list[int]:
-    """Batch sizes to measure: a few, and the largest where it lies well beyond them."""
+    """Return a few batch sizes, and the largest if well beyond them."""
     sizes = [size for size in SIZES if size <= max(1, most)]
     return [*sizes, most] if sizes[-1] * 2 <= most else sizes
 
@@ -82,7 +77,7 @@ def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost
         threads=threads,
         size=size,
         service_s=service_s,
-        # CPU times span the warm-up too, and so does the number of requests that they are shared among.
+        # Both CPU time and this count include the warm-up.
         cpu_s=service_s if replica_s is None else replica_s * size / (finished * client_batch),
         gateway_s=None if found.gateway_cpu_s is None else found.gateway_cpu_s / finished,
         client_s=found.load.client_cpu_s / finished,
@@ -90,7 +85,7 @@ def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost
 
 
 def _answered(found: Observed) -> tuple[int, int]:
-    """Requests answered with 2xx in the measured part, and those that finished in the whole load."""
+    """Count measured 2xx responses, and all finished requests."""
     load, records = found.load, found.load.records
     is_measured = (records.finished_s > load.warmup_end_s) & (
         records.finished_s <= load.measured_end_s
@@ -100,7 +95,7 @@ def _answered(found: Observed) -> tuple[int, int]:
 
 
 def _since(before: BatchTimes, after: BatchTimes) -> dict[int, float]:
-    """Mean seconds of the batches of each size that ran in between."""
+    """Return the mean seconds of batches between, by size."""
     found = {}
     for size, (count, seconds) in after.items():
         count_before, seconds_before = before.get(size, (0, 0.0))

@@ -1,8 +1,6 @@
-"""What a person sees of a running study on standard error: the plan, then a line per launch.
+"""Progress of a study on standard error: the plan, then a line per evaluation.
 
-In: facts of the study as values. Out: lines of a rich console, which drops colours where nobody
-sees them, folded for a terminal's width. No live display: a spinner that redraws ten times a second
-would be measured with the engine. Decides nothing and keeps only what lines need.
+No live display: its redraws would be measured.
 """
 
 from __future__ import annotations
@@ -22,40 +20,42 @@ from tuner.values import Measurement, Outcome, Trial, Value
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """Where a command speaks and logs, and how it learns of a signal."""
+    """Output and signal check of a command."""
 
     console: rich.console.Console
     log: EventLog
     check: Callable[[], None]
-    """Raises KeyboardInterrupt after a signal. A signal raises by itself, but Python swallows an exception that
-    comes up inside a destructor; so whoever works for long checks now and then."""
+    """Raises KeyboardInterrupt after a signal.
+
+    Python swallows it in a destructor, so long work calls this.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a study is going to do."""
+    """Plan of a study."""
 
     name: str
     model: str
     load: str
-    """Concurrency and client batch, in words."""
+    """Concurrency and client batch in words."""
     sampler: str
     cells: int
     trials: int
     initial: int
     done: int
-    """Trials that an earlier command measured."""
+    """Trials of earlier commands."""
     pairs: int
     expected_s: float
-    """From now to the end, as far as can be told, if there were no longest time."""
+    """From now, without a time limit."""
     max_time_s: float
-    """What is left of the longest time."""
+    """Remaining time limit."""
     fits: int
-    """Trials that can be expected to be launched in it, those that are done included."""
+    """Expected within the time limit, finished ones included."""
 
 
 class Progress:
-    """Lines about one study."""
+    """Progress printer of a study."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Progress:
         self._second = None if second is None else objectives.named(second)
 
     def plan(self, plan: Plan, *, now: dt.datetime) -> None:
-        """The plan and when it should end."""
+        """Print the plan."""
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
             f"{wording.plural(plan.trials, 'launch')}: the default, {plan.initial - 1} spread, "
@@ -100,12 +100,12 @@ class Progress:
             )
 
     def expected(self, seconds: float, *, now: dt.datetime, more: str = "") -> None:
-        """How long it takes and when it should end."""
+        """Print duration and end."""
         end = now + dt.timedelta(seconds=seconds)
         self.say(f"takes about {wording.duration(seconds)}, until about {end:%H:%M:%S}{more}")
 
     def trial(self, trial: Trial, *, best: Trial | None, left_s: float, who: str = "") -> None:
-        """One launch of a search; `who` names the search where there are several."""
+        """Print a trial; `who` names one of several searches."""
         tail = "no best yet"
         if best is not None and best.measurement is not None:
             tail = f"best {self._value(best.measurement)}"
@@ -127,14 +127,14 @@ class Progress:
         *,
         left_s: float,
     ) -> None:
-        """One fresh start of the verification."""
+        """Print a round evaluation of the verification."""
         left = f" | {wording.duration(left_s)} left" if left_s else ""
         self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
 
     def opened(
         self, role: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
     ) -> None:
-        """One fresh start in an open loop."""
+        """Print a round evaluation in an open loop."""
         found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         if measurement is not None:
             p99 = f"p99 {wording.number(measurement.p99_ms)} ms"
@@ -144,14 +144,14 @@ class Progress:
         self.say(f"open loop at {wording.number(rate_per_s)} requests/s {role:<7} {found}")
 
     def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
-        """Why the best configuration is not the one with the best measurement."""
+        """Print why the best is not the best measurement."""
         self.say(
             f"best by all measurements together: {self.differences(best)}; the best single one, "
             f"trial {luckier.number}, is partly luck"
         )
 
     def result(self, outcome: Outcome, measurement: Measurement | None) -> str:
-        """What a launch gave, in a few words."""
+        """Describe a result briefly."""
         if measurement is None or outcome.status != "ok":
             return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         if measurement.ended_early:
@@ -170,11 +170,11 @@ class Progress:
         return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"
 
     def say(self, text: str, *, style: str = "") -> None:
-        """One sentence or one row."""
+        """Print a sentence or row."""
         lines.say(self._console, text, style=style)
 
     def differences(self, configuration: Mapping[str, Value]) -> str:
-        """Knobs that differ from the default, by their short names."""
+        """List differences from the default, by short name."""
         changed = [
             f"{self._short.get(name, name)}={wording.knob_value(value)}"
             for name, value in configuration.items()
@@ -184,7 +184,7 @@ class Progress:
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Knob -> its last word where that is nobody else's, else the whole name."""
+    """Map knobs to their last word if unique."""
     known = list(names)
     counts = collections.Counter(name.rpartition(".")[2] for name in known)
     return {name: last if counts[last := name.rpartition(".")[2]] == 1 else name for name in known}

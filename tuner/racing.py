@@ -1,22 +1,16 @@
-"""Ends a trial as soon as it is decided that its configuration is no rival of the best so far.
+"""Racing: ends a trial once its configuration is no rival of the best so far.
 
-In: what is believed of the incumbent, and what launches and their blocks differ by. Out: for each look
-at the running mean the limit above which the trial ends (`traffic.plan.Race`). Pure.
-
-After k blocks the logarithm of a trial's mean over the incumbent's has the standard error
+Computes limits of the running mean at each look (`traffic.plan.Race`). Pure. After k blocks,
+log(trial's mean / incumbent's mean) has the standard error
 
     sqrt(incumbent_sd^2 + launch_sd^2 + block_sd^2 / k)
 
-in which only the last part shrinks while the trial goes on: what a launch differs by from other
-launches of its configuration stays, and so does what is not known of the incumbent. With as many looks
-as there are ends of blocks before the last one, each at `ALPHA` over their number, a configuration that
-is as good as the incumbent is given up too early in at most `ALPHA` of all trials (Bonferroni; the looks
-are few, so that a tighter sequence would gain little). What was measured until then is a trial like any
-other: it has told what it is.
+Only the last term shrinks during a trial. Looks follow each block but the last, at level `ALPHA` /
+looks, so at most `ALPHA` of trials as good as the incumbent are given up (Bonferroni; a tighter
+sequence gains little with few looks). Raced trials count like any other.
 
-Only objectives that the mean round trip decides are raced: the mean itself, and at a fixed number of
-requests in flight throughput and time per item (Little's law). Tails need their requests, and what is
-counted per launch needs the whole of it.
+Only objectives decided by mean latency are raced: the mean and, at a fixed concurrency, throughput
+and time per item (Little's law). Tails and metrics per evaluation need the whole trial.
 """
 
 from __future__ import annotations
@@ -32,22 +26,22 @@ from tuner.traffic.plan import Race
 
 ALPHA = 0.05
 PARTS = 4
-"""Of a trial, after each of which but the last one it is looked at."""
+"""Blocks per trial, with a look after all but the last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Racing:
-    """How trials may be ended early: a closed loop for a set time."""
+    """Racing rules for a closed loop and a set time."""
 
     blocks: int
-    """Of a whole trial."""
+    """Per whole trial."""
     block_s: float
     concurrency: int
     client_batch: int
 
     @classmethod
     def of(cls, settings: StudySettings) -> Self | None:
-        """As a study's settings say; None where its trials last their time."""
+        """Return a study's rules, if it races."""
         measurement, target = settings.measurement, settings.target
         is_whole = measurement.limits or measurement.second is not None or target.is_open
         if measurement.racing == "off" or measurement.requests or is_whole:
@@ -62,14 +56,13 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """The limits of a trial; None where its objective is not one of `settings.OF_MEANS`.
+        """Return a trial's limits, or None for an objective outside `settings.OF_MEANS`.
 
         Args:
-            objective: its name.
-            minimised: believed value of the incumbent, in ms; of the throughput the time between answers.
-            sd: how well that is known, on the log scale.
-            noise_sd: of a whole launch, blocks included, on the log scale.
-            error: the part of it that its blocks bring.
+            minimised: the incumbent in ms; for throughput, time between responses.
+            sd: of that estimate, log scale.
+            noise_sd: of a whole evaluation, log scale.
+            error: the blocks' part of it.
         """
         if objective not in OF_MEANS:
             return None
@@ -97,15 +90,14 @@ def race(
     blocks: int,
     block_s: float,
 ) -> Race | None:
-    """The limits of a trial; None where it is too short to be ended early.
+    """Return a trial's limits, or None if too short.
 
     Args:
-        incumbent_ms: believed mean round trip of the best so far.
-        incumbent_sd: how well it is known, on the log scale.
-        launch_sd: of launches of one configuration, on the log scale, without what blocks bring.
-        block_sd: of blocks of one launch, on the log scale.
-        blocks: of a whole trial.
-        block_s: seconds of a block.
+        incumbent_ms: estimated mean latency of the best so far.
+        incumbent_sd: of its log.
+        launch_sd: between evaluations, log scale, without blocks.
+        block_sd: between blocks, log scale.
+        blocks: per whole trial.
     """
     looks = blocks - 1
     if looks < 1:

@@ -1,11 +1,10 @@
-"""A surface, recorded: every cell of a grid launched and measured, several times over, into one folder.
+"""Recorder of a benchmark table: every candidate of a grid, evaluated several times.
 
-    inputs -> engine started once -> schedule -> launch after launch -> rows -> packed
+    inputs -> engine started once -> schedule -> evaluations -> rows -> packed
 
-The same bench as a study's measures each cell once per pass, in a fresh launch and a new order, so that
-time and neighbours are no property of a cell; then the best cells until they are well known
-(`replay.schedule`). What fails is kept with its reason. A command that was killed goes on where the
-rows end.
+Each pass has a new order, so that drift and neighbours bias no candidate; then the best are
+repeated until well known (`replay.schedule`). Failures are kept. A killed command resumes after the
+last row.
 """
 
 from __future__ import annotations
@@ -43,35 +42,35 @@ from tuner.space import files
 from tuner.values import Block, Measurement, RequestRecords
 
 MOST_REFUSED = 8
-"""Launches in a row without a result, from the first on, before a recording is given up."""
+"""Failures at the beginning that end a recording."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is recorded."""
+    """Specification of a recording."""
 
     settings: StudySettings
-    """Target (its space is the grid), measurement, and the seed of the orders."""
+    """Target (its space is the grid), measurement, order seed."""
     thoroughness: Thoroughness
     out: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What is in the folder."""
+    """Result of a recording."""
 
     surface: Surface
     measured: int
-    """Launches that this command added."""
+    """Added evaluations."""
 
 
 def record(order: Order, *, terminal: Terminal) -> Done:
     """Measure what the folder lacks.
 
     Raises:
-        WrongUse: an input is wrong, or the folder is of another recording; nothing was measured.
-        TunerError: it could not be done.
-        Interrupted: a signal came; the launches so far are kept.
+        WrongUse: an invalid input, or another recording's folder; nothing was measured.
+        TunerError: it failed.
+        Interrupted: a signal came; evaluations are saved.
     """
     settings = order.settings
     engine = other_engines.engine_of(settings.target)
@@ -79,7 +78,7 @@ def record(order: Order, *, terminal: Terminal) -> Done:
     folder = SurfaceFolder(order.out)
     known = surface_files.read(order.out) if folder.exists() else None
     with resumable(None), folder, bench_of(settings, card, engine, terminal) as bench:
-        bench.lengthens = False  # every launch of a surface is as long as any other
+        bench.lengthens = False  # a table's evaluations have one length
         arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
         if known is not None:
@@ -103,7 +102,7 @@ def record(order: Order, *, terminal: Terminal) -> Done:
 
 
 class _Recorder:
-    """One recording under way."""
+    """A recording in progress."""
 
     def __init__(
         self,
@@ -124,7 +123,7 @@ class _Recorder:
         self._progress = Progress(terminal.console, default=arena.default, objective=head.objective)
 
     def run(self, launches: list[RecordedLaunch]) -> None:
-        """Launch what is due, and add it to the folder and to `launches`."""
+        """Run due evaluations; append them to the folder and `launches`."""
         cells = self._arena.candidates.cells
         recorded = [self._recorded(launch) for launch in launches]
         expected = expected_launches(len(cells), self._order.thoroughness)
@@ -135,7 +134,7 @@ class _Recorder:
             if not waiting:
                 return
             for cell in waiting:
-                self._bench.stream = sweep  # requests of a scenario: others in each pass
+                self._bench.stream = sweep  # a scenario's requests differ by pass
                 launch = self._bench.launch(cell)
                 kept = _kept(launch, number=_next(launches), sweep=sweep)
                 self._folder.append(kept)
@@ -183,7 +182,7 @@ class _Recorder:
         )
         value = None if measured is None else self._objective.to_minimise(measured)
         if value is not None and not math.isfinite(value):
-            value = None  # a p99 of too few requests
+            value = None
         disturbed = launch.is_disturbed(self._arena.environment.machine.cores)
         return Recorded(launch.sweep, launch.cell, value, disturbed)
 
@@ -215,7 +214,7 @@ def _kept(launch: Launch, *, number: int, sweep: int) -> RecordedLaunch:
 
 
 def _blocks(measured: Measurement) -> tuple[Block, ...]:
-    """Its blocks; where round trips were too long for one, the whole measured part is it."""
+    """Return the blocks, or the whole phase if none fits."""
     if measured.blocks:
         return measured.blocks
     whole = Block(
@@ -234,7 +233,7 @@ def _blocks(measured: Measurement) -> tuple[Block, ...]:
 def histogram_of(
     records: RequestRecords, warmup_s: float, seconds: float, *, is_open: bool = False
 ) -> Histogram:
-    """Round trips of the answers of the measured part."""
+    """Return the measured phase's latency histogram."""
     chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     chosen &= summary.is_ok(records)
     took_s = records.finished_s[chosen] - records.intended_s[chosen]
@@ -252,7 +251,7 @@ def _head(
     measurement = settings.measurement
     label = settings.target.engine
     if isinstance(engine, CommandEngine):
-        # With its file as it was given: on other machines the whole path names nothing.
+        # The absolute path is useless elsewhere.
         label = f"{engine.name} ({label})"
     elif isinstance(engine, UrlEngine):
         label = served.engine
@@ -283,7 +282,7 @@ def _head(
 
 
 def _going_on(head: SurfaceHead, before: SurfaceHead, path: pathlib.Path) -> SurfaceHead:
-    """The head of a recording that goes on: what it was begun with, if it is the same."""
+    """Return the header to continue; reject another recording."""
     for name in (
         "model",
         "concurrency",

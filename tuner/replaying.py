@@ -1,8 +1,8 @@
-"""Searches replayed on a recorded surface: the same search, store and sampler as a study's, launches drawn.
+"""Replay of searches on a benchmark table, with evaluations drawn from it.
 
-    surface -> arena, truth, halves -> one run per seed, over the cores -> runs and what they reached
+    table -> problem statement, ground truth, halves -> one run per seed, on all cores -> scores
 
-In: a surface and an order. Out: runs. Nothing is served; processes are started for the seeds, and ended.
+Search, store and sampler are a study's. Owns the seeds' processes.
 """
 
 from __future__ import annotations
@@ -50,39 +50,41 @@ from tuner.values import OUR_ENGINE, Configuration
 
 Guess = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 GUESSES: tuple[Guess, ...] = get_args(Guess)
-"""The prediction from the surface's profile in closed form, the same with the most promising cells simulated
-event by event, none at all, and wrong ones: of other cells, turned over, the same for all, and of a machine
-that is twice as fast at everything but the gateway."""
+"""Predictions: from the table's profile, or wrong on purpose.
+
+`profile` is the closed form; `discrete` also simulates the most promising candidates. Wrong ones
+are shuffled, inverted, constant, or of a machine twice as fast except for the gateway.
+"""
 _APART = 1_000_003
-"""Between the seeds of a search and of the one before it."""
+"""Seed offset of the warm-start search."""
 _STREAM = 7
-"""Of the draws, apart from a sampler's own streams of the same seed."""
+"""Separates draws from the sampler's random streams."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is replayed."""
+    """Specification of a replay."""
 
     sampler: str
     trials: int
     seeds: tuple[int, ...]
     initial: int | None = None
     objective: str | None = None
-    """None: the surface's."""
+    """None: the table's own."""
     guess: Guess = "profile"
-    """What a sampler that can use a prediction is given."""
+    """For samplers that take one."""
     after: Ground | None = None
-    """Another surface of the model that each search has searched before; None: it begins afresh."""
+    """Table of a warm-start search, or None."""
     after_trials: int = 30
-    """Of that search."""
+    """Of the warm-start search."""
     pairs: int = 0
-    """Most pairs of a verdict at the end of each search; 0: none."""
+    """Most pairs of final verdicts; 0: none."""
     wrappers: Wrappers = dataclasses.field(default_factory=Wrappers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ground:
-    """A surface made ready for searches."""
+    """Prepared benchmark table."""
 
     surface: Surface
     arena: Arena
@@ -90,24 +92,24 @@ class Ground:
     truth: Truth
     objective: str
     limits: tuple[Limit, ...] = ()
-    """What a solution must keep to; cells that truly do not are no solutions."""
+    """Metric constraints; candidates that truly violate one are no solutions."""
 
     @functools.cached_property
     def profile(self) -> Profile | None:
-        """Of the model; None where the surface has none."""
+        """Profile, if recorded."""
         kept = self.surface.head.profile
         return None if kept is None else Profile.from_json(kept)
 
     @functools.cached_property
     def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-        """What the discrete-event simulation predicts (m,); None without a profile."""
+        """Discrete-event predictions (m,), if any."""
         if self.profile is None:
             return None
         return prediction.simulated(self.arena, self.profile)
 
     @functools.cached_property
     def resampled(self) -> Resampled:
-        """What launches are made to give where they are resampled."""
+        """Model of resampled evaluations."""
         found = self.truth
         return Resampled.of(
             self.surface,
@@ -118,7 +120,7 @@ class Ground:
 
     @functools.cached_property
     def trial_s(self) -> float:
-        """Time of a typical trial when the surface was recorded."""
+        """Typical trial duration in the recording."""
         took_s = [
             launch.startup_s + launch.loaded_s
             for launch in self.surface.launches
@@ -129,14 +131,14 @@ class Ground:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Replayed:
-    """Runs of one sampler on one surface."""
+    """Runs of a sampler on a table."""
 
     ground: Ground
     order: Order
     runs: tuple[Run, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """What anybody needs to compute the figures again."""
+        """Return the data to recompute all metrics."""
         found, cells = self.ground.truth, self.ground.arena.candidates.cells
         each = [
             scoring.reached(self.runs, found, share, cells=len(cells)) for share in scoring.SHARES
@@ -179,16 +181,15 @@ class Replayed:
 def ground_of(
     surface: Surface, objective: str | None = None, limits: Sequence[Limit] = ()
 ) -> Ground:
-    """Make a surface ready.
+    """Prepare a table.
 
     Args:
-        surface: with the deadline and the prices that are meant.
-        objective: None: the surface's own.
-        limits: that a solution must keep to.
+        surface: with deadline and prices set.
+        objective: None: the table's.
 
     Raises:
-        InvalidSurface: it has too few launches, its space cannot be read, or the objective is of open loops.
-        WrongUse: its launches do not tell the objective or a limit, or no configuration keeps to these.
+        InvalidSurface: too few evaluations, unreadable space, or open-loop objective.
+        WrongUse: objective or constraint is not recorded, or nothing satisfies it.
     """
     name = objective or surface.head.objective
     if name == RATE:
@@ -214,7 +215,7 @@ def ground_of(
 
 
 def _truth(surface: Surface, parts: Halves, objective: str, arena: Arena) -> Truth:
-    """What is true of an objective."""
+    """Return an objective's ground truth."""
     found = truth(surface, parts.held_out, objectives.named(objective), arena.candidates)
     if not len(found.cells):
         raise WrongUse(f"{surface.head.name}: its launches do not tell of {objective}")
@@ -222,7 +223,7 @@ def _truth(surface: Surface, parts: Halves, objective: str, arena: Arena) -> Tru
 
 
 def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: Arena) -> Truth:
-    """The truth with the cells that miss a limit among the lost ones."""
+    """Mark candidates that violate a constraint as unsuccessful."""
     name = limit.of.objective
     if name is None or limit.metric == "items_per_s":
         raise WrongUse(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
@@ -248,7 +249,7 @@ def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: 
 
 
 def arena_of(surface: Surface) -> Arena:
-    """The recorded cells as a search sees a space."""
+    """Return the recorded candidates as a problem statement."""
     head = surface.head
     known = vocabulary.SERVING if head.engine == OUR_ENGINE else vocabulary.OF_ANY
     text = yaml.safe_dump(dict(head.space), sort_keys=False)
@@ -281,13 +282,11 @@ def replay(
     workers: int | None = None,
     report: Callable[[Run], None] = lambda _: None,
 ) -> Replayed:
-    """Run all seeds, on all cores.
+    """Run all seeds in parallel.
 
     Args:
-        ground: the surface.
-        order: what is replayed.
-        workers: processes; None: as many as cores.
-        report: hears of every run as it ends.
+        workers: None: one per core.
+        report: called per run.
     """
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
@@ -310,7 +309,7 @@ def replay(
 
 
 def one_run(ground: Ground, order: Order, seed: int) -> Run:
-    """One search with one seed."""
+    """Run one search."""
     launches = launches_of(ground, order.wrappers, seed)
     spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, launches)
@@ -320,7 +319,7 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
     lost: list[int] = []
     sampler_s = 0.0
     own_s = [0.0] * spent
-    is_shared = registry.takes(order.sampler, "earlier")  # its process is the one that recommends
+    is_shared = registry.takes(order.sampler, "earlier")  # its own process recommends
     for _ in range(order.trials - spent):
         begun_s = time.perf_counter()
         trial = search.step()
@@ -349,7 +348,7 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
 def verdict_of(
     ground: Ground, order: Order, search: Search, launches: DrawnLaunches
 ) -> ReplayedVerdict:
-    """Finals and verification as a study has them, of drawn launches."""
+    """Run a study's final selection and verification on drawn evaluations."""
     default, best = ground.arena.default, search.recommended()
     believed = search.finalists(MOST_FINALISTS)
     if best is None or believed is None or ground.arena.is_default(best):
@@ -404,7 +403,7 @@ def verdict_of(
 def _true_ratio(
     ground: Ground, order: Order, objective: Objective, best: Configuration
 ) -> float | None:
-    """Of best over default, in the objective's own direction; None where it is not known."""
+    """Return the true best/default ratio in the objective's direction."""
     if order.wrappers.is_null:
         return 1.0
     minimised = ground.truth.ratio(best, ground.arena.default)
@@ -414,7 +413,7 @@ def _true_ratio(
 
 
 def profiling_trials(ground: Ground, order: Order) -> int:
-    """Trials whose time the profile takes that a sampler is given, rounded up."""
+    """Return a used profile's duration in trials, rounded up."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
     if profile is None or not is_used:
@@ -423,7 +422,7 @@ def profiling_trials(ground: Ground, order: Order) -> int:
 
 
 def guessed(ground: Ground, order: Order, seed: int) -> Arena:
-    """The arena with the prediction that is asked for."""
+    """Add the requested prediction."""
     profile, arena = ground.profile, ground.arena
     if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
         return arena
@@ -452,7 +451,7 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
 
 
 def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:
-    """The arena with what a search on the other surface has taught."""
+    """Add the warm start from the other table."""
     if order.after is None:
         return arena
     before = dataclasses.replace(
@@ -477,7 +476,7 @@ def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:
 
 
 def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
-    """The bench of one seed."""
+    """Return one seed's evaluator."""
     rng = np.random.default_rng([_STREAM, seed])
     drawn: Mapping[Configuration, Sequence[RecordedLaunch]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
@@ -502,7 +501,7 @@ def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
 
 
 def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) -> Search:
-    """A search as a study has it, in memory."""
+    """Return a study's search, in memory."""
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
@@ -531,7 +530,7 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
 
 
 def _racing(ground: Ground, order: Order) -> Racing:
-    """As a study with the surface's measurements has it."""
+    """Return the racing rules of the table's measurements."""
     head = ground.surface.head
     block_s = float(head.measurement["block_s"])
     return Racing(
@@ -546,7 +545,7 @@ _here: tuple[Ground, Order] | None = None
 
 
 def _prepare(ground: Ground, order: Order) -> None:
-    """Keep what every run of this process needs."""
+    """Set this process's inputs."""
     global _here  # noqa: PLW0603 - one process, one surface
     _here = (ground, order)
 

@@ -1,13 +1,11 @@
-"""Configurations that are compared in the same moments: their engines are up at once, and one is loaded at a time.
+"""Interleaved evaluation: the arms' engines run at once, and load alternates between them.
 
-The speed of a machine moves over seconds and minutes, and slows all configurations alike
-(docs/measurement.md). So what is compared is loaded in slices of a few tenths of a second that alternate, A B
-B A, and the moment falls out of their ratio. The beginning of each slice is not counted. A round is one
-launch of each, new replicas where the engine can, and its slices are joined to one measurement of each: what a
-launch has of its own is in the differences between rounds.
+Machine speed drifts over seconds and minutes, for all alike (docs/measurement.md), so time slices
+of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
+beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
+its slices. Variation between evaluations thus shows between rounds.
 
-In: a bench, contenders by role, in rounds. Out: a `Launch` of each. `Residents.open` says where engines
-cannot be up at once, and ends those that are. Owns the engines; use it as a context manager.
+Owns the engines; a context manager.
 """
 
 from __future__ import annotations
@@ -30,45 +28,45 @@ from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration
 
 SPARE_SHARE = 0.1
-"""Of the machine's memory, that is left alone."""
+"""Share of memory left free."""
 CLOCK = "accelerator.clock_mhz"
-"""A knob that engines on one GPU share."""
+"""Common to all engines on a GPU."""
 _LONGER = 1.5
-"""Times as long as was known that round trips are, from which slices are laid out anew."""
+"""Growth of latency above which slices are laid out anew."""
 _log = logging.getLogger(__name__)
 
 
 class NotResidentError(Exception):
-    """Why the engines cannot be up at once: one line."""
+    """Engines cannot run at once; a one-line reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contender:
-    """One of those that are compared."""
+    """An arm of the comparison."""
 
     launcher: Launcher
     configuration: Configuration
     payloads_of: Callable[[Served], Payloads] | None = None
-    """What it is sent, by what its engine tells; None: what the bench sends."""
+    """Makes its requests; None: the evaluator's."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class _Resident:
-    """A contender's engine."""
+    """Running engine of an arm."""
 
     contender: Contender
     engine: Engine | None
     payloads: Payloads | None
     launch_s: float
     is_fresh: bool = True
-    """Whether nothing was measured of its launch so far."""
+    """Whether its launch is still unmeasured."""
     is_new: bool = True
-    """Whether its process was not loaded so far."""
+    """Whether its process had no load yet."""
     pids: tuple[int, ...] = ()
 
 
 class InTurn:
-    """The same contenders started one after the other, each for its own launch alone."""
+    """Sequential rounds: an engine runs only for its own evaluation."""
 
     def __init__(self, bench: Bench, contenders: Mapping[str, Contender]) -> None:
         self._bench = bench
@@ -76,11 +74,11 @@ class InTurn:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of the contenders."""
+        """Arms by name."""
         return tuple(self._contenders)
 
     def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
-        """One launch of each role, in this order."""
+        """Yield one evaluation per arm, in order."""
         for role in roles:
             yield role, self._launched(self._contenders[role])
 
@@ -106,7 +104,7 @@ class InTurn:
 
 
 class _Begun(NamedTuple):
-    """When a launch began, and how long it took."""
+    """Start and duration of a launch."""
 
     launch_s: float
     started_at: float
@@ -114,7 +112,7 @@ class _Begun(NamedTuple):
 
 
 class Residents:
-    """Engines that are up at once; made by `open`."""
+    """Interleaved rounds; made by `open`."""
 
     def __init__(
         self, bench: Bench, residents: Mapping[str, _Resident], *, round_trip_s: float
@@ -128,16 +126,15 @@ class Residents:
     def open(
         cls, bench: Bench, contenders: Mapping[str, Contender], *, round_trip_s: float
     ) -> Self:
-        """Start an engine of each; the bench's own ends.
+        """Start each arm's engine; the evaluator's own ends.
 
         Args:
-            bench: whose load they get.
-            contenders: by role.
-            round_trip_s: mean, of the slowest, as far as it is known.
+            contenders: arms by name.
+            round_trip_s: mean latency of the slowest, if known.
 
         Raises:
-            NotResidentError: they cannot be up at once; none is left.
-            WrongUse, LaunchFailed: the first one does not start.
+            NotResidentError: they cannot run at once; all stopped.
+            WrongUse, LaunchFailed: the first does not start.
         """
         alone = [one.launcher.why_alone for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
@@ -178,7 +175,7 @@ class Residents:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of the configurations."""
+        """Arms by name."""
         return tuple(self._residents)
 
     def __enter__(self) -> Self:
@@ -188,7 +185,7 @@ class Residents:
         self.close()
 
     def close(self) -> None:
-        """End the engines, all at the same time: each may take its grace."""
+        """Stop the engines in parallel: each may use its grace period."""
         engines = [one.engine for one in self._residents.values() if one.engine is not None]
         for one in self._residents.values():
             one.engine = None
@@ -198,7 +195,7 @@ class Residents:
             one_end.result()
 
     def _slices(self) -> Slices:
-        """For the slowest round trip that was seen."""
+        """Lay out slices for the slowest latency."""
         launches_s = [
             one.launch_s if one.contender.launcher.is_restarted else EXPECTED_LAUNCH_S
             for one in self._residents.values()
@@ -211,10 +208,10 @@ class Residents:
         )
 
     def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
-        """One launch of each role, loaded in slices that alternate.
+        """Yield one evaluation per arm, loaded in alternating slices.
 
         Args:
-            roles: in the order of the first slices; the next ones have the opposite order.
+            roles: first order; each turn reverses it.
         """
         done: dict[str, Launch] = {}
         begun: dict[str, _Begun] = {}
@@ -240,7 +237,7 @@ class Residents:
             yield role, done[role]
 
     def _whole(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Launch]:
-        """The study's load on one after the other, each to its end."""
+        """Run the whole workload on one arm after the other."""
         found = {}
         for role in roles:
             one = self._residents[role]
@@ -258,7 +255,7 @@ class Residents:
         return found
 
     def _in_slices(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Launch]:
-        """Slices that alternate, as many as the slowest needs."""
+        """Run slices until the slowest arm has enough."""
         parts: dict[str, list[Slice]] = {role: [] for role in roles}
         found: dict[str, Launch] = {}
         joined: dict[str, Launch] = {}
@@ -294,7 +291,7 @@ class Residents:
         return 0.0 if launch.measurement is None else self._bench.seconds_short(launch.measurement)
 
     def _relaunched(self, role: str) -> LaunchFailed | None:
-        """A new launch of a role; why there is none, else None."""
+        """Launch an arm anew; return any error."""
         one = self._residents[role]
         launcher = one.contender.launcher
         try:
@@ -309,7 +306,7 @@ class Residents:
             one.pids = (*one.engine.pids, *one.engine.replica_facts().pids)
         except LaunchFailed as error:
             if error.cause == "crash" and one.engine is not None:
-                one.engine.stop()  # it may hang: the next launch has a new one
+                one.engine.stop()  # it may hang; the next launch starts a new one
                 one.engine = None
             return error
         return None
@@ -331,7 +328,7 @@ class Residents:
                     is_new=is_new,
                     idle=idle,
                 )
-            except ClientLost as error:  # not the configuration's fault: it has another chance
+            except ClientLost as error:  # not the configuration's fault: retry
                 if is_last:
                     raise
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
@@ -350,16 +347,16 @@ class Residents:
 
 
 def _memory_mb(engine: Engine) -> float:
-    """What an engine and its replicas hold, MiB."""
+    """Return the memory of engine and replicas in MiB."""
     facts = engine.replica_facts()
     return machine.held_mb((*engine.pids, *facts.pids))
 
 
 def _check_memory(needed_mb: float) -> None:
-    """Refuse another engine that would hold as much as those there are.
+    """Check for memory of another engine as large as the largest so far.
 
     Raises:
-        NotResidentError: the machine has no room for it.
+        NotResidentError: it does not fit.
     """
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:

@@ -1,12 +1,10 @@
-"""Random configurations under random loads, each measured by one launch: a table to learn from.
+"""Sampling: random configurations under random workloads, one evaluation each.
 
-    inputs -> engine started once -> draws -> launch after launch -> one CSV row each
+    inputs -> engine started once -> draws -> evaluations -> one CSV row each
 
-A draw depends on the seed and its number alone, so that a command that was killed goes on where the
-file ends. The environment is drawn first, each of its values uniform over those that are given, then
-the configuration, each knob uniform over its grid, among those that the space's constraints allow
-there. No draw is left out for behaving like another one, and a launch that fails is a row with its
-status.
+A draw depends only on seed and number, so a killed command resumes. The environment is uniform over
+the given values, then each knob over its grid, within the constraints. Equivalent draws and
+failures are kept.
 """
 
 from __future__ import annotations
@@ -37,38 +35,38 @@ from tuner.traffic import stacking
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is sampled."""
+    """Specification of a sample."""
 
     target: TargetSettings
-    """Its concurrency and client batch are the largest of those below."""
+    """Concurrency and client batch are the largest below."""
     measurement: MeasurementSettings
     concurrencies: tuple[int, ...]
     client_batches: tuple[int, ...]
     count: int
-    """Rows of the whole file."""
+    """Rows of the file."""
     seed: int
     out: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What is in the file."""
+    """Result of a sampling."""
 
     columns: tuple[str, ...]
     statuses: collections.Counter[str]
-    """How many rows ended in which way."""
+    """Rows per status."""
     measured: int
-    """Rows that this command added."""
+    """Rows added by this command."""
     notes: tuple[str, ...]
 
 
 def sample(order: Order, *, terminal: Terminal) -> Sampled:
-    """Measure the rows that the file lacks.
+    """Measure the missing rows.
 
     Raises:
-        WrongUse: an input is wrong, or the file belongs to other draws; nothing was measured.
-        TunerError: it could not be done.
-        Interrupted: a signal came; the rows so far are kept.
+        WrongUse: an invalid input, or a file of other draws; nothing was measured.
+        TunerError: it failed.
+        Interrupted: a signal came; rows are saved.
     """
     card = inputs.card_of(order.target.model, is_trusted=order.target.trust)
     text = inputs.space_text_of(order.target, card)
@@ -127,7 +125,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
 
 
 class _Spaces:
-    """The space on this machine under each load that is drawn."""
+    """Search spaces by workload."""
 
     def __init__(
         self, target: TargetSettings, card: ModelCard, text: str, *, source: str, served: Served
@@ -143,7 +141,7 @@ class _Spaces:
         self._known: dict[tuple[int, int], SearchSpace] = {}
 
     def of(self, concurrency: int, client_batch: int) -> SearchSpace:
-        """The space under one load."""
+        """Return a workload's space."""
         load = (concurrency, client_batch)
         if load not in self._known:
             target = dataclasses.replace(
@@ -167,7 +165,7 @@ def _draw(order: Order, spaces: _Spaces, number: int) -> Draw:
 
 
 def _with_time(draws: Sequence[Draw]) -> Iterator[tuple[Draw, float | None]]:
-    """Each draw with the seconds that are left before it; None before the first."""
+    """Yield draws with seconds left; None at first."""
     begun_s = time.monotonic()
     for place, draw in enumerate(draws):
         used_s = time.monotonic() - begun_s
@@ -184,7 +182,7 @@ def _measure(
     progress: Progress,
     left_s: float | None,
 ) -> None:
-    """Launch one draw and write its row."""
+    """Evaluate one draw and write its row."""
     bench.concurrency = draw.concurrency
     if bench.client_batch != draw.client_batch:
         target = dataclasses.replace(order.target, client_batch=draw.client_batch)

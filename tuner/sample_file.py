@@ -1,9 +1,7 @@
-"""The CSV of random samples: one row per launch, written as it ends, and taken up again after a kill.
+"""CSV file of random samples, one row per evaluation, resumable after a kill.
 
-In: draws, launches, a path. Out: rows that were measured, and the file. A row begins with what was
-drawn, so that a file that belongs to other draws (another seed, space or model) is seen before
-anything is measured. A row that a kill has cut off is removed; the file belongs to one process at a
-time (`flock`).
+Rows begin with the draw, so other draws (seed, space or model) are rejected before measuring. A row
+cut off by a kill is removed. One process owns the file (`flock`).
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ FIGURES: Mapping[str, Callable[[Measurement], object]] = {
     "throttled_s": lambda one: one.noise.throttled_s,
     "steal_s": lambda one: one.noise.steal_s,
 }
-"""Column -> its value; empty where a launch gave no measurement, or the host does not tell."""
+"""Metric columns; empty without a measurement or host data."""
 OUTCOME = ("status", "cause", "reason")
 LAST = ("launch_s", "started_at")
 
 
 class Draw(NamedTuple):
-    """One row to measure."""
+    """Draw of one row."""
 
     number: int
     concurrency: int
@@ -61,17 +59,14 @@ class Draw(NamedTuple):
 
 
 class SampleFile:
-    """One CSV file, open for writing; use it as a context manager.
+    """CSV file open for writing; a context manager.
 
     Args:
-        path: the file; made where it is missing.
-        model: what is measured, for its column.
-        home: where its replicas live, for its column.
-        seed: of the draws, for its column.
-        knobs: names of the knobs, in the order of their columns.
+        path: created if missing.
+        knobs: names in column order.
 
     Raises:
-        WrongUse: it cannot be written, another process writes it, or it has other columns.
+        WrongUse: not writable, in use, or with other columns.
     """
 
     def __init__(
@@ -91,7 +86,7 @@ class SampleFile:
             *LAST,
         )
         self.statuses: list[str] = []
-        """How each row in the file ended, in order."""
+        """Status of each row in order."""
         self._model = model
         self._home = home
         self._seed = seed
@@ -112,10 +107,10 @@ class SampleFile:
         self._file.close()
 
     def check(self, draws: Sequence[Draw]) -> None:
-        """Whether the rows in the file are the first of these draws.
+        """Check that the rows are the first of these draws.
 
         Raises:
-            WrongUse: one is not.
+            WrongUse: one differs.
         """
         for row, draw in zip(self._rows, draws, strict=False):
             drawn = self._drawn(draw)
@@ -128,7 +123,7 @@ class SampleFile:
                 )
 
     def append(self, draw: Draw, launch: Launch) -> None:
-        """Write one row, whole."""
+        """Write one whole row."""
         measured = launch.measurement
         outcome = launch.outcome
         row = [
@@ -157,7 +152,7 @@ class SampleFile:
             ) from None
 
     def _read(self) -> list[list[str]]:
-        """The rows of the file, after its head was checked, or written where there was none."""
+        """Return the rows; check the header, or write a missing one."""
         self._file.seek(0)
         try:
             text = self._file.read()
@@ -169,7 +164,7 @@ class SampleFile:
             raise self._other(f"its columns are {', '.join(rows[0])[:200]}")
         if not rows and not ",".join(self.columns).startswith(text):
             raise self._other("no CSV of samples")
-        if whole != text:  # a kill has cut off the last row
+        if whole != text:  # a kill cut off the last row
             os.ftruncate(self._file.fileno(), len(whole.encode()))
         if not rows:
             self._write(self.columns)
@@ -196,7 +191,7 @@ class SampleFile:
 
 
 def _text(value: Any) -> str:
-    """A value as it stands in a row: empty for None, six digits of a float."""
+    """Format a value: None is empty, floats six digits."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

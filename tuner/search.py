@@ -1,9 +1,7 @@
-"""One sampler at work: ask, launch, judge, keep; a step is one trial, and every step leaves the
-store whole.
+"""Search loop: ask the sampler, evaluate, judge, save.
 
-In: a store, an arena, a bench. Out: trials as values, and which configuration they recommend. Two
-searches can share a bench in turns (`tuner.compare`). A step that is interrupted leaves a RUNNING
-trial, which counts for nothing.
+Each step is one trial and leaves the store consistent. Searches can take turns on an evaluator
+(`tuner.compare`). An interrupted step leaves a RUNNING trial, which is ignored.
 """
 
 from __future__ import annotations
@@ -39,31 +37,32 @@ from tuner.traffic.plan import Race
 from tuner.values import Configuration, FrontPoint, Measurement, Trial
 
 STOP_AFTER = 3
-"""Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
+"""Low-gain proposals in a row that end a search; one may be a bad fit."""
 MOST_REFUSED = 8
-"""Launches in a row that end without a result, from the first on, before the study is given up."""
+"""Initial failures that end the study."""
 MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
-"""Knobs that bound what the peak is of: a replica of the serving core, or another engine as a whole."""
+"""Memory limits of a replica, or of another engine."""
 MOST_DRIFT = 0.05
-"""Of the machine's speed in the course of a search, before it is told: launches differ by as much anyhow."""
+"""Reported drift over a search; evaluations differ by as much anyway."""
 CHECK_EVERY = 8
-"""Every so many trials the incumbent and the default are launched again, in turn: the one because a lucky
-launch must not lead a search astray, the other because it tells a slower machine from a slower
-configuration."""
+"""Trials between checks of incumbent and default, in turn.
+
+A lucky evaluation must not mislead; the default tells a slower machine from a slower configuration.
+"""
 LEAST_FOR_RACE = 4
-"""Trials that worked before one is ended early: until then nobody knows how good the best is."""
+"""Successes before racing; until then the best is uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
-"""Origins of trials whose sampler told what is to gain: where all was launched, a repeat gains nothing."""
+"""Origins of trials with an expected gain; once all is evaluated, a repeat has none."""
 OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
-"""Objectives that see as much of a slow moment as CPU time does, as was shown of closed loops."""
+"""Objectives as sensitive to drift as CPU time, as shown for closed loops."""
 _log = logging.getLogger(__name__)
 
 
 class LaunchesConfigurations(Protocol):
-    """What a search needs of a bench."""
+    """A search's evaluator."""
 
     def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
-        """Launch a configuration and measure it, whatever happens; only as long as it keeps up."""
+        """Evaluate a configuration, failures included, at most until its race is lost."""
         ...
 
 
@@ -92,7 +91,7 @@ class Search:
         self.objective = objectives.named(objective)
         self.trials: tuple[Trial, ...] = store.trials()
         self.walls_s: list[float] = []
-        """Time of each trial that this process ran, everything included."""
+        """Wall time of this process's trials."""
         self._loads_s: list[float] = []
         self._bench = bench
         self.second = None if second is None else objectives.named(second)
@@ -107,7 +106,7 @@ class Search:
         self._last_end_s: float | None = None
 
     def prepare(self, settings: SearchSettings) -> None:
-        """Give up what a killed process left running, set the sampler, and put the default first."""
+        """Close a killed process's trials, set the sampler, enqueue the default."""
         self.store.give_up_running("the process that ran it ended")
         self.store.use_sampler(sampler_of(settings, self.arena))
         takes_guess = registry.takes(settings.sampler, "guess")
@@ -124,12 +123,12 @@ class Search:
             self.store.enqueue(self.arena.default, origin="default")
 
     def stop_reason(self, used_s: float) -> str | None:
-        """Why no further trial may start; None while one may."""
+        """Return why no trial may start, else None."""
         reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
         if reason is not None:
             return reason
         if self.trials and self.trials[0].outcome.cause == "short":
-            return self.trials[0].outcome.reason  # no longer launch will follow
+            return self.trials[0].outcome.reason  # longer evaluations will not follow
         if self._has_little_to_gain():
             return (
                 f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
@@ -145,7 +144,7 @@ class Search:
         return None
 
     def step(self) -> Trial:
-        """Run one trial to its end and keep it."""
+        """Run one trial and save it."""
         before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
         is_initial = len(self.trials) < self.budget.initial
         self._enqueue_check()
@@ -183,26 +182,26 @@ class Search:
         return trial
 
     def left_s(self, used_s: float) -> float:
-        """Expected time to the end of the study, its verification included."""
+        """Return the expected time to the study's end."""
         expected_s = self.budget.left_s(len(self.trials), self.walls_s)
         return max(0.0, min(expected_s, self.budget.max_time_s - used_s))
 
     def trials_left_s(self) -> float:
-        """Expected time of the trials that are left, without the verification."""
+        """Return the remaining trials' expected time."""
         left = max(0, self.budget.trials - len(self.trials))
         return left * self.budget.trial_s(self.walls_s)
 
     def pause(self) -> None:
-        """Say that time until the next step is not this search's."""
+        """Exclude the time until the next step."""
         self._last_end_s = None
 
     def best_seen(self) -> Trial | None:
-        """The trial with the lowest objective so far."""
+        """Return the trial with the lowest objective."""
         ok = [trial for trial in self.trials if trial.objective is not None]
         return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
 
     def drift(self) -> str | None:
-        """What the machine did meanwhile, where it was too much to be passed over; None where it was not."""
+        """Describe considerable machine drift."""
         worked = [trial for trial in self.trials if trial.objective is not None]
         mean, error = recommendation.drifted(
             self.store.study, candidates=self.arena.candidates, known=self._known
@@ -220,9 +219,9 @@ class Search:
         )
 
     def recommended(self) -> Configuration | None:
-        """The configuration with the best posterior mean; None while no trial was ok.
+        """Return the best posterior mean's configuration, if any trial succeeded.
 
-        Of two objectives the point of the front that is asked for.
+        With two objectives, return the requested Pareto point.
         """
         if self.second is not None:
             points = self.front()
@@ -233,7 +232,7 @@ class Search:
         return None if found is None else Configuration({**self.arena.default, **found})
 
     def front(self) -> tuple[FrontPoint, ...]:
-        """What none beats in both objectives, the best in the first one first; empty in a study of one."""
+        """Return the Pareto front, best first objective first."""
         found = None
         if self.second is not None:
             found = fronts.front(
@@ -261,7 +260,7 @@ class Search:
         return tuple(points)
 
     def finalists(self, most: int) -> Finalists | None:
-        """What may be the best, the recommendation first, and what is believed of it; None where nothing is."""
+        """Return the shortlist with posterior, recommendation first."""
         found = finalists.finalists(
             self.store.study,
             candidates=self.arena.candidates,
@@ -278,7 +277,7 @@ class Search:
         outcome, measurement = launch.outcome, launch.measurement
         if measurement is not None:
             outcome = self._needs.outcome(measurement)
-            # A p99 that only a limit needs: what else the launch tells is worth knowing.
+            # The constraint's p99 is missing; the rest is useful.
             teaches = outcome.cause in {None, "constraint", "short"}
             if not (teaches and self._needs.tells_objectives(measurement)):
                 measurement = None
@@ -301,13 +300,13 @@ class Search:
         )
 
     def _effort(self, measurement: Measurement) -> float | None:
-        """Logarithm of the CPU time of a request, where a latency sees all of it; else, or not known, None."""
+        """Return log CPU time per request, if the objective feels drift."""
         if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
             return None
         return log_effort(measurement)
 
     def _enqueue_check(self) -> None:
-        """Now and then what is launched next is not the sampler's to choose: see `CHECK_EVERY`."""
+        """Enqueue the due check of `CHECK_EVERY`."""
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
@@ -316,7 +315,7 @@ class Search:
             self.store.enqueue(checked, origin="check")
 
     def _race(self) -> Race | None:
-        """When the next trial is to end early; None where it lasts its time."""
+        """Return the next trial's race, if any."""
         measured = [one.measurement for one in self.trials if one.measurement is not None]
         if self._racing is None or len(measured) < LEAST_FOR_RACE:
             return None
@@ -339,14 +338,14 @@ class Search:
         )
 
     def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
-        """The logarithm of the second objective, and how well it is known."""
+        """Return log second objective and standard error."""
         if self.second is None:
             return None
         value = math.log(self.second.to_minimise(measurement))
         return value, relative_error(self.second, measurement)
 
     def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
-        """By limit: by how much the launch lies beyond it, and how well that is known."""
+        """Return excess over each constraint and standard error."""
         found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self._needs.limits:
             same = limit.of.objective
@@ -356,7 +355,7 @@ class Search:
         return found
 
     def _has_little_to_gain(self) -> bool:
-        """Whether the last proposals, of earlier commands too, promised too little."""
+        """Whether the last proposals expect too little gain."""
         last = self._gains[-STOP_AFTER:]
         return len(last) == STOP_AFTER and all(
             gain is not None and gain < self._stop_ei for gain in last
@@ -370,7 +369,7 @@ class Search:
 
 
 def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
-    """Logarithm of peak memory over limit; None where one of them is not known."""
+    """Return log(peak memory / limit), or None if unknown."""
     limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
     limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
     peak_mb = measurement.noise.peak_memory_mb
@@ -378,10 +377,10 @@ def _headroom(configuration: Configuration, measurement: Measurement) -> float |
 
 
 def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
-    """The sampler that the settings name.
+    """Return the named sampler.
 
     Raises:
-        WrongUse: an unknown name, or an option that the sampler does not have.
+        WrongUse: unknown name or unsupported option.
     """
     first = list(arena.winners or ())
     if arena.guessed_best is not None and registry.takes(settings.sampler, "guess"):

@@ -1,13 +1,10 @@
-"""What a model is sent, and where that is known from: never from nowhere.
+"""Requests for a model, by source:
 
-    --payload FILE               its requests
-    --shape, --values            made up, of these sizes and values
-    shapes of model.yaml         made up, of these sizes
-    the model's own sample       its items
-    nothing                      made up, where the model leaves no size free
-
-In: settings, the model's card, its signature. Out: payloads, and the same in words, input by input. Reads the files
-that are named, starts nothing.
+--payload FILE               its requests
+--shape, --values            synthetic, these sizes and values
+shapes of model.yaml         synthetic, these sizes
+the model's own sample       its items
+nothing                      synthetic, if no size is free
 """
 
 from __future__ import annotations
@@ -36,26 +33,26 @@ NO_CARD = ModelCard(name="", version="", kind="other", path=None)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sending:
-    """What would be sent to a model, before it is known that all is told."""
+    """Requests for a model, perhaps incomplete."""
 
     signature: Signature
     card: ModelCard
     file: pathlib.Path | None
-    """Of real requests; None: they are made up."""
+    """Real requests; None: synthetic."""
     is_own: bool
     """Whether that is the model's own sample."""
     plan: Plan
-    """Of what is made up; of real requests it tells only what is free."""
+    """Synthetic inputs; unused with real requests."""
 
     @property
     def problem(self) -> UnknownSize | None:
-        """What has to be told before anything can be sent; None: nothing."""
+        """Missing sizes, or None."""
         lacking = [] if self.file is not None else self.plan.missing
         return synthetic.unknown(self.signature, lacking) if lacking else None
 
     @property
     def source(self) -> str:
-        """Where it is known from, for people."""
+        """Origin of the inputs, in words."""
         if self.file is not None:
             return "the model's own sample" if self.is_own else f"--payload {self.file.name}"
         if self.plan.told:
@@ -65,7 +62,7 @@ class Sending:
 
     @property
     def facts(self) -> SentInputs:
-        """In words, input by input."""
+        """Inputs in words."""
         return SentInputs(
             inputs=tuple(self._facts_of(spec) for spec in self.signature.inputs),
             whole=shapes.why_whole(self.signature),
@@ -99,7 +96,7 @@ class Sending:
         )
 
     def _items(self, axis: int | None) -> str:
-        """Along which axis of an input items lie, and why."""
+        """Describe an input's item axis."""
         if whole := shapes.why_whole(self.signature):
             return f"none: {whole}"
         if axis is None:
@@ -109,10 +106,10 @@ class Sending:
         return f"axis {axis}: the first one of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
-        """The requests.
+        """Return the requests.
 
         Raises:
-            WrongUse: the file cannot be read or does not fit, a size is not known, or the model takes no client batch.
+            WrongUse: an unsuitable file, unknown size, or unsupported client batch.
         """
         stacking.check_free(self.signature, client_batch, model)
         if self.file is None:
@@ -135,15 +132,13 @@ class Sending:
 
 
 def sending(target: TargetSettings, card: ModelCard | None, signature: Signature) -> Sending:
-    """What would be sent.
+    """Return a target's requests.
 
     Args:
-        target: what was asked for.
-        card: of the model; None: nothing is known of it but its signature.
-        signature: of the model as it is served.
+        card: model spec; None: only the signature is known.
 
     Raises:
-        WrongUse: what is told fits no input, or a file cannot be read.
+        WrongUse: options fit no input, or a file is unreadable.
     """
     card, signature = card or NO_CARD, signature.asked
     file = None if target.payload is None else pathlib.Path(target.payload)
@@ -176,31 +171,29 @@ def sending(target: TargetSettings, card: ModelCard | None, signature: Signature
 
 
 def told_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
-    """The sizes that options tell.
+    """Return sizes from options.
 
     Raises:
-        WrongUse: an option has another form, or its file cannot be read.
+        WrongUse: malformed option or unreadable file.
     """
     return _sizes(target.shape, "--shape")
 
 
 def check(target: TargetSettings) -> None:
-    """Refuse options that are wrong whatever the model is, before anything starts.
+    """Reject options invalid for any model.
 
     Raises:
-        WrongUse: an option has another form, or its file cannot be read.
+        WrongUse: malformed option or unreadable file.
     """
     told_sizes(target)
     _values(target)
 
 
 def server_settings(target: TargetSettings) -> dict[str, str]:
-    """Sizes and values for a server, which makes up inputs for its warm-up: settings by name, where any are told.
-
-    Values of a file, and what has spaces in it, are the tuner's alone.
+    """Return server settings for warm-up inputs; omit values from files or with spaces.
 
     Raises:
-        WrongUse: an option has another form, or its file cannot be read.
+        WrongUse: malformed option or unreadable file.
     """
     values = [
         f"{name}={told}"
@@ -231,7 +224,7 @@ def _sizes(texts: Sequence[str], source: str) -> Mapping[str, tuple[Size, ...]]:
 
 
 def _reading(flag: str) -> Callable[[str], str]:
-    """What reads the files that an option names; refuses one that cannot be read or is too large."""
+    """Return a reader that rejects unreadable or too large files."""
 
     def read(path: str) -> str:
         try:

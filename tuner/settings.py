@@ -1,9 +1,7 @@
-"""Settings of a study, grouped by what they decide; every field is one option of `tune`.
+"""Study settings by group; every field is an option of `tune` and a key of `settings.yaml`.
 
-In: parsed options, or the mapping of a study's `settings.yaml`. Out: one frozen `StudySettings`.
-Durations are seconds, latencies milliseconds. The help of an option is the documentation of its
-field: `tuner.cli` builds its parser from here, so that meaning, unit and default are written once.
-This file knows nothing of engines, samplers or files.
+Durations are in seconds, latencies in milliseconds. `tuner.cli` builds its parser from here, and
+the help documents each field.
 """
 
 from __future__ import annotations
@@ -27,69 +25,68 @@ from tuner.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
-"""Launches before results guide the sampler, where the budget has room for twice as many."""
+"""Initial trials, if the budget is at least twice as large."""
 INITIALS = {
     "structured": 4,
     "gp": 8,
     "ridge": 8,
     **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
 }
-"""Samplers that need fewer: ours as found on recorded surfaces, those of other libraries by their own default."""
+"""Samplers needing fewer: ours by recorded tables, libraries' by their defaults."""
 HOMES = KNOBS["replica.home"].choices
-"""Where replicas may live; the first is the default."""
+"""Spawners; the first is the default."""
 MOST_CLIENT_BATCH = 4096
-"""The largest batch that a server can be set to."""
+"""The largest batch of a server."""
 KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-"""What a setting holds, in words."""
+"""Names of setting types in messages."""
 NO_ARRIVALS = "belongs to an open loop (--rate R or --find-rate)"
 NO_LOAD = (
     "how much load? give --concurrency N (closed loop) or --rate R (open loop), or have the highest rate "
     "found (tune --find-rate --slo-ms MS)"
 )
 SCENARIO = "scenario"
-"""Arrivals of an open loop whose requests are those of a scenario."""
+"""Arrivals of a scenario's open loop."""
 SCENARIO_S = 5.0
-"""Measured seconds of a launch under a scenario: models are asked for now and then, loaded and given up."""
+"""Measured seconds under a scenario, whose models are requested rarely, loaded and evicted."""
 OTHER_ENGINES = ("command", "url")
-"""Kinds of `--engine`, before the colon; another word is the name of an engine whose file the tuner has."""
+"""Kinds of `--engine` before the colon; other words are bundled engine files."""
 MOST_IN_FLIGHT = 500
-"""Requests in flight of an open loop, at most: at 1,000 a second what a server of half a second needs."""
+"""Limit of an open loop: what 1,000 requests/s at 0.5 s need."""
 MOST_RATE_PER_S = 1e6
 TRACE = "trace:"
-"""How `--arrivals` of a file begin."""
+"""Prefix of a trace in `--arrivals`."""
 SPREADS = ("poisson", "constant", "burst")
-"""How an open loop can spread its requests over time, beside a trace; the first is the default."""
+"""Arrival processes besides a trace; the first is the default."""
 KNOWN_ARRIVALS = f"{', '.join(SPREADS)} or trace:FILE"
 RATE = "rate"
-"""The objective of which every launch looks for the highest rate itself."""
+"""Objective whose evaluations search the highest rate."""
 RATE_LOADS, USUAL_RATES = 20, 15
-"""Rates that such a launch tries at most, and mostly."""
+"""Most and usual number of rates per such evaluation."""
 OF_THE_LOAD = ("throughput", "time-per-item")
-"""Objectives that an open loop sets itself."""
+"""Objectives that an open loop fixes."""
 OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
-"""Objectives that the mean round trip decides, at a fixed number of requests in flight (Little's law)."""
+"""Objectives decided by mean latency at fixed concurrency (Little's law)."""
 RATE_S = 1.0
-"""Measured seconds at each rate, where the highest is searched."""
+"""Measured seconds per rate in a rate search."""
 RATE_WARMUP_S = 0.3
-"""Least seconds before them: what an earlier rate was too high for has been worked off."""
+"""Least warm-up per rate; drains the backlog of a too high one."""
 SHORT_S, USUAL_S = 0.6, 2.0
-"""Measured seconds of a launch where the mean alone decides, and elsewhere."""
+"""Measured seconds if the mean decides, and otherwise."""
 WARMUP_S = 0.1
-"""Least seconds of load before them: answers of replicas that were forked from a warm process are steady after
-0.05 s."""
+"""Least warm-up; replicas forked from a warm process settle in 0.05 s."""
 SETTLING_S = 2.0
-"""Longest wait behind that until the answers of a server that was started just now have settled."""
+"""Longest further wait for a new server to settle."""
 MOST_BLOCKS = 100
-"""Of a measured part; longer parts have longer blocks."""
+"""Per phase; longer ones have longer blocks."""
 QUOTA_PERIOD_S = 0.1
-"""CPU quotas work in periods of 100 ms; a block is a whole number of them."""
+"""CPU quota period; a block is a multiple."""
 
 
 def duration_s(text: str) -> float:
-    """Seconds of `90`, `90s`, `10m` or `1h30m`.
+    """Parse `90`, `90s`, `10m` or `1h30m` into seconds.
 
     Raises:
-        ValueError: anything else, or nothing at all.
+        ValueError: anything else.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
@@ -100,7 +97,7 @@ def duration_s(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How one field is given on the command line."""
+    """Command-line option of a field."""
 
     flag: str
     parse: Callable[[str], Any]
@@ -108,13 +105,13 @@ class Option:
     help: str
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
-    """Whether it may be given more than once, each a value of a tuple."""
+    """Whether it is repeatable, filling a tuple."""
     is_flag: bool = False
-    """Whether it takes no value: the field is true where it is given."""
+    """Whether it takes no value and sets true."""
     instead: str | None = None
-    """Field that can be given instead of it: where a command has both, neither is required alone."""
+    """Alternative field; a command with both requires neither alone."""
     more: str = ""
-    """What is added to the help where a command has both."""
+    """Help text added by a command with both."""
 
 
 def _option(
@@ -148,7 +145,7 @@ def _option(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
-    """What is tuned, and under which load."""
+    """Target and workload."""
 
     model: str = _option(
         dataclasses.MISSING,
@@ -285,16 +282,16 @@ class TargetSettings:
 
     @property
     def is_of_other_engine(self) -> bool:
-        """Whether another engine than the serving core is tuned."""
+        """Whether another engine is tuned."""
         return self.engine != OUR_ENGINE
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are due by a schedule (open loop)."""
+        """Whether the load is an open loop."""
         return self.rate is not None or is_trace(self.arrivals)
 
     def _check_scenario(self) -> None:
-        """Refuse what a scenario says itself."""
+        """Reject options set by the scenario."""
         _require(
             (self.arrivals == SCENARIO) == (self.scenario is not None),
             "--arrivals",
@@ -320,7 +317,7 @@ class TargetSettings:
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight: at any time in a closed loop, at most in an open one."""
+        """Requests in flight: constant in a closed loop, at most in an open one."""
         return MOST_IN_FLIGHT if self.concurrency is None else self.concurrency
 
     def __post_init__(self) -> None:
@@ -372,7 +369,7 @@ class TargetSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How configurations are chosen, and how many."""
+    """Choice and number of configurations."""
 
     sampler: str = _option(
         "structured",
@@ -453,7 +450,7 @@ class SearchSettings:
 
     @property
     def first_trials(self) -> int:
-        """Launches before results guide the sampler."""
+        """Trials before results guide the sampler."""
         if self.initial is not None:
             return self.initial
         wanted = INITIALS.get(self.sampler, INITIAL)
@@ -462,7 +459,7 @@ class SearchSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementSettings:
-    """What is measured in each launch, and for how long."""
+    """Metrics and duration of evaluations."""
 
     objective: str = _option(
         "mean",
@@ -608,31 +605,30 @@ class MeasurementSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the objectives."""
+        """Objectives by name."""
         return tuple(self.objective.split(","))
 
     @property
     def first(self) -> str:
-        """The objective, or the first of two."""
+        """First objective."""
         return self.names[0]
 
     @property
     def second(self) -> str | None:
-        """The second of two; None in a study of one."""
+        """Second objective, or None."""
         return self.names[1] if len(self.names) > 1 else None
 
     @property
     def counts_goodput(self) -> bool:
-        """Whether answers within `--slo-ms` are counted: then it is no limit on p99."""
+        """Whether `--slo-ms` defines goodput, not a p99 constraint."""
         found = limits.checked(self.constraints)
         return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """What a solution must keep to.
+        """Metric constraints.
 
-        `--slo-ms` is a limit on p99, unless answers within it are counted, or each launch looks for the rate
-        that keeps it.
+        `--slo-ms` constrains p99, except for goodput and rate searches.
         """
         found = limits.checked(self.constraints)
         if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
@@ -641,15 +637,15 @@ class MeasurementSettings:
 
     @property
     def is_of_means(self) -> bool:
-        """Whether the mean round trip alone decides: at a fixed number in flight throughput is its inverse."""
+        """Whether mean latency, or its inverse throughput, alone decides."""
         return self.objective in OF_MEANS and not self.limits
 
     @property
     def measured_s(self) -> float:
-        """Seconds measured in each launch, where its round trips are not too long for them.
+        """Measured seconds per evaluation, unless latencies need longer.
 
-        Where the mean decides, most of what a trial errs by is the machine's moment, which lasts for seconds: a
-        longer trial in the same moment tells little more (docs/measurement.md). A tail needs its requests.
+        Where the mean decides, drift over seconds dominates, so longer trials gain little
+        (docs/measurement.md). A tail needs its requests.
         """
         if self.seconds is not None:
             return self.seconds
@@ -659,26 +655,26 @@ class MeasurementSettings:
 
     @property
     def compared_s(self) -> float:
-        """Least seconds that a launch is measured for where it is compared in slices; 0 where the mean decides."""
+        """Least measured seconds when interleaved; 0 if the mean decides."""
         return 0.0 if self.is_of_means and self.seconds is None else self.measured_s
 
     @property
     def load_s(self) -> float:
-        """Warm-up and measured seconds of one launch, about so many where it tries several rates."""
+        """Warm-up and measured seconds, estimated for a rate search."""
         if self.objective == RATE:
             return USUAL_RATES * (max(RATE_WARMUP_S, self.warmup_s) + self.measured_s)
         return self.warmup_s + self.measured_s
 
     @property
     def block_s(self) -> float:
-        """Seconds of one block: a period of the CPU quota, or several where there would be too many of them."""
+        """Seconds per block: the fewest quota periods within `MOST_BLOCKS`."""
         periods = math.ceil(self.measured_s / MOST_BLOCKS / QUOTA_PERIOD_S - 1e-9)
         return max(1, periods) * QUOTA_PERIOD_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Where the results are kept."""
+    """Storage of the results."""
 
     study: str | None = _option(
         None,
@@ -715,7 +711,7 @@ class StoreSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudySettings:
-    """Everything that a study was asked for."""
+    """All settings of a study."""
 
     target: TargetSettings
     search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
@@ -737,7 +733,7 @@ class StudySettings:
             )
 
     def _check_scenario(self) -> None:
-        """Refuse what a scenario has not, and what says nothing of the requests that a server refuses."""
+        """Reject unsupported settings, or objectives blind to rejected requests."""
         measurement = self.measurement
         if RATE in measurement.names:
             raise WrongUse(f"--objective {RATE}: a scenario has its own rates; take goodput")
@@ -753,11 +749,11 @@ class StudySettings:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are due by a schedule (open loop)."""
+        """Whether the load is an open loop."""
         return self.target.is_open or self.measurement.objective == RATE
 
     def nested(self) -> dict[str, dict[str, Any]]:
-        """The form of `settings.yaml`: one mapping per group."""
+        """Return `settings.yaml`'s mappings by group."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -765,8 +761,7 @@ class StudySettings:
         """Inverse of `nested`.
 
         Raises:
-            WrongUse: an unknown group or key (with the nearest valid one), or a value out of its
-                range.
+            WrongUse: unknown key (with the nearest) or invalid value.
         """
         _known(tree, GROUPS, source)
         groups: dict[str, Any] = {}
@@ -787,7 +782,7 @@ class StudySettings:
 
 
 def runs_dir_option(runs_dir: object) -> str:
-    """How a command names the folder of studies: empty where it is the default one."""
+    """Return the `--runs-dir` option; empty for the default."""
     return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
 
 
@@ -800,15 +795,13 @@ def load_in_words(
     objective: str | None = None,
     offered_per_s: float | None = None,
 ) -> str:
-    """The load of a study, as the end of a sentence.
+    """Describe a workload, ending a sentence.
 
     Args:
-        concurrency: of a closed loop.
-        client_batch: items in each request.
-        rate_per_s: of an open loop; None: it is closed.
-        arrivals: how an open loop spreads its requests, as `--arrivals` has it.
-        objective: of the study: one looks for the rate itself.
-        offered_per_s: what launches of a scenario were sent; None: not known.
+        rate_per_s: None: closed loop.
+        arrivals: as in `--arrivals`.
+        objective: `RATE` searches the rate.
+        offered_per_s: sent in a scenario, if known.
     """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
@@ -825,7 +818,7 @@ def load_in_words(
 
 
 def rate_in_words(rate_per_s: float) -> str:
-    """A rate of requests: three digits, and all that stand before the point."""
+    """Format a rate with at least three digits."""
     number = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
     return f"{number} requests/s"
 
@@ -836,10 +829,10 @@ def is_trace(arrivals: str | None) -> bool:
 
 
 def check_arrivals(rate: float | None, arrivals: str | None) -> None:
-    """Refuse an open loop without sense.
+    """Check an open loop.
 
     Raises:
-        WrongUse: the rate is out of its range, or the arrivals are of no kind.
+        WrongUse: rate out of range, or unknown arrivals.
     """
     _require(
         rate is None or 0 < rate <= MOST_RATE_PER_S,
@@ -857,16 +850,16 @@ def check_arrivals(rate: float | None, arrivals: str | None) -> None:
 
 
 def storage_option(kept_url: object) -> str:
-    """How a command names the storage: empty where the kept URL can be used as it is.
+    """Return the `--storage` option; empty if the saved URL suffices.
 
-    A password is not kept; `***` stands in its place.
+    A saved URL has `***` for a password.
     """
     has_password = isinstance(kept_url, str) and ":***@" in kept_url
     return f" --storage {shlex.quote(str(kept_url))}" if has_password else ""
 
 
 def serve_command(model: object | None, file: pathlib.PurePath, *, is_trusted: bool = False) -> str:
-    """The command that serves a model with the settings of a file; None: models are deployed later."""
+    """Return the command that serves with a settings file; None: models follow later."""
     what = "--allow-empty" if model is None else f"--model {shlex.quote(str(model))}"
     what += " --trust" if is_trusted else ""
     return f"python -m serving {what} --settings {shlex.quote(str(file))}"
@@ -878,11 +871,11 @@ GROUPS: dict[str, type] = {
     "measurement": MeasurementSettings,
     "store": StoreSettings,
 }
-"""Group of settings -> its class, in the order of the help."""
+"""Settings classes in the order of the help."""
 
 
 def options(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
-    """The fields of a group with the option that sets each."""
+    """Yield a group's fields with options."""
     for field in dataclasses.fields(group):
         yield field, field.metadata["option"]
 
@@ -897,7 +890,7 @@ def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
 
 
 def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
-    """The same with lists of texts as tuples, where a field holds several."""
+    """Convert lists of repeatable fields to tuples."""
     found = dict(given)
     for field, option in options(group):
         value = found.get(field.name)
@@ -910,20 +903,20 @@ def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any
 
 
 def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
-    """Refuse a value of another kind than its field: a date, a list, a text for a number."""
+    """Reject values of another type than their field's."""
     kinds = typing.get_type_hints(group)
     for key, value in given.items():
         if isinstance(value, tuple):
-            continue  # checked before
+            continue
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
-        if not fits or isinstance(value, bool) != (bool in allowed):  # a truth is an int as well
+        if not fits or isinstance(value, bool) != (bool in allowed):  # bool is an int
             expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
             raise WrongUse(f"{source}: {key} holds {value!r}, expected {expected}")
 
 
 def _check_fixed(fixed: Sequence[str]) -> None:
-    """Refuse what is no value for a knob; whether the search space has such a knob is not known here."""
+    """Check fixed knobs' form; the space is unknown here."""
     names = [one.partition("=")[0] for one in fixed]
     for one, name in zip(fixed, names, strict=True):
         _require(

@@ -1,7 +1,4 @@
-"""How the launches of configurations that are compared side by side are cut into slices that alternate.
-
-In: how long round trips and launches take. Out: lengths and numbers of slices. Pure.
-"""
+"""Layout of the alternating time slices of interleaved evaluations."""
 
 from __future__ import annotations
 
@@ -10,49 +7,51 @@ import math
 from typing import Self
 
 SLICE_S = 0.1
-"""Measured in each slice: a period of the CPU quota. Shorter slices leave less of the machine's moment in a ratio,
-and lose more to their beginnings (benchmarks/verdict/slices.py)."""
+"""Measured per slice: a CPU quota period.
+
+Shorter slices leave less drift in a ratio but lose more to their beginnings
+(benchmarks/verdict/slices.py).
+"""
 PARTS = 8
-"""Slices that a launch is cut into where it is measured for a set time, at most."""
+"""Most slices per evaluation of a set time."""
 DROPPED_S = 0.06
-"""Of each slice, before it: the first batches, and the CPU quota's period that had begun before."""
+"""Uncounted start of a slice: first batches, and an already running quota period."""
 ROUND_TRIPS, DROPPED_ROUND_TRIPS = 6.0, 2.0
-"""The same in round trips of the slowest configuration, where these take longer."""
+"""The same in the slowest latencies, if longer."""
 LEAST_QUARTETS = 2
-"""Slices A B B A of one launch: from two on, what launches have of their own is told from what slices have."""
+"""Fewest A B B A per evaluation; two separate its variation from slices'."""
 MOST_QUARTETS = 8
-"""Slices A B B A of one launch, where it is long enough with fewer."""
+"""Most A B B A per evaluation, if long enough."""
 EXPECTED_LAUNCH_S = 0.3
 """Of new replicas on a running server."""
 SWITCH_S = 0.03
-"""From one slice to the next, beside both: connections, and what host and replicas tell."""
+"""Between slices: connections, and metrics."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
-    """How each launch is cut."""
+    """Slice layout of an evaluation."""
 
     seconds: float
-    """Measured in each slice."""
+    """Measured per slice."""
     dropped_s: float
-    """Of load before them."""
+    """Uncounted load before."""
     quartets: int
-    """A B B A, so many times."""
+    """Number of A B B A."""
 
     @classmethod
     def of(
         cls, *, round_trip_s: float, launch_s: float, measured_s: float = 0.0, roles: int = 2
     ) -> Self:
-        """For configurations whose slowest answers after so long, and which take so long to launch.
+        """Return the layout for these latencies and launch times.
 
-        A launch is worth slices of its own length: what launches differ by, and what quartets differ by, are of
-        one size, and then the time is best spent in equal parts (Cochran, Sampling Techniques, section 10.6).
+        Slices get as much time as the launch: evaluations and quartets vary alike, so equal parts
+        are optimal (Cochran, Sampling Techniques, section 10.6).
 
         Args:
-            round_trip_s: mean, of the slowest.
-            launch_s: of each, in the mean.
-            measured_s: that a launch is measured for at least; 0 where the mean alone is compared.
-            roles: that are compared.
+            round_trip_s: mean latency of the slowest.
+            launch_s: mean of the arms.
+            measured_s: least; 0 if only means are compared.
         """
         seconds = max(SLICE_S, ROUND_TRIPS * round_trip_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10
@@ -64,10 +63,10 @@ class Slices:
 
     @classmethod
     def whole(cls, load_s: float) -> Self:
-        """One load of so long, warm-up included: a launch that is not cut."""
+        """Return an uncut load, warm-up included."""
         return cls(seconds=load_s / 2, dropped_s=0.0, quartets=1)
 
     @property
     def loaded_s(self) -> float:
-        """Expected time of the slices of one launch."""
+        """Expected time of an evaluation's slices."""
         return 2 * self.quartets * (self.seconds + self.dropped_s + SWITCH_S)

@@ -1,12 +1,11 @@
-"""One study, from the default configuration to the verdict. Read `tune` from top to bottom.
+"""Study, from default configuration to verdict. Read `tune` from top to bottom.
 
-    inputs -> engine started once -> folder and store -> search (trial after trial) -> finals
-    -> verification -> verdict -> open loop -> files
+    inputs -> engine started once -> folder and store -> search (trial after trial)
+    -> final selection -> verification -> verdict -> open loop -> files
 
-In: settings. Out: `Finished`: the record of the study and the files that were written. Nothing is
-written before the inputs were checked and the engine has served; a signal or a `kill -9` at any
-point loses at most the running launch, and `resume` goes on to the same budget. Blocking, for one
-thread; signals arrive as KeyboardInterrupt.
+Nothing is written before inputs were checked and the engine served. A signal or `kill -9` loses at
+most the running evaluation; `resume` continues to the same budget. Blocking, one thread; signals
+arrive as KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -68,27 +67,27 @@ from tuner.values import (
 )
 
 OPEN_SHARE = 0.8
-"""Of the best's rate: at which default and best are launched in an open loop at the end."""
+"""Final open-loop rate over the best's throughput."""
 
 
 WRITTEN = {serving_export.FILE_NAME: "settings", deployment.SCRIPT: "models"}
-"""File of an export -> what it is called where a study says what it has written."""
+"""Names of exported files in messages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A study that came to its end."""
+    """Result of a study."""
 
     record: StudyRecord
     stopped: str
     """Why the search ended."""
     files: Mapping[str, pathlib.Path]
-    """What was written, by what to call it."""
+    """Written files by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setup:
-    """Everything that a study runs on, checked and started."""
+    """Parts of a running study."""
 
     settings: StudySettings
     folder: RunFolder
@@ -99,18 +98,18 @@ class Setup:
     terminal: Terminal
     progress: Progress
     begin_s: float
-    """Monotonic time at which the study would have begun without its interruptions."""
+    """Monotonic start time, minus interruptions."""
 
     def used_s(self) -> float:
-        """Seconds of the study so far, over all processes that ran it."""
+        """Return seconds used by all processes."""
         return time.monotonic() - self.begin_s
 
     def left_s(self) -> float:
-        """Seconds of the longest time that are left; negative where it is over."""
+        """Return seconds left; negative when over."""
         return self.settings.search.max_time_s - self.used_s()
 
     def keep_used(self) -> None:
-        """Let the next process know of them."""
+        """Save used time for the next process."""
         self.store.keep_used_s(self.used_s())
 
 
@@ -118,14 +117,12 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     """Run a new study.
 
     Args:
-        settings: what is asked for.
-        fresh: whether a study of the same name is deleted first.
-        terminal: where to speak and log.
+        fresh: delete a study of the same name first.
 
     Raises:
-        WrongUse: an input is wrong; nothing was written.
-        TunerError: the study could not be done.
-        Interrupted: a signal came; what was measured is kept.
+        WrongUse: an input is invalid; nothing was written.
+        TunerError: it failed.
+        Interrupted: a signal came; measurements are saved.
     """
     engine = other_engines.engine_of(settings.target)
     card = other_engines.card_of(settings.target, engine)
@@ -161,12 +158,10 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Finished:
-    """Go on with a study to the budget it was given; a finished one is only reported again.
+    """Continue a study to its budget, or report a finished one.
 
     Args:
-        folder: of the study.
-        storage: URL to use instead of the kept one, whose password is not kept.
-        terminal: where to speak and log.
+        storage: replaces the saved URL, which lacks its password.
 
     Raises:
         TunerError, Interrupted: as for `tune`.
@@ -179,7 +174,7 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
             return _finished(folder, store, settings)
         engine = other_engines.engine_of(settings.target, kept=study_files.engine_copy(folder))
         card = other_engines.card_of(settings.target, engine)
-        space = str(folder.path / "space.yaml")  # as it was searched, also where it was derived
+        space = str(folder.path / "space.yaml")  # as searched, even if derived
         target = dataclasses.replace(settings.target, space=space)
         with bench_of(settings, card, engine, terminal) as bench:
             searched = dataclasses.replace(settings, target=target)
@@ -194,7 +189,7 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
 def _profile(
     bench: Bench, settings: StudySettings, arena: Arena, terminal: Terminal
 ) -> Profile | None:
-    """The model's profile, where the search can use it."""
+    """Profile the model if the search can use it."""
     if not prediction.is_wanted(settings):
         return None
     lines.say(terminal.console, "profiling the model, to predict every configuration")
@@ -204,7 +199,7 @@ def _profile(
 def _taught(
     settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
 ) -> tuple[Arena, str | None]:
-    """The arena with what is predicted and what earlier studies taught, and a line that says so."""
+    """Add prediction and warm start; return a line on the latter."""
     arena = prediction.with_guess_of(settings, arena, profile)
     return transfer.learnt(settings, arena, served.model, profile)
 
@@ -238,7 +233,7 @@ def _setup(
 
 
 def _conducted(setup: Setup) -> Finished:
-    """Search, verify, write: the study itself."""
+    """Run the study: search, verify, write."""
     settings, folder = setup.settings, setup.folder
     search = Search(
         store=setup.store,
@@ -276,7 +271,7 @@ def _conducted(setup: Setup) -> Finished:
 
 
 def _searched(setup: Setup, search: Search) -> Ending:
-    """Run trials until there is a reason to stop; then say what is to be verified."""
+    """Run trials until a stop reason."""
     while (reason := search.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
         trial = search.step()
@@ -321,7 +316,7 @@ def _searched(setup: Setup, search: Search) -> Ending:
 
 
 def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
-    """The best of the finalists, by fresh starts that alternate; and how many pairs it will get."""
+    """Choose the shortlist's best in alternating rounds; plan the pairs."""
     finalists, budget = ending.finalists, search.budget
     left_s = setup.left_s()
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
@@ -376,7 +371,7 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
 
 
 def _look_closer(setup: Setup, measurement: Measurement) -> None:
-    """What the first launch tells beside its figures: doubts, and whether answers are right."""
+    """Print the first evaluation's warnings; check its responses."""
     address = setup.bench.address
     checked = None
     if address is not None and not isinstance(setup.payloads, ScenarioRequests):
@@ -398,12 +393,10 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
 
 
 def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, Verdict | None]:
-    """The best configuration and the default, measured in turn on fresh starts.
+    """Compare best and default in alternating rounds.
 
     Args:
-        setup: of the study.
-        ending: of its search.
-        keeps_s: of the longest time, for what comes after it.
+        keeps_s: time reserved for later.
     """
     sides = _sides(setup, ending)
     if sides is None:
@@ -442,9 +435,9 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
 
 
 def _in_open_loop(setup: Setup, ending: Ending, verdict: Verdict, *, needs_s: float) -> Ending:
-    """Default and best once each in an open loop, at a share of the rate that the best has made.
+    """Evaluate default and best in an open loop, at a share of the best's rate.
 
-    At a fixed concurrency waiting for a full batch looks free; here it is not.
+    Unlike at a fixed concurrency, waiting for a full batch is not free here.
     """
     if not needs_s:
         return ending
@@ -482,15 +475,12 @@ def _alternated(
     keep: Callable[[tuple[FreshStart, ...]], Ending],
     is_enough: verification.IsEnough | None = None,
 ) -> verification.Rounds:
-    """Fresh starts of all sides in turn, each kept and told.
+    """Run alternating rounds; save and print each evaluation.
 
     Args:
-        setup: of the study.
-        sides: by role.
         rounds: at most.
-        done: fresh starts of an earlier command, whole rounds.
-        keep: what is to be kept with the fresh starts so far.
-        is_enough: whether the rounds so far are enough.
+        done: whole rounds of an earlier command.
+        keep: returns the state to save.
     """
     if done:
         setup.progress.say(f"goes on behind {len(done)} fresh starts")
@@ -499,7 +489,7 @@ def _alternated(
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         number, last = len(starts), starts[-1]
-        setup.bench.stream = 1 + number // len(sides)  # one for each round, 0 is the search's
+        setup.bench.stream = 1 + number // len(sides)  # one per round; 0 is the search's
         if launch.records is not None and number <= len(sides):
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encoded(launch.records)
@@ -535,7 +525,7 @@ def _alternated(
 
 
 def _sides(setup: Setup, ending: Ending) -> dict[str, Configuration] | None:
-    """What is compared, by role; None where there is nothing to compare."""
+    """Return the arms to compare, if any."""
     best = ending.best
     if best is None:
         return None
@@ -550,7 +540,7 @@ def _sides(setup: Setup, ending: Ending) -> dict[str, Configuration] | None:
 
 
 def _interrupted(setup: Setup) -> Interrupted:
-    """Leave a study that was interrupted whole, and say what it has."""
+    """Leave the study consistent; return a summary."""
     cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
     ending = study_files.ending_of(setup.folder)
@@ -568,7 +558,7 @@ def _interrupted(setup: Setup) -> Interrupted:
 
 
 def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Finished:
-    """Write what a finished study offers to its readers."""
+    """Write report and exports."""
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
     advice = advised(record)

@@ -1,9 +1,7 @@
-"""A study read back whole from its folder: what reports, exports and `--json` work on.
+"""Study folder, read as `StudyRecord` by reports, exports and `--json`.
 
-In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
-while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
-written once, at the end: {"best", "verdict", "fresh_starts", "finalists",
-"front", "stopped", "open_loop"}.
+During the search the best is the lowest measurement, which a note says. `verdict.json` is written
+once at the end: {"best", "verdict", "fresh_starts", "finalists", "front", "stopped", "open_loop"}.
 """
 
 from __future__ import annotations
@@ -52,10 +50,10 @@ ENDING_FILE = "verification/launches.json"
 
 
 def settings_of(folder: RunFolder) -> StudySettings:
-    """The settings of a study.
+    """Return a study's settings.
 
     Raises:
-        WrongUse: `settings.yaml` is missing or wrong.
+        WrongUse: `settings.yaml` is missing or invalid.
     """
     kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
     copy = folder.path / prices.COPY
@@ -67,16 +65,14 @@ def settings_of(folder: RunFolder) -> StudySettings:
 
 
 def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = None) -> StudyStore:
-    """The store of a study.
+    """Return a study's store.
 
     Args:
-        folder: of the study.
-        settings: of the study.
-        url: storage URL to use instead of the kept one, whose password is not kept.
+        url: replaces the saved URL, which lacks its password.
 
     Raises:
         WrongUse: the folder has no trials.
-        UnknownStudy, StorageFailed: the storage does not have it or cannot be reached.
+        UnknownStudy, StorageFailed: missing or unreachable.
     """
     url = url or settings.store.storage
     if url is None and not folder.database.exists():
@@ -88,7 +84,7 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
 
 
 def engine_copy(folder: RunFolder) -> pathlib.Path | None:
-    """The copy of the engine file, or of the scenario, that the study was begun with; None where it has none."""
+    """Return the copied engine or scenario file, if any."""
     paths = (folder.path / name for name in (COPY, SCENARIO_COPY))
     return next((path for path in paths if path.exists()), None)
 
@@ -101,7 +97,7 @@ def facts_of(
     shared: Shared | None = None,
     sent: SentInputs | None = None,
 ) -> dict[str, Any]:
-    """What the store keeps with a study, so that it can be read without its model."""
+    """Return facts that replace the model for readers."""
     return {
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
@@ -122,16 +118,16 @@ def facts_of(
 
 
 def profile_of(store: StudyStore) -> Profile | None:
-    """The model's profile that a study was begun with."""
+    """Return the study's profile."""
     kept = store.facts().get("profile")
     return None if kept is None else Profile.from_json(kept)
 
 
 def check_same_space(store: StudyStore, arena: Arena) -> None:
-    """Whether the space on this machine is the one that the study has searched so far.
+    """Check that this machine's space is the searched one.
 
     Raises:
-        WrongUse: it is not, because the machine or the limits changed.
+        WrongUse: machine or limits changed it.
     """
     before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
     now = {knob.name: list(knob.values) for knob in arena.knobs}
@@ -144,12 +140,12 @@ def check_same_space(store: StudyStore, arena: Arena) -> None:
 
 
 def keep_ending(folder: RunFolder, ending: Ending) -> None:
-    """Keep that the search has ended, and the fresh starts of the verification so far."""
+    """Save the search's end and verification so far."""
     folder.write_json(ENDING_FILE, ending.as_json())
 
 
 def ending_of(folder: RunFolder) -> Ending | None:
-    """What `keep_ending` kept; None while the study searches.
+    """Return that state; None during the search.
 
     Raises:
         WrongUse: the file is broken.
@@ -165,7 +161,7 @@ def ending_of(folder: RunFolder) -> Ending | None:
 def keep_end(
     folder: RunFolder, ending: Ending, verdict: Verdict | None, *, limits: Sequence[Limit] = ()
 ) -> None:
-    """Write the end of a study, with the fresh starts that were made."""
+    """Write a study's end."""
     tallies = outcomes.tallied(ending.starts, limits)
     folder.write_json(
         VERDICT_FILE,
@@ -182,7 +178,7 @@ def keep_end(
 
 
 def stopped_of(folder: RunFolder) -> str:
-    """Why the search ended; what to do about it where it has not."""
+    """Return why the search ended, or how to continue."""
     end = folder.read_json(VERDICT_FILE)
     if end is not None:
         return str(end["stopped"])
@@ -192,15 +188,15 @@ def stopped_of(folder: RunFolder) -> str:
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Whether the study has come to its end."""
+    """Whether the study has ended."""
     return folder.read_json(VERDICT_FILE) is not None
 
 
 def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyRecord:
-    """The whole record of a study.
+    """Return a study's record.
 
     Raises:
-        WrongUse: a file of the folder is broken.
+        WrongUse: a file is broken.
     """
     facts, trials = store.facts(), store.trials()
     end, ending = folder.read_json(VERDICT_FILE), ending_of(folder)
@@ -253,7 +249,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
 
 
 def _with_effective(settings: StudySettings) -> dict[str, Any]:
-    """What was asked for, with the number of initial launches where that was left to us."""
+    """Return settings with the effective `initial`."""
     nested = settings.nested()
     nested["search"]["initial"] = settings.search.first_trials
     return nested
@@ -268,7 +264,7 @@ def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:
 def _records(
     folder: RunFolder, trials: tuple[Trial, ...], roles: Mapping[str, Configuration | None]
 ) -> dict[str, RequestRecords]:
-    """The verification's first launch of each role, else the search's."""
+    """Return each arm's verification requests, else the search's."""
     found: dict[str, RequestRecords] = {}
     for role, configuration in roles.items():
         paths = [folder.path / "verification" / f"{role}.npz"]

@@ -1,9 +1,8 @@
-"""Samplers compared on recorded surfaces: the same seeds for all, the truth known, hundreds of searches.
+"""Benchmark of samplers on benchmark tables: same seeds, known truth, hundreds of searches.
 
-    for each surface: for each sampler: one replayed search per seed -> how far its recommendations are off,
-    how soon they are good, and whether the reference is no worse than each of the others
+    table x sampler x seed -> replayed search -> regret, time to a good candidate, non-inferiority
 
-In: an order. Out: a `ContestRecord`. Nothing is served; processes are started for the seeds, and ended.
+Owns the seeds' processes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ REFERENCE = "structured"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is compared."""
+    """Specification of a benchmark."""
 
     surfaces: tuple[pathlib.Path, ...]
     samplers: tuple[str, ...]
@@ -42,9 +41,9 @@ class Order:
     seeds: tuple[int, ...] = tuple(range(20))
     initial: int | None = None
     measurement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What was asked for of `MeasurementSettings`: objective (else each surface's own), limits, deadline, prices."""
+    """Given `MeasurementSettings`: objective (else the table's), constraints, deadline, prices."""
     jobs: int | None = None
-    """Processes; None: as many as cores."""
+    """None: one per core."""
 
 
 def compare(
@@ -54,17 +53,15 @@ def compare(
     say: Callable[[str], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> ContestRecord:
-    """Replay everything.
+    """Replay all searches.
 
     Args:
-        order: what is compared.
-        name: of the record.
-        say: hears of every sampler as it is done.
-        check: is called after every search; may raise.
+        say: prints each sampler's result.
+        check: called after every search; may raise.
 
     Raises:
-        WrongUse: a sampler is not known or lacks a package, or launches do not tell what is asked for.
-        InvalidSurface: a surface cannot be read.
+        WrongUse: unknown or uninstalled sampler, or unrecorded metric.
+        InvalidSurface: a table is unreadable.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
@@ -84,7 +81,7 @@ def compare(
 
 
 def ground_of(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Ground:
-    """A surface with the objective, the limits, the deadline and the prices that are asked for."""
+    """Prepare a table with the given measurement settings."""
     surface = surface_files.read(folder)
     recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
     asked = MeasurementSettings(**{**recorded, **measurement})
@@ -95,10 +92,10 @@ def ground_of(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Ground:
 
 
 def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Distinct samplers, the reference first.
+    """Return distinct samplers, reference first.
 
     Raises:
-        WrongUse: there is nothing to compare it with.
+        WrongUse: no peer.
     """
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
@@ -107,12 +104,12 @@ def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Budgets that searches of so many trials reach."""
+    """Return the budgets within `trials`."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 
 def over_surfaces(surfaces: Sequence[SurfaceContest]) -> tuple[NonInferiority, ...]:
-    """The reference against every peer, a surface's mean difference as one unit; none of one surface."""
+    """Test the reference across several tables, one mean difference each."""
     if len(surfaces) < 2:
         return ()
     by_pair: dict[tuple[str, int], list[float]] = {}
@@ -200,7 +197,7 @@ def _judged(contestants: Sequence[Contestant], order: Order) -> tuple[NonInferio
 
 
 def _why_not(ground: Ground, sampler: str) -> str | None:
-    """Why a sampler takes no part on a surface; None where it does."""
+    """Return why a sampler skips a table, else None."""
     if sampler == "guess" and ground.profile is None:
         return "The sampler guess takes no part: the surface has no profile to predict from."
     return None

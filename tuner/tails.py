@@ -1,16 +1,12 @@
-"""The tail of launches: its p99, the interval, and the requests that they rest on.
+"""Tail latency of evaluations: p99, its interval, and the requests behind it.
 
-In: measurements. Out: a `Tail`, which says why where there is no figure; and the ranks of the order
-statistics that enclose a percentile. Pure.
+Several evaluations' p99 is that of all their requests, from histograms. The mean of their p99s
+differs, and is too low wherever they differ. Pure.
 
-Of several launches the p99 is that of all their requests together, from their histograms: the mean of
-their p99s is another figure, and too low wherever launches differ.
-
-An interval lies between two order statistics: the number of values under the true percentile is binomial
-(David and Nagaraja, Order Statistics, section 7.1). An end is None where even the extreme value may well
-lie on the wrong side of the true percentile: where the sample's maximum reaches it with less than 99 %
-probability. For p99 that is under 459 values, the number at which MLPerf stops early at the soonest; for
-p95 under 90, for p50 under 7.
+An interval lies between order statistics: the number of values below the true percentile is
+binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None where the extreme lies
+beyond the true percentile with less than 99 % probability: for p99 under 459 values (where MLPerf
+stops early at the soonest), for p95 under 90, for p50 under 7.
 """
 
 from __future__ import annotations
@@ -28,31 +24,31 @@ SHARE = 0.99
 OUTSIDE = 0.025
 """Probability on either side of an interval."""
 EXTREME = 0.99
-"""Probability with which a sample's extreme must lie beyond the true percentile before an end is given."""
+"""Required probability of an extreme beyond the percentile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """The p99 of some launches."""
+    """The p99 of some evaluations."""
 
     value_ms: float
-    """NaN where it is refused."""
+    """NaN if rejected."""
     interval: Interval
-    """95 %, of these launches; it knows nothing of others."""
+    """95 %, of these evaluations only."""
     effective: float
-    """Independent requests that it rests on."""
+    """Effective sample size."""
     requests: int
     why_not: str = ""
-    """Why it is refused; empty where it is not."""
+    """Reason of a rejection, or empty."""
 
     @property
     def is_told(self) -> bool:
-        """Whether there is a figure."""
+        """Whether it can be reported."""
         return not self.why_not
 
 
 def of_one(measurement: Measurement) -> Tail:
-    """That of one launch."""
+    """Return the tail of one evaluation."""
     why = "" if measurement.has_p99 else too_few(measurement)
     return Tail(
         value_ms=measurement.told_p99_ms,
@@ -64,7 +60,7 @@ def of_one(measurement: Measurement) -> Tail:
 
 
 def pooled(measurements: Sequence[Measurement]) -> Tail:
-    """That of the requests of all of them together."""
+    """Return the tail of the pooled requests."""
     if len(measurements) == 1:
         return of_one(measurements[0])
     effective = sum(one.effective for one in measurements)
@@ -99,14 +95,14 @@ def pooled(measurements: Sequence[Measurement]) -> Tail:
 
 
 def few(effective: float, requests: int) -> str:
-    """That so many requests are too few."""
+    """Describe too few requests."""
     return (
         f"p99 rests on {effective:,.0f} effective requests (of {requests:,}), under {LEAST_FOR_P99}"
     )
 
 
 def too_few(measurement: Measurement) -> str:
-    """Why a launch has no p99, and how long it would have to be."""
+    """Describe the missing p99 and the time it needs."""
     seconds = seconds_for(
         LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
     )
@@ -117,22 +113,20 @@ def too_few(measurement: Measurement) -> str:
 
 
 def seconds_for(least: int, *, effective: float, seconds: float) -> float:
-    """How long a phase is likely to give `least` effective requests, with a third to spare.
+    """Return seconds likely to give `least` effective requests, plus a third.
 
     Args:
-        least: wanted.
-        effective: what a phase of `seconds` gave.
-        seconds: its length.
+        effective: from `seconds`.
     """
     wanted = 4 / 3 * seconds * least / max(effective, 1.0)
     return float(math.ceil(wanted)) if wanted >= 1 else math.ceil(10 * wanted) / 10
 
 
 def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
-    """Ranks (from 1) of the order statistics that enclose the percentile; None where there is none."""
+    """Return ranks (from 1) of order statistics around the percentile."""
     low: int | None = None
     if 1 - (1 - share) ** count >= EXTREME:
-        # P(the low-th value lies above the percentile) = P(fewer than `low` values under it).
+        # P(low-th value above the percentile) = P(fewer than `low` values below it).
         low = _first(count, lambda rank: special.bdtr(rank, count, share) > OUTSIDE)
     high: int | None = None
     if 1 - share**count >= EXTREME:
@@ -143,7 +137,7 @@ def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
 def ranks_of(
     count: int, share: float, *, effective: float | None = None
 ) -> tuple[int | None, int | None]:
-    """`interval_ranks` of the effective number of values, at the same shares of all `count` of them."""
+    """Return `interval_ranks` of the effective number, scaled to `count`."""
     worth = count if effective is None else min(count, max(0, math.floor(effective)))
     if not worth:
         return None, None
@@ -156,7 +150,7 @@ def ranks_of(
 
 
 def _first(count: int, is_reached: Callable[[int], bool]) -> int | None:
-    """The smallest rank from 1 to count at which a condition, false and then true, holds."""
+    """Return the smallest rank in 1..count where a monotonic condition holds."""
     low, high = 1, count + 1
     while low < high:
         middle = (low + high) // 2

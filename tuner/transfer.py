@@ -1,12 +1,8 @@
-"""What earlier studies of a model have taught, for a study of it under another load.
+"""Warm start: evaluations of earlier studies of a model, under other workloads.
 
-In: the folder of studies, the settings and the arena of the new one. Out: the arena with their launches,
-in its own axes, and with their winners. Reads studies, changes nothing.
-
-Which studies count: of the same model, engine, home and objective, on a machine with as many cores of the
-same kind, whose knobs are the same ones; the nearest loads first. Of a launch under another load is
-known how its figure grows with the load alone: at saturation a round trip is as long as there are
-items in flight. That is taken out; what is left, the process learns, with the load as an input.
+They share model, engine, spawner, objective, inputs and knobs, and a machine with as many cores of
+the same kind; nearest workload first. Targets are shifted by the items in flight, to which latency
+is proportional at saturation. The Gaussian process learns the rest, with the workload as input.
 """
 
 from __future__ import annotations
@@ -40,22 +36,22 @@ AUTO = "auto"
 NONE = "none"
 MOST_STUDIES = 4
 MOST_LAUNCHES = 120
-"""In all, the newest of each study first: a process of more takes long to fit and learns little from them."""
+"""In all, newest first; more take long to fit and add little."""
 LOAD_SCALE = 8.0
-"""Powers of two of a load that lie as far apart as the ends of a knob."""
+"""Powers of two of workload as far apart as a knob's ends."""
 GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
-"""Objectives that grow with the items in flight where the server is busy."""
+"""Objectives that grow with items in flight."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """One launch of an earlier study."""
+    """Evaluation of an earlier study."""
 
     configuration: Configuration
     objective: float
     """Minimised."""
     error: float = math.nan
-    """Standard error within the launch, on the log scale; NaN where not known."""
+    """Standard error, log scale; NaN if unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +60,7 @@ class EarlierStudy:
 
     name: str
     environment: Environment
-    """Its load, on the machine of the new study."""
+    """Its workload, on the new study's machine."""
     launches: tuple[Launched, ...]
     winner: Configuration | None
 
@@ -72,16 +68,15 @@ class EarlierStudy:
 def learnt(
     settings: StudySettings, arena: Arena, model: str, profile: Profile | None
 ) -> tuple[Arena, str | None]:
-    """The arena with what earlier studies taught, and a line that says which; None where none did.
+    """Add warm-start studies, and return a line naming them, if any.
 
     Args:
-        settings: of the new study; `learn_from` says which studies.
-        arena: of the new study.
-        model: name of the model, as the engine says it.
-        profile: of the model, where the search predicts.
+        settings: `learn_from` selects studies.
+        model: name reported by the engine.
+        profile: for predicting searches.
 
     Raises:
-        WrongUse: a study that is named is none, or not of this model.
+        WrongUse: a named study is missing or unsuitable.
     """
     wanted = settings.search.learn_from
     if wanted == NONE:
@@ -112,7 +107,7 @@ def with_earlier(
     objective: str,
     profile: Profile | None = None,
 ) -> Arena:
-    """The arena with the launches of these studies, the most important study first."""
+    """Add studies' evaluations, most important first."""
     context = _context(arena.environment)
     vectors, contexts, targets, errors, guesses = [], [], [], [], []
     for study in studies:
@@ -146,7 +141,7 @@ def with_earlier(
 def _named(
     settings: StudySettings, arena: Arena, model: str, wanted: str
 ) -> Iterator[EarlierStudy]:
-    """The studies to learn from, the nearest load first."""
+    """Yield suitable studies, nearest workload first."""
     runs_dir = pathlib.Path(settings.store.runs_dir)
     if wanted != AUTO:
         for name in filter(None, wanted.split(",")):
@@ -171,7 +166,7 @@ def _named(
         try:
             study = _read(folder, settings, arena, model)
         except TunerError:
-            continue  # a study that cannot be read teaches nothing
+            continue  # unreadable
         if study is not None:
             found.append(study)
     found.sort(key=lambda one: _distance(one.environment, arena.environment))
@@ -181,13 +176,13 @@ def _named(
 def _read(
     folder: RunFolder, settings: StudySettings, arena: Arena, model: str
 ) -> EarlierStudy | None:
-    """A study; None where it does not fit this one."""
+    """Read a study if it fits."""
     if not study_files.is_finished(folder):
         return None
     kept = study_files.settings_of(folder)
     own = RunFolder(pathlib.Path(settings.store.runs_dir), str(settings.store.study))
     if _scenario_text(kept, folder) != _scenario_text(settings, own):
-        return None  # it was another one then
+        return None  # the scenario has changed
     environment = folder.read_json("environment.json") or {}
     if not _is_alike(kept, settings) or not _is_same_machine(environment):
         return None
@@ -214,7 +209,7 @@ def _read(
 
 
 def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
-    """The scenario of a study, as it was begun with; None of one model."""
+    """Return a study's scenario text, if any."""
     if settings.target.scenario is None:
         return None
     return user_files.text(study_files.engine_copy(folder) or settings.target.scenario)
@@ -244,7 +239,10 @@ def _paid(settings: StudySettings) -> Prices:
 
 
 def _open_loop(settings: StudySettings) -> object:
-    """What two open loops must have in common: how figures change with a rate is not known. None: a closed one."""
+    """Return what open loops must share; None: closed.
+
+    How metrics change with the rate is unknown.
+    """
     if not settings.is_open:
         return None
     target, measurement = settings.target, settings.measurement
@@ -259,7 +257,7 @@ def _is_same_machine(environment: Mapping[str, Any]) -> bool:
 
 
 def _vector(arena: Arena, configuration: Configuration, then: Environment) -> Any:
-    """Its place in the arena's axes, with what follows from the knobs under its own load; None without one."""
+    """Return its encoding under its own workload, or None."""
     try:
         return arena.candidates.placed(configuration, lambda cell: physics.features(cell, then))
     except (KeyError, ValueError, TunerError):
@@ -267,7 +265,7 @@ def _vector(arena: Arena, configuration: Configuration, then: Environment) -> An
 
 
 def _winners(arena: Arena, studies: Sequence[EarlierStudy]) -> tuple[Configuration, ...]:
-    """The studies' winners, as cells of the arena."""
+    """Return the winners as candidates."""
     found: dict[Configuration, None] = {}
     for study in studies:
         if study.winner is None:
@@ -281,7 +279,7 @@ def _winners(arena: Arena, studies: Sequence[EarlierStudy]) -> tuple[Configurati
 
 
 def _context(environment: Environment) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The load (2,): concurrency, client batch."""
+    """Return scaled log workload (2,): concurrency, client batch."""
     load = (environment.concurrency, environment.client_batch)
     return np.asarray(np.log2(np.array(load, dtype=float)) / LOAD_SCALE)
 
@@ -291,11 +289,9 @@ def _distance(one: Environment, other: Environment) -> float:
 
 
 def _shift(now: Environment, then: Environment, objective: str) -> float:
-    """What the logarithm of a figure grows by from one load to another, where the server is busy."""
+    """Return an objective's log growth between workloads at saturation."""
     if objective in GROWING:
         return math.log(now.items / then.items)
     if objective == "time-per-item":
-        return (
-            0.0  # and a cost of 1,000 requests grows with their items, like the time between them
-        )
+        return 0.0  # below: 1,000 requests cost more with more items, like the time between them
     return math.log(now.client_batch / then.client_batch)

@@ -1,7 +1,7 @@
-"""Values that cross the rooms of the tuner: configurations, records of requests, measurements, outcomes, trials.
+"""Data types of the tuner: configurations, requests, measurements, outcomes, trials.
 
-Pure data. Columns, not objects, for what exists per request. One unit per kind: seconds inside, milliseconds
-only where a name says so (`mean_ms`), because reports and the store speak milliseconds.
+Per-request data is in columns. Units are seconds, or milliseconds where named (`mean_ms`), as in
+reports and the store.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from serving.values import Signature
 from tuner.histogram import Histogram
 
 OUR_ENGINE = "luthier"
-"""The serving core, as `--engine` and reports call it."""
+"""Luthier's name in `--engine` and reports."""
 Value = int | float | str | bool
-"""What a knob may hold."""
+"""Values of a knob."""
 
 
 class Configuration(Mapping[str, Value]):
-    """One assignment of knobs by dotted name: immutable, hashable, ordered by name."""
+    """Knob values by dotted name: immutable, hashable, sorted."""
 
     __slots__ = ("_hash", "_items")
 
@@ -60,15 +60,15 @@ class Configuration(Mapping[str, Value]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestRecords:
-    """Every request of one load phase, as columns of equal length n, in order of completion.
+    """Requests of a load phase, as columns in order of completion.
 
-    Times are seconds on the client's monotonic clock, from the start of the phase.
+    Times are seconds of the client's monotonic clock since its start.
     """
 
-    intended_s: NDArray[np.float64]  # (n,) when it was due; closed loop: equal to started_s
+    intended_s: NDArray[np.float64]  # (n,) when due; closed loop: started_s
     started_s: NDArray[np.float64]  # (n,) first byte sent
     finished_s: NDArray[np.float64]  # (n,) last byte received
-    status: NDArray[np.int16]  # (n,) HTTP status; 0: no answer (connection lost, timeout)
+    status: NDArray[np.int16]  # (n,) HTTP status; 0: connection lost or timeout
     connection: NDArray[np.int32]  # (n,) index of the connection
 
     def __post_init__(self) -> None:
@@ -82,37 +82,37 @@ class RequestRecords:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CpuCourse:
-    """CPU time that a process had used, at moments of one load phase."""
+    """CPU time of a process during a load phase."""
 
-    at_s: NDArray[np.float64]  # (n,) from the start of the phase, ascending
+    at_s: NDArray[np.float64]  # (n,) since the start of the phase, ascending
     used_s: NDArray[np.float64]  # (n,) from any origin
 
     def between(self, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(k,) used between each of k + 1 moments and the next, evenly between two readings."""
+        """Return CPU time (k,) between k + 1 times, interpolated linearly."""
         return np.diff(np.interp(edges_s, self.at_s, self.used_s))
 
 
 MOST_WIDTH = 4.0
-"""An interval of a ratio that holds 1 and is wider than half to double tells nothing in its ends."""
+"""A ratio's interval that holds 1 and is wider (half to double) tells nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A 95 % interval, ends included; None where the data cannot give that end."""
+    """Closed 95 % interval; None: end unknown."""
 
     low: float | None
     high: float | None
 
     @property
     def is_vague(self) -> bool:
-        """As that of a ratio: it holds 1, and its ends lie more than a factor of `MOST_WIDTH` apart."""
+        """Whether a ratio's interval holds 1 and is wider than `MOST_WIDTH`."""
         if self.low is None or self.high is None:
             return False
         return self.low <= 1 <= self.high and self.high > MOST_WIDTH * self.low
 
     @property
     def inverse(self) -> Interval:
-        """That of the ratio turned over."""
+        """Interval of the inverse ratio."""
         return Interval(
             low=None if not self.high else 1 / self.high,
             high=None if not self.low else 1 / self.low,
@@ -124,7 +124,7 @@ UNKNOWN = Interval(low=None, high=None)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One part of a measured phase: whole periods of the CPU quota (multiples of 0.1 s)."""
+    """Part of a measured phase: whole CPU quota periods (0.1 s)."""
 
     start_s: float
     seconds: float
@@ -134,39 +134,39 @@ class Block:
     p99_ms: float
     throughput_per_s: float
     spread_ms: float | None = None
-    """p95 - p5; None where the block has too few requests for it."""
+    """p95 - p5; None with too few requests."""
     client_cpu_s: float | None = None
-    """CPU time of the load generator, which does the same for each request: a reading of the machine's moment."""
+    """Load generator's CPU time; constant work per request reveals drift."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostNoise:
-    """What else happened to the machine while a phase was measured; None where it cannot be read."""
+    """Interference with a phase; None: unreadable."""
 
     steal_s: float | None = None
     throttled_s: float | None = None
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
-    """Largest memory of any one replica, in MiB."""
+    """Largest replica's peak, MiB."""
     foreign_cpu_s: float | None = None
-    """CPU time of processes that are neither the server's nor the tuner's; None where the server's are not known."""
+    """CPU time outside server and tuner; None if unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """What the devices that were counted used in the measured part."""
+    """Energy of counted devices in the measured phase."""
 
     per_request_j: float
-    """All sources together, over the answered requests."""
+    """All sources, over successful requests."""
     interval: Interval
     """Of `per_request_j`."""
     sources: Mapping[str, float]
-    """J per request by source: `gpu`, the whole board; `cpu`, the CPU packages."""
+    """J per request by source: `gpu` (whole board), `cpu` (packages)."""
     power_w: float
-    """Mean, all sources together."""
+    """Mean of all sources."""
     clock_mhz: float | None
-    """Mean graphics clock of the GPU; None where it was not counted."""
+    """Mean graphics clock of a counted GPU."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Energy:
@@ -176,31 +176,31 @@ class Energy:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What 1,000 answers cost: what was held of the machine meanwhile."""
+    """Resources held for 1,000 responses."""
 
     cpu_s: float
-    """Core-seconds, reserved or used, whichever is more."""
+    """Core-seconds, the larger of reserved and used."""
     memory_mib_s: float
-    """MiB-seconds, likewise; 0 where nothing is known of them."""
+    """MiB-seconds, likewise; 0 if unknown."""
     gpu_s: float
     """GPU-seconds."""
     price: float
-    """In the currency of the price file; core-seconds without one."""
+    """In the price file's currency, or core-seconds."""
 
 
 MOST_LITTLE_ERROR = 0.05
-"""Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
+"""Above it, throughput x mean contradicts the concurrency: the load was wrong."""
 LATE_S = 1e-3
-"""A request that is sent later than this after it was due waited for a free connection, or for the client."""
+"""A request sent later than this waited for a connection or the client."""
 MOST_LATE_SHARE = 0.01
-"""Of the requests of an open loop: where more are late, the clients may be what was measured."""
+"""With more late requests, the clients may be what was measured."""
 LEAST_FOR_P99 = 459
-"""Fewest independent requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
+"""Fewest independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one launch of one configuration gave under the set load; latencies are round trips in ms."""
+    """Result of an evaluation; latencies in ms."""
 
     requests: int
     errors: int
@@ -215,102 +215,101 @@ class Measurement:
     p99_interval: Interval
     throughput_per_s: float
     little_error: float | None
-    """|throughput x mean / concurrency - 1|; None in an open loop, whose concurrency is not set."""
+    """|throughput x mean / concurrency - 1|; None in an open loop."""
     warmup_s: float
     blocks: tuple[Block, ...]
     noise: HostNoise
     energy: Energy | None = None
-    """None where no energy could be counted."""
+    """None if not counted."""
     client_batch: int = 1
-    """Items in each request."""
+    """Items per request."""
     spread_ms: float = 0.0
-    """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
-    kept the measurement."""
+    """p95 - p5; 0, which never occurs, in old measurements."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
     p99_effective: float | None = None
-    """Independent requests that the p99 rests on; None where an older version kept the measurement."""
+    """Independent requests behind the p99; None in old measurements."""
     histogram: Histogram | None = None
-    """Of the round trips of its answers; None where an older version kept the measurement."""
+    """Of latencies; None in old measurements."""
     goodput: float | None = None
-    """Answers per second within the deadline (`--slo-ms`); None where there was none."""
+    """Responses per second within `--slo-ms`, if set."""
     goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
     cost: Cost | None = None
-    """None where it is not known what the server held."""
+    """None if resources are unknown."""
     rate_per_s: float | None = None
-    """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
+    """Mean due requests per second; None: closed loop."""
     late_share: float | None = None
-    """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
+    """Share of requests sent over `LATE_S` late."""
     refused: int = 0
-    """Requests of a scenario that the server refused because they could not be in time: no errors, and no answers."""
+    """Scenario requests rejected for their deadline: no errors, no responses."""
     ended_early: bool = False
-    """Whether it ended before its time, because it was decided to be no rival of the best so far."""
+    """Whether racing ended it."""
     repeats: int = 0
-    """Times that it was measured before, and slices left out, since others took more of the machine than usual."""
+    """Earlier disturbed measurements and omitted slices."""
 
     @property
     def effective(self) -> float:
-        """Independent requests that the p99 rests on, at most all."""
+        """Independent requests behind the p99, at most all."""
         return float(self.requests if self.p99_effective is None else self.p99_effective)
 
     @property
     def has_p99(self) -> bool:
-        """Whether the requests are enough for a p99: what is told of it without is luck."""
+        """Whether p99 is reportable; with fewer requests it is luck."""
         return self.effective >= LEAST_FOR_P99
 
     @property
     def told_p99_ms(self) -> float:
-        """p99; NaN where the requests are too few for one."""
+        """p99; NaN if not reportable."""
         return self.p99_ms if self.has_p99 else math.nan
 
     @property
     def items_per_s(self) -> float:
-        """Items answered per second."""
+        """Items per second."""
         return self.throughput_per_s * self.client_batch
 
     @property
     def time_per_item_ms(self) -> float:
-        """Measured time over items: ms between two answered items, however many run at once."""
+        """Measured time per item in ms, at any concurrency."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
     def highest_per_s(self) -> float:
-        """Rate of the open loop, which a search for the highest has found; NaN in a closed loop."""
+        """Rate found by a rate search; NaN: closed loop."""
         return math.nan if self.rate_per_s is None else self.rate_per_s
 
     @property
     def goodput_per_s(self) -> float:
-        """Answers per second within the deadline; NaN without one."""
+        """Responses per second in time; NaN without a deadline."""
         return math.nan if self.goodput is None else self.goodput
 
     @property
     def answered_share(self) -> float:
-        """Of the requests that were due."""
+        """Successful share of due requests."""
         return self.requests / (self.requests + self.refused + self.errors)
 
     @property
     def offered_per_s(self) -> float:
-        """Requests of an open loop that were due in the measured part, per second."""
+        """Due requests per second of an open loop."""
         return (self.requests + self.refused + self.errors) / self.seconds
 
     @property
     def cpu_s(self) -> float:
-        """Core-seconds for 1,000 answers; NaN where they are not known."""
+        """Core-seconds per 1,000 responses, or NaN."""
         return math.nan if self.cost is None else self.cost.cpu_s
 
     @property
     def memory_mib_s(self) -> float:
-        """MiB-seconds for 1,000 answers; NaN where they are not known."""
+        """MiB-seconds per 1,000 responses, or NaN."""
         known = self.cost is not None and self.cost.memory_mib_s > 0
         return self.cost.memory_mib_s if known and self.cost is not None else math.nan
 
     @property
     def price(self) -> float:
-        """Of 1,000 answers; NaN where it is not known."""
+        """Price of 1,000 responses, or NaN."""
         return math.nan if self.cost is None else self.cost.price
 
     @property
     def energy_j(self) -> float:
-        """J per request; NaN where it was not counted."""
+        """J per request, or NaN."""
         return math.nan if self.energy is None else self.energy.per_request_j
 
     @property
@@ -319,7 +318,7 @@ class Measurement:
         return UNKNOWN if self.energy is None else self.energy.interval
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store and reports."""
+        """Return plain data."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -356,12 +355,12 @@ Cause = Literal[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a trial ended: ok, or infeasible (the configuration cannot work), or failed (it broke while it ran)."""
+    """Trial's outcome: ok, infeasible (cannot work), or failed (broke while running)."""
 
     status: Status
     cause: Cause | None = None
     reason: str = ""
-    """One line for a person; empty when ok."""
+    """One line; empty if ok."""
 
 
 OK = Outcome(status="ok")
@@ -369,44 +368,44 @@ OK = Outcome(status="ok")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One launch of one configuration, as the store returns it; `measurement` is None unless the outcome is ok."""
+    """One evaluation of a search, as stored."""
 
     number: int
     configuration: Configuration
     outcome: Outcome
     measurement: Measurement | None
     origin: str
-    """default, initial, guided or replicate."""
+    """default, initial, guided, replicate or check."""
     objective: float | None
-    """The value that the sampler minimises (ms for latencies); None unless ok."""
+    """The sampler's minimised value; None unless ok."""
     launch_s: float
-    """Seconds from the decision to a ready server."""
+    """Seconds until the server was ready."""
     overhead_s: float
-    """Seconds of the trial that were neither warm-up nor measurement."""
+    """Seconds outside warm-up and measurement."""
     started_at: float
-    """Unix time, for people; never used for durations."""
+    """Unix time for display, not for durations."""
     missed: Measurement | None = None
-    """What was measured of a launch that misses a limit, or does not tell whether it does; None of any other."""
+    """Measurement that misses a constraint, or cannot decide it."""
 
     @property
     def measured(self) -> Measurement | None:
-        """What was measured, whether limits were kept or not."""
+        """Measurement, constraints met or not."""
         return self.missed if self.measurement is None else self.measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FreshStart:
-    """One launch of the verification, on a server of its own."""
+    """Evaluation of an arm in a round."""
 
     role: str
     outcome: Outcome
     measurement: Measurement | None
-    """None where the outcome is not ok."""
+    """None unless ok."""
     slices_ms: tuple[float, ...] = ()
-    """Mean round trip of each slice of time that it was loaded in; empty where it was loaded in one."""
+    """Mean latency per time slice; empty if unsliced."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -423,48 +422,48 @@ class FreshStart:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Fresh starts of one role, and how many of them failed."""
+    """Round evaluations and failures of an arm."""
 
     launched: int = 0
     failed: int = 0
     reason: str = ""
-    """Of the last one that failed; empty where none did."""
+    """Of the last failure."""
 
     @property
     def mostly_failed(self) -> bool:
-        """Whether more than half of them failed."""
+        """Whether more than half failed."""
         return 2 * self.failed > self.launched
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were fresh starts, and none worked."""
+        """Whether all failed, of at least one."""
         return self.launched > 0 and self.failed == self.launched
 
 
 UNKNOWN_PAIR_SD = 0.1
-"""Standard deviation of the logarithm of two launches' ratio where no search tells it."""
+"""Assumed sd of two evaluations' log ratio."""
 VerdictOutcome = Literal["better", "worse", "no difference shown"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finalist:
-    """A configuration that was measured again beside the others that may be the best."""
+    """Shortlisted configuration after re-evaluation."""
 
     configuration: Configuration
     ratio: float
-    """Of its objective over that of the chosen one, by these fresh starts alone; 1 of the chosen one."""
+    """Objective over the chosen one's, in these rounds."""
     interval: Interval
-    """Of the ratio; together with those of the other finalists."""
+    """Simultaneous over the shortlist."""
     is_tied: bool
-    """Whether it could as well have been chosen."""
+    """Whether it could equally have been chosen."""
 
     @property
     def is_compared(self) -> bool:
-        """Whether fresh starts tell of it: there was time for some."""
+        """Whether it was re-evaluated."""
         return self.interval.low is not None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
 
     @classmethod
@@ -481,19 +480,19 @@ class Finalist:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """The best beside what a prediction alone would have chosen."""
+    """Best against the prediction's choice."""
 
     configuration: Configuration
-    """That prediction's."""
+    """The prediction's choice."""
     outcome: VerdictOutcome
-    """Of the best."""
+    """For the best."""
     ratio: float
-    """Objective of the best over that of the prediction's choice."""
+    """Best over the prediction's choice."""
     interval: Interval
     pairs: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
 
     @classmethod
@@ -510,25 +509,25 @@ class Against:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPoint:
-    """A configuration that none was found to beat in both objectives."""
+    """Configuration that none beats in both objectives."""
 
     configuration: Configuration
     values: tuple[float, ...]
-    """Of both objectives, in their units: what all launches together say."""
+    """Both objectives' estimates from all evaluations."""
     sds: tuple[float, ...]
-    """Standard deviations of their logarithms."""
+    """Sd of their logs."""
     trial: int | None
-    """Number of a trial that launched it."""
+    """A trial that evaluated it."""
     is_chosen: bool
-    """Whether it is the one that is verified and exported."""
+    """Whether it is verified and exported."""
 
     def interval(self, place: int) -> Interval:
-        """95 %, of one of the objectives."""
+        """Return the 95 % interval of one objective."""
         reach = math.exp(1.96 * self.sds[place])
         return Interval(low=self.values[place] / reach, high=self.values[place] * reach)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
 
     @classmethod
@@ -546,21 +545,21 @@ class FrontPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoop:
-    """Default and best of a closed-loop study, each launched once in an open loop at a share of the best's rate."""
+    """Open-loop check of a closed-loop study: default and best once each."""
 
     rate_per_s: float
-    """Of both; Poisson arrivals, the same for both."""
+    """Same Poisson arrivals for both."""
     share: float
-    """Of the throughput that the best had in the closed loop."""
+    """Of the best's closed-loop throughput."""
     starts: tuple[FreshStart, ...]
-    """One of each role: "default" and "best"."""
+    """Of arms "default" and "best"."""
 
     def of(self, role: str) -> FreshStart:
-        """The fresh start of a role."""
+        """Return an arm's evaluation."""
         return next(start for start in self.starts if start.role == role)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store and reports."""
+        """Return plain data."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -571,38 +570,38 @@ class OpenLoop:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A study whose search has ended: what is verified, and the fresh starts so far."""
+    """Study after its search: what to verify, and rounds."""
 
     stopped: str
     """Why the search ended."""
     best: Configuration | None
-    """What the search recommends; None where no trial was ok."""
+    """Recommendation, if a trial succeeded."""
     pairs: int
-    """Fresh starts that default and best get each."""
+    """Planned rounds of default and best."""
     starts: tuple[FreshStart, ...] = ()
-    """Of default, best, and guess where there is one."""
+    """Of default, best, and a compared prediction."""
     finalists: tuple[Configuration, ...] = ()
-    """What the search holds for the best, its recommendation first; one of them is nothing to choose from."""
+    """Shortlist, recommendation first; one leaves no choice."""
     finals: tuple[FreshStart, ...] = ()
-    """Fresh starts among the finalists, by which the best was chosen."""
+    """Rounds of the shortlist."""
     standings: tuple[Finalist, ...] | None = None
-    """How the finalists came out, the best first; None while that is open."""
+    """Shortlist results, best first; None while open."""
     guess: Configuration | None = None
-    """What a prediction alone would choose, where it is neither the best nor the default."""
+    """The prediction's choice, unless best or default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
-    """Spread that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    """Assumed sd of pairs' log ratios."""
     front: tuple[FrontPoint, ...] = ()
-    """Of two objectives."""
+    """With two objectives."""
     open_loop: OpenLoop | None = None
-    """None until default and best were launched in one, or where there was no time for it."""
+    """None if pending, or without time."""
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of each round of the verification."""
+        """Arms of each verification round."""
         return ("default", "best") if self.guess is None else ("default", "best", "guess")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return {
             "stopped": self.stopped,
             "best": None if self.best is None else dict(self.best),
@@ -641,49 +640,51 @@ class Ending:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """The verdict on a second objective, by the same pairs."""
+    """Verdict on a second objective, by the same pairs."""
 
     objective: str
     outcome: VerdictOutcome
     ratio: float
     """Best over default."""
     interval: Interval
-    """Here and now."""
+    """In this session."""
     another_day: Interval
-    """Of the ratio that another session will have."""
+    """Of another session's ratio."""
     text: str
-    """One sentence for a person."""
+    """One sentence."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Default and best, re-measured alternating on fresh starts; the ratio is best over default of the objective."""
+    """Default against best in alternating rounds; ratios are best over default."""
 
     outcome: VerdictOutcome
     ratio: float
     interval: Interval
-    """Here and now."""
+    """In this session."""
     another_day: Interval
-    """Of the ratio that another session will have."""
+    """Of another session's ratio."""
     throughput_ratio: float | None
     throughput_interval: Interval
     p99_ratio: float | None
-    """None where too few pairs have a p99 on both sides."""
+    """None if too few pairs have both p99."""
     p99_interval: Interval
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]
     text: str
-    """One sentence for a person."""
+    """One sentence."""
     against_guess: Against | None = None
-    """None where there was no prediction, or it chose the same."""
+    """None without prediction, or with the same choice."""
     second: Beside | None = None
-    """On the second of two objectives."""
+    """On the second objective."""
     launch_sd: float | None = None
-    """By how much the logarithms of the pairs' ratios differ beyond what slices of one pair do, mean round trips
-    taken; None where launches were not loaded in slices."""
+    """Sd of pairs' log mean ratios beyond that of slices within.
+
+    None without slices.
+    """
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store and reports."""
+        """Return plain data."""
         against = self.against_guess
         return {
             **dataclasses.asdict(self),
@@ -719,27 +720,27 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KnobInfo:
-    """What a report needs to know of a knob."""
+    """Knob for reports."""
 
     name: str
     unit: str
     scale: Literal["linear", "log"]
     values: tuple[Value, ...]
-    """The searched grid, in order."""
+    """Searched grid in order."""
     default: Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Models that share replicas, as a scenario has them."""
+    """Scenario's models sharing replicas."""
 
     groups: Mapping[str, tuple[str, int]]
-    """Name of a group -> what its copies are of, and how many there are; they are called NAME-0, NAME-1, ..."""
+    """Group -> model and copies, named NAME-0, NAME-1, ..."""
     settings: Mapping[str, Value]
-    """Of the server, where a configuration says nothing else."""
+    """Default server settings."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return {"groups": dict(self.groups), "settings": dict(self.settings)}
 
     @classmethod
@@ -753,40 +754,40 @@ class Shared:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
-    """One input of a model, and what is sent of it, in words."""
+    """Model input and what is sent, in words."""
 
     name: str
     datatype: str
     shape: str
-    """With the names of its dimensions: `[items, 3, height, width]`; `?` where a free one has none."""
+    """With dimension names: `[items, 3, height, width]`; unnamed: `?`."""
     items: str
-    """Which axis the items lie along, and why; or that they lie along none."""
+    """Item axis, if any, and why."""
     free: tuple[str, ...]
-    """Its free dimensions beside that axis."""
+    """Other free dimensions."""
     sent: str
-    """Its shape and values in a request."""
+    """Shape and values in a request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SentInputs:
-    """The inputs of a model as a study asked it."""
+    """Inputs sent by a study."""
 
     inputs: tuple[InputFacts, ...]
     whole: str
-    """Why it is served whole, one request at a time; empty: items of several requests run together."""
+    """Why it is unbatched; empty: batched."""
     source: str
-    """Where what is sent comes from."""
+    """Origin of the inputs."""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The short form: a line for each input, and one where the model is served whole."""
+        """Lines per input, and one if unbatched."""
         told = [f"input {one.name} {one.datatype} {one.shape}: {one.sent}" for one in self.inputs]
         if self.whole:
             told.append(f"served whole, one request at a time: {self.whole}")
         return tuple(told)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -798,7 +799,7 @@ class SentInputs:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
-    """A study as reports, exports and comparisons see it."""
+    """Study for reports, exports and comparisons."""
 
     name: str
     folder: str
@@ -807,63 +808,63 @@ class StudyRecord:
     concurrency: int
     sampler: str
     objective: str
-    """A key of `tuner.objective.OBJECTIVES`."""
+    """Key of `tuner.objective.OBJECTIVES`."""
     knobs: tuple[KnobInfo, ...]
     trials: tuple[Trial, ...]
     default: Configuration
     best: Configuration | None
-    """The recommended configuration; None when no trial was ok."""
+    """Recommendation, if a trial succeeded."""
     verdict: Verdict | None
-    """None where fewer than two pairs of fresh starts worked, or none were made."""
+    """None with fewer than two complete pairs."""
     fresh_starts: Mapping[str, Tally]
-    """Of the verification, by role: "default" and "best"; empty where none were made."""
+    """Of the verification, by arm."""
     notes: tuple[str, ...]
-    """What a reader must know: knobs left out, limits not enforced, synthetic payloads, early stop."""
+    """Omitted knobs, limits not enforced, synthetic payloads, early stop."""
     environment: Mapping[str, Any]
     """environment.json: host, cores, memory, versions, limits."""
     settings: Mapping[str, Any]
-    """settings.yaml: everything that the study was asked for."""
+    """settings.yaml: all settings of the study."""
     records: Mapping[str, RequestRecords]
-    """Raw requests by role: "default" and "best", where kept."""
+    """Saved requests of "default" and "best"."""
     is_finished: bool = True
-    """False while it searches or verifies, and where that was interrupted: it answers nothing yet."""
+    """False during search and verification: no result yet."""
     engine: str = OUR_ENGINE
-    """What reports call the engine."""
+    """Engine in reports."""
     engine_file: str | None = None
-    """What the engine file held; None where the engine has none."""
+    """Text of the engine file, if any."""
     used_s: float | None = None
-    """Time of the whole study, over all commands that ran it; None where it is not known."""
+    """Duration over all commands, if known."""
     signature: Signature | None = None
-    """Inputs and outputs of the model; None of studies that were made before it was kept."""
+    """None in old studies."""
     client_batch: int = 1
-    """Items in each request."""
+    """Items per request."""
     finalists: tuple[Finalist, ...] = ()
-    """What was measured again to choose the best, the best first; empty where there was no choice."""
+    """Shortlist results, best first; empty without a choice."""
     second: str | None = None
-    """Name of a second objective; None in a study of one."""
+    """Second objective, if any."""
     front: tuple[FrontPoint, ...] = ()
-    """Of both objectives, the best in the first one first."""
+    """Pareto front, best first objective first."""
     rate_per_s: float | None = None
-    """Requests that were due each second; None where the load was a closed loop."""
+    """Due requests per second; None: closed loop."""
     shared: Shared | None = None
-    """What was served in a study of a scenario; None of one model."""
+    """Models of a scenario."""
     sent: SentInputs | None = None
-    """What the model was asked; None of a scenario, and of studies that were made before it was kept."""
+    """None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What was told of inputs beside the model's own file, as settings of a server: `model.shapes`, `model.values`."""
+    """Declared inputs beyond the model's file, as settings `model.shapes`, `model.values`."""
     open_loop: OpenLoop | None = None
-    """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
+    """Open-loop check, if done."""
 
     @property
     def is_open(self) -> bool:
-        """Whether requests were due by a schedule (open loop)."""
+        """Whether it was an open loop."""
         return self.rate_per_s is not None or self.objective == "rate"
 
     @property
     def offered_per_s(self) -> float | None:
-        """What the launches of a scenario were sent each second, in the mean; None of anything else.
+        """Mean requests per second sent in a scenario.
 
-        Those of the verdict, else those of the search.
+        From the verdict, else the search.
         """
         if self.shared is None:
             return None
@@ -874,69 +875,71 @@ class StudyRecord:
 
     @property
     def arrivals(self) -> str | None:
-        """How an open loop spread its requests, as it was asked for."""
+        """Requested arrivals of an open loop."""
         asked = self.settings.get("target", {}).get("arrivals")
         return None if asked is None else str(asked)
 
     @property
     def is_of_other_engine(self) -> bool:
-        """Whether another engine than the serving core was tuned."""
+        """Whether another engine was tuned."""
         return self.engine != OUR_ENGINE
 
     @property
     def scenario(self) -> str | None:
-        """The file with its models and requests; None of a study of one model."""
+        """Scenario file, if any."""
         asked = self.settings.get("target", {}).get("scenario")
         return None if asked is None else str(asked)
 
     @property
     def served(self) -> str | None:
-        """What a server is started with; None where its models are deployed later."""
+        """Model to start a server with; None: deployed later."""
         return self.target if self.scenario is None else None
 
     @property
     def target(self) -> str:
-        """The model as a command names it: a bundled one's name, or a path."""
+        """Model in commands: bundled name or path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the model may run code from its files, which the commands that serve it then say as well."""
+        """Whether the model may run its files' code; serving commands then say so."""
         return bool(self.settings.get("target", {}).get("trust"))
 
     @property
     def home(self) -> str:
-        """Where the replicas lived: `replica.home`."""
+        """Spawner: `replica.home`."""
         return str(self.settings.get("target", {}).get("home") or "process")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerRun:
-    """One search of a comparison: one sampler, one seed, the whole budget."""
+    """One search of a comparison."""
 
     sampler: str
     repeat: int
-    """0, 1, ...; runs of one repeat share a seed, so they can be paired."""
+    """From 0; runs of a repeat share a seed and pair up."""
     seed: int
     study: str
-    """Name of the study that holds the trials."""
+    """Study with its trials."""
     objectives: tuple[float | None, ...]
-    """Objective of each trial in order, in its unit (not negated); None: the trial was not ok."""
+    """Per trial in its unit, not negated; None unless ok."""
     best_so_far: tuple[float | None, ...]
-    """Best objective after each trial, as long as `objectives`; None before the first ok."""
+    """After each trial; None before a success."""
     wall_s: float
     winner: Configuration | None
-    """What this run recommends; None when no trial was ok."""
+    """Recommendation, if a trial succeeded."""
     remeasured: tuple[Measurement, ...] = ()
-    """The winner on fresh starts after all runs, alternating with the others; one per launch."""
+    """The winner's final evaluations, alternating with others."""
     seconds: tuple[float, ...] = ()
-    """Time up to the end of each trial, the profile's included and without that of the other searches; empty in
-    older files."""
+    """Time until each trial's end, profile included, other searches not.
+
+    Empty in old files.
+    """
     profiling: int = 0
-    """Trials of the budget whose time went into the model's profile, before the first."""
+    """Budget's trials spent on the profile."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         plain = ("sampler", "repeat", "seed", "study", "wall_s", "profiling")
         return {
             **{name: getattr(self, name) for name in plain},
@@ -961,22 +964,22 @@ class SamplerRun:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerDifference:
-    """The winners of one sampler against those of another, by their re-measurements."""
+    """Two samplers compared by re-evaluated winners."""
 
     first: str
     second: str
     outcome: VerdictOutcome
     """Of `first` against `second`."""
     ratio: float
-    """Objective of `first`'s winners over that of `second`'s."""
+    """`first`'s winners over `second`'s."""
     interval: Interval
     text: str
-    """One sentence for a person; "no difference that could be shown" is an answer."""
+    """One sentence, perhaps without a shown difference."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRecord:
-    """Samplers compared on one model at one concurrency, as `tune compare` measured them."""
+    """Result of `tune compare`."""
 
     name: str
     model: str
@@ -986,18 +989,18 @@ class ComparisonRecord:
     samplers: tuple[str, ...]
     repeats: int
     trials: int
-    """Budget of each run, the default configuration and failures included."""
+    """Per run, default and failures included."""
     runs: tuple[SamplerRun, ...]
     differences: tuple[SamplerDifference, ...]
-    """Pairs of samplers whose winners were re-measured; empty when that was not done."""
+    """For re-evaluated winners."""
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
     settings: Mapping[str, Any]
     client_batch: int = 1
-    """Items in each request."""
+    """Items per request."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Return plain data."""
         plain = (
             "name",
             "model",

@@ -1,15 +1,12 @@
-"""The last word: configurations launched side by side, alternating, and their difference with an interval.
+"""Verification: arms in alternating rounds, and their difference with an interval.
 
-Each round launches every configuration once, and the next round in the opposite order (for two: A B
-B A), so that a machine that drifts favours neither. Where their engines can be up at once, they are
-loaded in slices that alternate within the round as well (`tuner.residents`). A round in which a launch
-failed gives no pair; the failure counts for its side (`tuner.advice`). The order follows from the number of a launch
-alone, so that a verification that was interrupted goes on behind its last whole round: a round that
-the interruption split is launched again, because a drift between the two commands would not fall
-out of it. Whether limits are kept is judged by all launches of a configuration together
-(`outcomes.tallied`), not by each alone. In: what measures
-rounds, and who says after a round whether it is enough. Out: measurements by role,
-of equal number, paired by round. What the pairs show is computed in `tuner.measurement`.
+Each round evaluates every arm, the next in reverse order (A B B A), so that drift favours none.
+Engines that run at once also alternate within a round (`tuner.residents`). A failure voids its
+round's pair and counts against its arm (`tuner.advice`).
+
+Order depends only on an evaluation's number, so an interrupted verification resumes. A split round
+is repeated, since drift between commands would not cancel. Constraints are judged over all
+evaluations of an arm (`outcomes.tallied`). Statistics are in `tuner.measurement`.
 """
 
 from __future__ import annotations
@@ -29,36 +26,36 @@ from tuner.residents import Contender, NotResidentError, Residents
 from tuner.values import Configuration, FreshStart, Measurement, Trial, Verdict
 
 Report = Callable[[Sequence[FreshStart], Launch], None]
-"""Called after each launch with all fresh starts so far, its own the last, and with what it gave."""
+"""Called after each evaluation with all so far, newest last, and its details."""
 
 
 IsEnough = Callable[["Rounds"], bool]
-"""Whether the rounds so far are enough."""
+"""Whether the rounds so far suffice."""
 
 
 class MeasuresRounds(Protocol):
-    """What a verification needs."""
+    """Source of rounds."""
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of the configurations, in the order of the first round."""
+        """Arms, in the order of the first round."""
         ...
 
     def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
-        """One launch of each role, in this order, whatever happens."""
+        """Yield one evaluation per arm in order, even failed."""
         ...
 
 
 class StartsFresh(Protocol):
-    """What rounds of fresh starts need of a bench."""
+    """Evaluator for `FreshStarts`."""
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
-        """Launch a configuration on a server of its own and measure it, whatever happens."""
+        """Evaluate a configuration on a new server, even in failure."""
         ...
 
 
 class FreshStarts:
-    """Rounds in which each configuration is launched on a server of its own, one after the other."""
+    """Sequential rounds with a new server per evaluation."""
 
     def __init__(self, bench: StartsFresh, configurations: Mapping[str, Configuration]) -> None:
         self._bench = bench
@@ -66,11 +63,11 @@ class FreshStarts:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of the configurations."""
+        """Arms by name."""
         return tuple(self._configurations)
 
     def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
-        """One launch of each role, in this order."""
+        """Yield one evaluation per arm in order."""
         for role in roles:
             yield role, self._bench.launch_fresh(self._configurations[role])
 
@@ -83,13 +80,12 @@ def measuring(
     round_trip_s: float,
     say: Callable[[str], None],
 ) -> Iterator[MeasuresRounds]:
-    """What measures rounds of configurations: engines that are up at once, else fresh starts in turn.
+    """Yield interleaved rounds if possible, else sequential ones on new servers.
 
     Args:
-        bench: with its launcher and its load.
-        configurations: by role.
-        round_trip_s: mean, of the slowest, as far as it is known.
-        say: hears why engines are not up at once.
+        configurations: by arm.
+        round_trip_s: mean latency of the slowest, if known.
+        say: prints the reason against interleaving.
     """
     why = bench.why_alone
     if why is None:
@@ -111,15 +107,15 @@ def measuring(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """What fresh starts gave: one measurement per role and counted round."""
+    """Round evaluations, and measurements by arm and complete round."""
 
     starts: tuple[FreshStart, ...]
-    """All of them, also those that failed."""
+    """All, failures included."""
     measurements: Mapping[str, tuple[Measurement, ...]]
 
     @property
     def counted(self) -> int:
-        """Rounds in which every launch gave a measurement."""
+        """Complete rounds."""
         return min((len(found) for found in self.measurements.values()), default=0)
 
 
@@ -132,15 +128,13 @@ def alternate(
     done: Sequence[FreshStart] = (),
     is_enough: IsEnough | None = None,
 ) -> Rounds:
-    """Launch all configurations in every round.
+    """Evaluate all arms in every round.
 
     Args:
-        source: launches and measures them.
-        rounds: in all, with those that are done.
-        needs: what each launch must tell.
-        report: hears of every launch.
-        done: fresh starts of an earlier command, in their order; whole rounds are not launched again.
-        is_enough: asked after each round whether it was the last one; None: all rounds.
+        rounds: in all.
+        report: called after each evaluation.
+        done: of an earlier command; whole rounds are reused.
+        is_enough: ends early after a round; None: never.
     """
     roles = source.roles
     starts = list(whole(done, len(roles)))
@@ -155,7 +149,7 @@ def alternate(
 
 
 def round_trip_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
-    """Mean round trip of the slowest of some configurations, as the trials had it; 0 where none did."""
+    """Return the slowest mean latency in trials; 0 if unknown."""
     wanted = set(configurations)
     means = [
         trial.measured.mean_ms
@@ -166,7 +160,7 @@ def round_trip_s(trials: Iterable[Trial], configurations: Iterable[Configuration
 
 
 def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
-    """Those of whole rounds of `size` launches, without the round that an interruption split."""
+    """Return whole rounds, without an interrupted one."""
     return starts[: len(starts) // size * size]
 
 
@@ -184,35 +178,34 @@ def _judged(role: str, launch: Launch, needs: Needs) -> FreshStart:
 
 
 def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
-    """Role of each launch: A B B A A B ..."""
+    """Yield the arm of each evaluation: A B B A A B ..."""
     for index in range(rounds):
         yield from roles if index % 2 == 0 else reversed(roles)
 
 
 def among(starts: Sequence[FreshStart], *roles: str) -> Rounds:
-    """The same of some of the roles: what the others did in a round does not count.
+    """Return rounds of some arms; failures of others do not count.
 
     Args:
         starts: of whole rounds.
-        roles: those that are looked at.
     """
     return counted([start for start in starts if start.role in roles], roles)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """How default and best are compared by their rounds, in a study and in a replay alike."""
+    """Comparison of default and best, in studies and replays."""
 
     names: Sequence[str]
-    """Of the objectives, which share the error."""
+    """Objectives, which share the error."""
     most: int
-    """Pairs that there may be."""
+    """Most pairs."""
     sd: float
-    """Of the logarithms of the pairs' ratios, as the search presumes it."""
+    """Assumed sd of pairs' log ratios."""
 
     @property
     def rule(self) -> comparison.Rule:
-        """When they end, and what they show."""
+        """Stopping rule of the comparison."""
         return comparison.Rule(most=self.most, sd=self.sd, objectives=len(self.names))
 
     def is_enough(self, rounds: Rounds) -> bool:
@@ -221,7 +214,7 @@ class Pairs:
         return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
 
     def verdict(self, rounds: Rounds) -> Verdict | None:
-        """What they show; None of too few."""
+        """Return the verdict, or None with too few pairs."""
         pairs = among(rounds.starts, "default", "best")
         if pairs.counted < comparison.LEAST_PAIRS:
             return None
@@ -238,11 +231,10 @@ class Pairs:
 def launch_sd(
     starts: Sequence[FreshStart], roles: Sequence[str] = ("default", "best")
 ) -> float | None:
-    """What launches of two roles have of their own, of the logarithm of their ratio (`comparison.excess_sd`).
+    """Return the sd between evaluations of two arms' log ratio (`comparison.excess_sd`).
 
     Args:
-        starts: of whole rounds.
-        roles: the two; a round in which one of them failed tells nothing.
+        starts: of whole rounds; those with a failure are skipped.
     """
     sides = [[start for start in starts if start.role == role] for role in roles]
     pairs = [
@@ -255,7 +247,7 @@ def launch_sd(
 
 
 def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:
-    """Fresh starts by role, without the rounds in which one of them failed."""
+    """Return measurements by arm, without incomplete rounds."""
     found: dict[str, list[Measurement]] = {role: [] for role in roles}
     size = len(roles)
     for first in range(0, len(starts), size):

@@ -1,1 +1,1 @@
-"""The GPU of this machine: its clock, what replicas see of it, how they share it, its power and energy."""
+"""GPU of this machine: clock, visibility to replicas, sharing, power and energy."""

@@ -1,13 +1,10 @@
-"""The graphics clock of the GPU: which it supports, one that is held, and what dead owners left put back.
+"""GPU clock lock: supported clocks, a held lock, restoring what dead owners left.
 
-In: a clock in MHz, or none. Out: the GPU locked to it, read back, and unlocked again: when another is wanted,
-at the end, after an exception; after a `kill -9` by the next process that comes (`restore_stale`). What is
-changed is noted first (`notes`). What a living process holds is not taken from it.
+A lock ends with its owner; after a `kill -9` the next process restores the clock (`restore_stale`).
+Each change is first recorded in a journal (`notes`). A living process keeps its lock.
 
-A lock that somebody else had set (`nvidia-smi -lgc`) is not known to NVML, so it cannot be put back: the
-GPU is left unlocked. Application clocks are put back as they were.
-
-Blocking, for milliseconds: the driver and a disk. Any thread may call.
+NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Application
+clocks are restored. Calls block for milliseconds (driver and disk); thread-safe.
 """
 
 from __future__ import annotations
@@ -28,15 +25,15 @@ from serving.errors import AcceleratorUnavailable
 log = logging.getLogger(__name__)
 
 _SETTLE_S = 0.2
-"""Longest wait until the clock reads as locked; one that is idle, hot or short of power may never."""
+"""Longest wait for the locked clock, which an idle, hot or power-limited GPU may never reach."""
 _READ_S = 0.01
 
 
 def supported_clocks_mhz() -> tuple[int, ...] | str:
-    """Graphics clocks that the GPU supports at its highest memory clock; changes nothing.
+    """Return graphics clocks at the highest memory clock.
 
     Returns:
-        Clocks in MHz, ascending; or one line that says why there are none.
+        MHz, ascending; or the reason in a line.
     """
     try:
         with nvml.opened() as gpu:
@@ -46,10 +43,10 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
 
 
 def lockable_clocks_mhz() -> tuple[int, ...] | str:
-    """Graphics clocks that this process can lock the GPU to, found out by locking it to the highest for a moment.
+    """Return lockable clocks, tested by a short lock to the highest.
 
     Returns:
-        Clocks in MHz, ascending; or one line that says why it cannot.
+        MHz, ascending; or the reason in a line.
     """
     clocks = supported_clocks_mhz()
     if isinstance(clocks, str) or len(clocks) < 2:
@@ -63,21 +60,21 @@ def lockable_clocks_mhz() -> tuple[int, ...] | str:
 
 
 class ClockLock:
-    """One owner's hold on the clock of the GPU; `close` it, or use it as a context manager."""
+    """Lock on the GPU's clock; `close` it, or use as a context manager."""
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
-        """Nothing is held yet.
+        """Hold nothing yet.
 
         Args:
-            folder: of the notes; None: this user's (`notes.folder`).
+            folder: journal; None: this user's (`notes.folder`).
         """
         self._folder = folder
         self._changing = threading.Lock()
         self._name = owner.this_process().new_name()
         self._gpu: str | None = None
-        """UUID of the GPU that is held."""
+        """UUID of the locked GPU."""
         self.clock_mhz: int | None = None
-        """What is held."""
+        """Locked clock."""
 
     def __enter__(self) -> Self:
         return self
@@ -86,11 +83,10 @@ class ClockLock:
         self.close()
 
     def hold(self, clock_mhz: int | None) -> None:
-        """Lock the GPU to a clock; None: to none.
+        """Lock the GPU to a clock, or unlock it with None.
 
         Raises:
-            AcceleratorUnavailable: it cannot be done, or another living process holds the GPU; what was
-                held before still is.
+            AcceleratorUnavailable: impossible, or held by a living process; an earlier lock stays.
         """
         with self._changing:
             if clock_mhz == self.clock_mhz:
@@ -101,7 +97,7 @@ class ClockLock:
                 self._lock(clock_mhz)
 
     def close(self) -> None:
-        """Release what is held; a fault is logged, and the note left for who comes next."""
+        """Release the lock; on failure log, and leave the journal entry."""
         try:
             self.hold(None)
         except AcceleratorUnavailable as error:
@@ -130,7 +126,7 @@ class ClockLock:
                     gpu.lock_clock(clock_mhz)
                 except AcceleratorUnavailable:
                     if known is None:
-                        notes.remove(place, uuid)  # nothing was changed
+                        notes.remove(place, uuid)  # nothing changed
                     else:
                         notes.write(place, known)
                     raise
@@ -150,14 +146,14 @@ class ClockLock:
 
 
 class Restored(NamedTuple):
-    """What became of notes whose owners are gone, a line each."""
+    """Results for dead owners' entries, a line each."""
 
     done: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
 
 def restore_stale(folder: pathlib.Path | None = None) -> Restored:
-    """Put back what owners that are gone have left; costs a look into a folder where they left nothing."""
+    """Restore what dead owners left; only reads a folder if nothing."""
     place = folder or notes.folder()
     if not any(note.is_stale for note in notes.all_of(place)):
         return Restored()
@@ -182,7 +178,7 @@ def restore_stale(folder: pathlib.Path | None = None) -> Restored:
 
 
 def _put_back(place: pathlib.Path, note: Note) -> None:
-    """Undo what a note tells of, and forget it."""
+    """Undo and remove a journal entry."""
     if not note.is_of_past_boot:
         with nvml.opened(note.gpu) as gpu:
             gpu.unlock_clock(note.before)
@@ -207,7 +203,7 @@ def _check_supported(gpu: Gpu, clock_mhz: int) -> None:
 
 
 def _settled(gpu: Gpu, clock_mhz: int) -> int | None:
-    """The clock that is read, once it is the wanted one or after a while; None: the GPU does not tell it."""
+    """Return the clock once it is as wanted or time is up; None if unreadable."""
     until_s = time.monotonic() + _SETTLE_S
     with contextlib.suppress(AcceleratorUnavailable):
         while (reads_mhz := gpu.clock_mhz()) != clock_mhz and time.monotonic() < until_s:

@@ -1,8 +1,7 @@
-"""What of the machine's GPUs a process is shown, by CUDA's own variables.
+"""GPU visibility of a process, by CUDA's environment variables.
 
-In: the settings of the accelerator, an environment. Out: the one GPU that is meant, and the variables
-of a replica. The server uses one GPU: the first of `CUDA_VISIBLE_DEVICES`, which CUDA and NVML count alike
-where `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` (`replica.forker` sees to it). Pure.
+The server uses the first GPU of `CUDA_VISIBLE_DEVICES`, counted alike by CUDA and NVML with
+`CUDA_DEVICE_ORDER=PCI_BUS_ID`, which `replica.forker` sets. Pure.
 
 Source: CUDA C++ Programming Guide, environment variables; the MPS documentation, section 4.2.
 """
@@ -16,12 +15,12 @@ from serving.settings import AcceleratorSettings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NONE_VISIBLE = "-1"
-"""As a value of `CUDA_VISIBLE_DEVICES`: what stands behind an index that is none is not seen either."""
+"""Invalid index: CUDA ignores it and what follows."""
 MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
 def first_visible(environ: Mapping[str, str]) -> int | str:
-    """The GPU that the server uses: its index, or its UUID.
+    """Return the index or UUID of the server's GPU.
 
     Raises:
         AcceleratorUnavailable: the environment hides all GPUs.
@@ -38,11 +37,10 @@ def first_visible(environ: Mapping[str, str]) -> int | str:
 
 
 def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[str, str]:
-    """Variables of a replica that differ from its server's; CUDA reads them when it begins.
+    """Return a replica's additional variables; CUDA reads them at its start.
 
     Args:
-        settings: of its model.
-        shares: whether an MPS control daemon runs; without one a share does nothing.
+        shares: whether an MPS control daemon runs; else shares have no effect.
     """
     if settings.device == "cpu":
         return {VISIBLE: NONE_VISIBLE}
@@ -54,16 +52,14 @@ def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[
 def container_gpu(
     settings: AcceleratorSettings, environ: Mapping[str, str], *, has_gpu: bool
 ) -> str | None:
-    """The GPU that a replica in a container is given (`docker run --gpus device=...`); None: no GPU.
+    """Return a container's GPU (`docker run --gpus device=...`), or None.
 
     Args:
-        settings: of its model.
         environ: of the server.
-        has_gpu: whether this machine has a GPU (`nvml.is_there`): asking an engine for one that it has not
-            got is an error, so `auto` asks only where there is one.
+        has_gpu: from `nvml.is_there`; Docker fails without one, so `auto` checks it.
 
     Raises:
-        AcceleratorUnavailable: `cuda` is asked for, and the environment hides all GPUs.
+        AcceleratorUnavailable: `cuda` is set, but the environment hides all GPUs.
     """
     if settings.device == "cpu" or (settings.device == "auto" and not has_gpu):
         return None

@@ -1,7 +1,6 @@
-"""Whether replicas can share a GPU by CUDA MPS: whether its control daemon runs, for this user.
+"""CUDA MPS check: whether its control daemon runs for this user.
 
-In: an environment. Out: the reason why not, or None. The daemon listens on the socket `control` in its pipe
-directory, to which CUDA connects when it begins; so does this file, and sends nothing.
+Connects to the socket `control` in the daemon's pipe directory, as CUDA does, and sends nothing.
 
 Source: the MPS documentation, sections 4.1 and 4.2 (CUDA_MPS_PIPE_DIRECTORY).
 """
@@ -16,14 +15,14 @@ from collections.abc import Mapping
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 _DEFAULT = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon puts it
 _LISTENING = (errno.EPROTOTYPE, errno.EAGAIN)
-"""Refusals that only a listening socket gives: it is of another type, or busy."""
+"""Errors of a socket that listens: another type, or busy."""
 
 
 def lacking(environ: Mapping[str, str]) -> str | None:
-    """Why no share of a GPU can be set, in a line; None where an MPS control daemon listens."""
+    """Return why GPUs cannot be shared, or None."""
     control = pathlib.Path(environ.get(PIPE_DIRECTORY) or _DEFAULT) / "control"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.setblocking(False)  # a socket of this machine refuses or accepts at once
+        sock.setblocking(False)  # a local socket decides at once
         try:
             sock.connect(str(control))
         except OSError as error:

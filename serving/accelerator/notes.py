@@ -1,12 +1,10 @@
-"""What was changed on a GPU, on disk before it is changed: so that whoever comes later can put it back.
+"""Journal of GPU changes, written before each so that a later process can undo it.
 
-In: notes of one GPU each. Out: files `<UUID of the GPU>.json` in one folder. A note is whole or not there,
-and outlives a `kill -9` and a lost power supply. It does not outlive its meaning: a lock ends with the
-boot, so the note tells of which boot it is. Changes are made under `exclusive`, by one process at a time.
+Files are `<UUID of the GPU>.json` in one folder: atomic, and durable over `kill -9` and power loss.
+Entries record their boot, which ends a lock. Changes need `exclusive`.
 
-The folder is `$XDG_STATE_HOME/luthier/accelerator` where that variable is set; else `/run/luthier/accelerator`
-for root, whose HOME depends on how it became root; else `~/.local/state/luthier/accelerator`, in the temporary
-directory for a user without a home.
+The folder is `luthier/accelerator` in `$XDG_STATE_HOME`; else in `/run` for root, whose HOME varies
+with how it became root; else in `~/.local/state`, or the temporary directory without a home.
 """
 
 from __future__ import annotations
@@ -37,22 +35,22 @@ _RETRY_S = 0.01
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One change of one GPU."""
+    """Change of a GPU."""
 
     gpu: str
     """UUID."""
     owner: str
-    """Who made it, as `owner.Owner.new_name` names it."""
+    """By `owner.Owner.new_name`."""
     boot: str
-    """In which boot; empty where the system does not tell."""
+    """Boot id; empty if unknown."""
     clock_mhz: int
-    """What the clock was locked to."""
+    """Locked clock."""
     before: ApplicationClocks | None
-    """The application clocks before it."""
+    """Application clocks before."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether its owner is surely gone."""
+        """Whether its owner is certainly gone."""
         if self.is_of_past_boot:
             return True
         maker = owner.of(self.owner)
@@ -60,7 +58,7 @@ class Note:
 
     @property
     def is_of_past_boot(self) -> bool:
-        """Whether the machine was started again since: then the lock is gone as well."""
+        """Whether a reboot has ended the lock."""
         return bool(self.boot) and self.boot != boot_id()
 
     @property
@@ -71,7 +69,7 @@ class Note:
 
 
 def boot_id() -> str:
-    """Of this boot; empty where the system does not tell."""
+    """Return the id of this boot; empty if unknown."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -79,7 +77,7 @@ def boot_id() -> str:
 
 
 def folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
-    """Where this user's notes are."""
+    """Return this user's journal folder."""
     given = environ.get("XDG_STATE_HOME")
     if given:
         base = pathlib.Path(given)
@@ -88,7 +86,7 @@ def folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
     else:
         try:
             base = pathlib.Path.home() / ".local" / "state"
-        except RuntimeError:  # a user without a home, as in many containers
+        except RuntimeError:  # no home, as in many containers
             base = _in_temporary()
     return base / "luthier" / "accelerator"
 
@@ -99,14 +97,14 @@ def _in_temporary() -> pathlib.Path:
 
 @contextlib.contextmanager
 def exclusive(place: pathlib.Path) -> Iterator[None]:
-    """The folder, made where it is missing, for this process alone until the block is left.
+    """Lock the folder, created if missing.
 
     Raises:
-        AcceleratorUnavailable: it cannot be written, is not this user's own, or another process keeps it.
+        AcceleratorUnavailable: not writable, another user's, or locked.
     """
     temporary = _in_temporary()
     try:
-        if temporary in place.parents:  # where anybody can make a folder of that name
+        if temporary in place.parents:  # anybody can create that name there
             private_folder.made(temporary, advice="set XDG_STATE_HOME")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(place / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -133,11 +131,11 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
 
 
 def all_of(place: pathlib.Path) -> list[Note]:
-    """The notes in a folder; a file that is none is left alone and logged."""
+    """Return the entries of a folder; log other files."""
     found = []
     try:
         paths = sorted(path for path in place.iterdir() if path.suffix == ".json")
-    except OSError:  # not there, or another user's: nothing of ours is in it
+    except OSError:  # missing or another user's: no entries
         return []
     for path in paths:
         try:
@@ -150,15 +148,15 @@ def all_of(place: pathlib.Path) -> list[Note]:
 
 
 def of_gpu(place: pathlib.Path, gpu: str) -> Note | None:
-    """The note of one GPU."""
+    """Return the entry of a GPU."""
     return next((note for note in all_of(place) if note.gpu == gpu), None)
 
 
 def write(place: pathlib.Path, note: Note) -> None:
-    """Keep a note, in place of an earlier one of its GPU; durable when this returns.
+    """Replace a GPU's entry durably.
 
     Raises:
-        AcceleratorUnavailable: it cannot be written.
+        AcceleratorUnavailable: not writable.
     """
     path = _path(place, note.gpu)
     fresh = path.with_suffix(".new")
@@ -176,7 +174,7 @@ def write(place: pathlib.Path, note: Note) -> None:
 
 
 def remove(place: pathlib.Path, gpu: str) -> None:
-    """Forget the note of a GPU."""
+    """Remove the entry of a GPU."""
     _path(place, gpu).unlink(missing_ok=True)
     _sync(place)
 

@@ -1,8 +1,7 @@
-"""One GPU through NVML: clocks, power, energy. The only file that knows its Python binding.
+"""NVML access to one GPU: clocks, power, energy. The only user of its Python binding.
 
-In: which GPU. Out: figures in MHz, W and J; or an `AcceleratorUnavailable` of one line. NVML's library comes
-with the driver; the binding (`nvidia-ml-py`) takes longer to import than a server to start, so it is
-imported when a GPU is asked for. Changing a clock is `clocks`' business alone, which notes it first.
+The binding (`nvidia-ml-py`) imports slower than a server starts, so it is imported on first use.
+Only `clocks`, which keeps a journal, may change a clock.
 
 Source: NVML API reference, device queries and device commands.
 """
@@ -22,14 +21,17 @@ _Answer = TypeVar("_Answer")
 
 
 class ApplicationClocks(NamedTuple):
-    """The older way to set clocks, MHz: what applications get, which NVML can tell."""
+    """Application clocks in MHz: the older, readable setting."""
 
     memory_mhz: int
     graphics_mhz: int
 
 
 class Gpu:
-    """One GPU, valid while NVML is open. Every method raises AcceleratorUnavailable where NVML refuses."""
+    """One GPU, while NVML is open.
+
+    Methods raise AcceleratorUnavailable on NVML errors.
+    """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
@@ -37,16 +39,16 @@ class Gpu:
 
     @property
     def uuid(self) -> str:
-        """Its name among all GPUs, that stays."""
+        """Unique permanent name."""
         return str(self._asked("its UUID", self._nvml.nvmlDeviceGetUUID))
 
     @property
     def name(self) -> str:
-        """Its product's name."""
+        """Product name."""
         return str(self._asked("its name", self._nvml.nvmlDeviceGetName))
 
     def clocks_mhz(self) -> tuple[int, ...]:
-        """Graphics clocks that it supports at its highest memory clock, ascending."""
+        """Return graphics clocks at the highest memory clock, ascending."""
         memory_mhz = max(self._memory_clocks())
         clocks = self._asked(
             "its clocks", self._nvml.nvmlDeviceGetSupportedGraphicsClocks, memory_mhz
@@ -54,21 +56,21 @@ class Gpu:
         return tuple(sorted(set(clocks)))
 
     def clock_mhz(self) -> int:
-        """The graphics clock at this moment."""
+        """Return the current graphics clock."""
         kind = self._nvml.NVML_CLOCK_GRAPHICS
         return int(self._asked("its clock", self._nvml.nvmlDeviceGetClockInfo, kind))
 
     def power_w(self) -> float:
-        """What the whole board draws now."""
+        """Return the board's current power."""
         return float(self._asked("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
 
     def energy_j(self) -> float:
-        """What the whole board has used since the driver was loaded."""
+        """Return the board's energy since the driver was loaded."""
         used_mj = self._asked("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
         return float(used_mj) / 1e3
 
     def application_clocks(self) -> ApplicationClocks | None:
-        """What applications get, where this GPU has such a setting."""
+        """Return the application clocks, if supported."""
         nvml = self._nvml
         try:
             return ApplicationClocks(
@@ -81,7 +83,7 @@ class Gpu:
             return None
 
     def lock_clock(self, mhz: int) -> None:
-        """Lock the graphics clock; on GPUs too old for that (before Volta), set the application clocks."""
+        """Lock the graphics clock; before Volta, set the application clocks."""
         nvml = self._nvml
         try:
             nvml.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz)
@@ -91,7 +93,7 @@ class Gpu:
             raise self._refused("its clock cannot be locked", error) from error
 
     def unlock_clock(self, before: ApplicationClocks | None) -> None:
-        """Take the lock away, and put the application clocks back if they are others now."""
+        """Unlock the clock and restore changed application clocks."""
         nvml = self._nvml
         try:
             nvml.nvmlDeviceResetGpuLockedClocks(self._handle)
@@ -128,14 +130,13 @@ class Gpu:
 def opened(
     which: int | str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Gpu]:
-    """NVML with one GPU, until the block is left; blocks may lie in one another and in several threads.
+    """Open NVML with one GPU; reentrant and thread-safe.
 
     Args:
-        which: index or UUID; None: the one that the server uses (`devices.first_visible`).
-        environ: where that stands.
+        which: index or UUID; None: the server's (`devices.first_visible`).
 
     Raises:
-        AcceleratorUnavailable: no binding, no driver, no such GPU.
+        AcceleratorUnavailable: no binding, driver or GPU.
     """
     which = devices.first_visible(environ) if which is None else which
     try:
@@ -162,7 +163,7 @@ def opened(
 
 
 def is_there() -> bool:
-    """Whether the GPU that the server would use answers."""
+    """Whether the server's GPU answers."""
     try:
         with opened():
             return True

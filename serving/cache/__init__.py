@@ -1,1 +1,1 @@
-"""Prediction cache: what was answered before, and what is being answered now."""
+"""Response cache, and single flight for equal requests."""

@@ -1,8 +1,7 @@
-"""Least-recently-used cache of answers, bounded in bytes of keys and values.
+"""LRU response cache, limited by bytes of keys and values.
 
-In: keys (a model and the bytes of its input), answers as bytes. The whole key is compared, never a
-hash of it alone, so an answer can only be that of an equal input. Pure: no clock, no tasks. Off at
-capacity 0.
+Whole keys (model, input bytes) are compared, never hashes alone. Capacity 0 disables it. No clock,
+no tasks.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import NamedTuple
 from serving.values import ModelId
 
 _ENTRY_BYTES = 200
-"""What an entry costs beside its bytes: objects and table slots, measured on CPython 3.11."""
+"""Cost of an entry beside its bytes: objects and table slots, CPython 3.11."""
 
 
 class Key(NamedTuple):
-    """Model, how the input is written, and the input's bytes."""
+    """Model, input encoding and input bytes."""
 
     model: ModelId
     encoding: int
@@ -25,13 +24,13 @@ class Key(NamedTuple):
 
 
 class PredictionCache:
-    """Answers by key."""
+    """Cached responses by key."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[Key, bytes] = OrderedDict()
         self.bytes = 0
-        """Bytes in use, keys and values and what holds them."""
+        """Memory in use, with overhead."""
         self.hits = 0
         self.misses = 0
 
@@ -39,7 +38,7 @@ class PredictionCache:
         return len(self._entries)
 
     def get(self, key: Key) -> bytes | None:
-        """The answer for a key, which becomes the most recently used."""
+        """Return a cached response, if any."""
         value = self._entries.get(key)
         if value is None:
             self.misses += 1
@@ -49,10 +48,7 @@ class PredictionCache:
         return value
 
     def put(self, key: Key, value: bytes) -> None:
-        """Keep an answer, at the cost of the least recently used ones.
-
-        One that is too large alone is not kept.
-        """
+        """Cache a response unless it is too large, evicting the least recently used."""
         self.discard(key)
         cost = _cost(key, value)
         if cost > self._capacity_bytes:
@@ -64,18 +60,18 @@ class PredictionCache:
         self.bytes += cost
 
     def discard(self, key: Key) -> None:
-        """Forget one answer, if it is there."""
+        """Remove a response, if cached."""
         value = self._entries.pop(key, None)
         if value is not None:
             self.bytes -= _cost(key, value)
 
     def clear(self) -> None:
-        """Forget everything; the counters stay."""
+        """Remove everything; counters stay."""
         self._entries.clear()
         self.bytes = 0
 
     def resize(self, capacity_bytes: int) -> None:
-        """A new capacity; the least recently used answers leave until it is kept."""
+        """Change the capacity, evicting as needed."""
         self._capacity_bytes = capacity_bytes
         while self.bytes > capacity_bytes:
             key, value = self._entries.popitem(last=False)

@@ -1,14 +1,10 @@
-"""Equal requests in flight share one execution.
+"""Single flight: equal requests in flight share one execution.
 
-In: requests with a key, a deadline and a waiter. The first of a key is sent on; those that come
-while it is in flight wait for the same answer. A waiter that goes away takes only itself; when the
-last one goes, so does the request. When the request's own deadline passes, waiters with a later one
-are sent on again.
+The first request of a key is sent; later ones wait for its response. It is cancelled when its last
+handler leaves. If its deadline passes, handlers with a later one are sent again. Executions are
+shared within a flow key only, as queueing depends on it; cached responses are for all.
 
-Only requests of one lane share an execution, for it waits its turn in that lane. A kept answer is
-everybody's.
-
-Belongs to the event loop's thread. Knows the engine only as `send`.
+Event loop's thread only; knows the engine only as `send`.
 """
 
 from __future__ import annotations
@@ -21,13 +17,13 @@ from serving.errors import DeadlineExceeded, ServingError
 from serving.waiter import Batch, Ticket, Timed, Waiter, answer, refuse
 
 Lane = tuple[str, int]
-"""Application and priority: what decides, beside the deadline, when a request has its turn."""
+"""Application and priority, which besides the deadline determine the queue position."""
 Send = Callable[[Waiter, float], Ticket]
-"""Send the request on, for this waiter, with this deadline."""
+"""Send a request for this handler, with this deadline."""
 
 
 class _Place:
-    """One waiter's place in a flight; its ticket."""
+    """A request handler's membership in a flight."""
 
     __slots__ = ("deadline_s", "flight", "lane", "waiter")
 
@@ -38,13 +34,13 @@ class _Place:
         self.flight: _Flight | None = None
 
     def released(self) -> Waiter:
-        """The waiter, which is answered now; of one that mostly holds its ticket the ticket knows no more."""
+        """Return and drop the handler, to break its reference cycle."""
         waiter = self.waiter
         del self.waiter
         return waiter
 
     def cancel(self) -> None:
-        """This waiter goes."""
+        """Cancel this handler's request."""
         if self.flight is not None:
             self.flight.leave(self)
 
@@ -54,7 +50,7 @@ class _Place:
 
 
 class _Hit:
-    """The ticket of an answer that is on its way from the cache."""
+    """Request handle of a cache hit."""
 
     __slots__ = ("_waiter",)
 
@@ -62,18 +58,18 @@ class _Hit:
         self._waiter: Waiter | None = waiter
 
     def cancel(self) -> None:
-        """The waiter goes."""
+        """Drop the response."""
         self._waiter = None
 
     def answer(self, kept: bytes) -> None:
-        """The answer is there."""
+        """Deliver the response."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             answer(waiter, memoryview(kept))
 
 
 class _Flight:
-    """One execution and all who wait for it."""
+    """One execution and its waiting handlers."""
 
     __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s", "lane")
 
@@ -84,7 +80,7 @@ class _Flight:
         self.deadline_s = place.deadline_s
         self.lane = place.lane
         self._places = {place: None}
-        """Who waits, in the order in which they came."""
+        """In order of arrival."""
         place.flight = self
         self._ticket = send(self, place.deadline_s)
 
@@ -119,7 +115,7 @@ class _Flight:
                 refuse(place.released(), error)
 
     def _land(self) -> Iterator[_Place]:
-        """Whoever still waits, one after the other: what one does with its answer may send others away."""
+        """Yield remaining members; a response may cancel others meanwhile."""
         places, self._places = self._places, {}
         for place in places:
             if place.flight is self:
@@ -127,19 +123,19 @@ class _Flight:
 
 
 class SingleFlight:
-    """The cache and what is in flight towards it."""
+    """Response cache and the flights that fill it."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.cache = PredictionCache(capacity_bytes)
         self.shared = 0
-        """Requests that waited for an equal one."""
+        """Requests that joined another."""
         self._flights: dict[tuple[Key, Lane], _Flight] = {}
         self._loop = asyncio.get_running_loop()
 
     def submit(
         self, key: Key, waiter: Waiter, deadline_s: float, send: Send, lane: Lane = ("", 0)
     ) -> Ticket:
-        """Answer from the cache, join an equal request, or send this one on."""
+        """Respond from the cache, join an equal request, or send it."""
         kept = self.cache.get(key)
         if kept is not None:
             hit = _Hit(waiter)
@@ -151,7 +147,7 @@ class SingleFlight:
         return place
 
     def board(self, key: Key, place: _Place, send: Send) -> bool:
-        """A place on the flight of this key and its lane, a new one if there is none; whether there was one."""
+        """Join the flight of this key and flow key, or start one; return True if one existed."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
             flight.join(place)
@@ -160,14 +156,14 @@ class SingleFlight:
         return False
 
     def landed(self, key: Key, flight: _Flight, kept: bytes | None = None) -> None:
-        """A flight ended, with an answer or without; one from before a reset leaves no trace."""
+        """Remove an ended flight and cache its response, if it is from after the last reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]
             if kept is not None:
                 self.cache.put(key, kept)
 
     def reset(self, capacity_bytes: int) -> None:
-        """Start as if new: nothing is kept, and what is in flight now will not be."""
+        """Clear the cache, and do not cache requests in flight."""
         self.cache.clear()
         self.cache.resize(capacity_bytes)
         self._flights = {}

@@ -1,7 +1,6 @@
-"""Clipper's Python API for this server: `ClipperConnection(ProcessContainerManager())`.
+"""Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`.
 
-A client: it talks to a running server by HTTP alone, and imports nothing of the request path but
-the names of input types.
+An HTTP client that imports nothing of the request path but input type names.
 """
 
 from serving.clipper_admin import deployers

@@ -1,8 +1,7 @@
-"""Clipper's Python API: applications, models and their versions of one server.
+"""Clipper connection: applications, models and versions of one server.
 
-Names, parameters and defaults are those of Clipper's released `clipper_admin`; the early names of
-its paper are aliases. Everything goes through the management REST by plain HTTP, replicas through
-the container manager. What is printed there is logged here.
+Names, parameters and defaults match Clipper's `clipper_admin`, with its paper's names as aliases.
+Uses the management REST, and a container manager for replicas. Logs where Clipper prints.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 
 
 def check_versioned_name(name: str, version: str) -> None:
-    """Names and versions stand in host names and labels where models are containers.
+    """Check names that Clipper puts into host names and labels.
 
     Raises:
-        ClipperException: one of them cannot.
+        ClipperException: one is invalid.
     """
     for what, value in (("name", name), ("version", version)):
         if not isinstance(value, str) or not _NAME.fullmatch(value):
@@ -56,13 +55,11 @@ def check_versioned_name(name: str, version: str) -> None:
 
 
 class ClipperConnection:
-    """A server, seen by whoever sets up its applications and models."""
+    """Administrative connection to a server."""
 
     def __init__(self, container_manager: ContainerManager) -> None:
         self.cm = container_manager
         self.connected = False
-
-    # Server
 
     def start_clipper(
         self,
@@ -75,41 +72,39 @@ class ClipperConnection:
         qf_http_timeout_content: int = 300,  # noqa: ARG002
         num_frontend_replicas: int = 1,  # noqa: ARG002
     ) -> None:
-        """Start a server and connect to it; what concerns Docker alone has no effect."""
+        """Start a server and connect; Docker's parameters have no effect."""
         self.cm.start_clipper(cache_size=cache_size)
         self.connected = True
 
     def connect(self) -> None:
-        """Connect to a server that runs."""
+        """Connect to a running server."""
         self.cm.connect()
         self.connected = True
 
     def stop_all(self, graceful: bool = True) -> None:
-        """End the server with its models, also one that another process started."""
+        """Stop the server and its models, even another process's."""
         self.cm.stop_all(graceful=graceful)
 
     def get_clipper_logs(self, logging_dir: str = "clipper_logs/") -> list[str]:
-        """Copy the logs into a folder; returns their paths."""
+        """Copy the logs into a folder and return their paths."""
         self._need_connection()
         return self.cm.get_logs(logging_dir)
 
     def get_query_addr(self) -> str:
-        """host:port where applications are asked."""
+        """Return host:port for queries."""
         self._need_connection()
         return self.cm.get_query_addr()
 
     def get_metric_addr(self) -> str:
-        """host:port where Prometheus finds the metrics."""
+        """Return host:port of the Prometheus metrics."""
         self._need_connection()
         return self.cm.get_metric_addr()
 
     def inspect_instance(self) -> dict[str, Any]:
-        """What was measured so far, by kind of metric."""
+        """Return the metrics by kind."""
         self._need_connection()
         report: dict[str, Any] = json.loads(get(self.cm.get_query_addr(), "/metrics"))
         return report
-
-    # Applications
 
     def register_application(
         self,
@@ -119,15 +114,15 @@ class ClipperConnection:
         slo_micros: int,
         **selection: object,
     ) -> None:
-        """Make an application.
+        """Create an application.
 
         Args:
-            name: in the path of its queries.
+            name: in its query path.
             input_type: integers, floats, doubles, strings or bytes.
-            default_output: the answer where no model gives one in time.
-            slo_micros: how long a query may take, in microseconds.
-            selection: how several models are chosen and combined, which Clipper does not know: `policy`,
-                `options`, `costs`, `task`, `contexts`, `most_users`, `confidence_threshold`, `suspicious_threshold`.
+            default_output: response if no model is in time.
+            slo_micros: latency limit in microseconds.
+            selection: beyond Clipper: `policy`, `options`, `costs`, `task`, `contexts`,
+                `most_users`, `confidence_threshold`, `suspicious_threshold`.
         """
         self._ask(
             "add_app",
@@ -143,26 +138,24 @@ class ClipperConnection:
         self._ask("delete_app", name=name)
 
     def link_model_to_app(self, app_name: str, model_name: str) -> None:
-        """Let a model answer an application's queries; both have the same input type."""
+        """Link a model to an application of the same input type."""
         self._ask("add_model_links", app_name=app_name, model_names=[model_name])
 
     def unlink_model_from_app(self, app_name: str, model_name: str) -> None:
-        """Let a model answer an application's queries no more."""
+        """Unlink a model from an application."""
         self._ask("delete_model_links", app_name=app_name, model_names=[model_name])
 
     def get_all_apps(self, verbose: bool = False) -> list[Any]:
-        """Names of all applications, or all that is known of each."""
+        """Return all applications."""
         return self._list("get_all_applications", verbose=verbose)
 
     def get_app_info(self, name: str) -> dict[str, Any] | None:
-        """What is known of an application; None: there is none of that name."""
+        """Return an application's details, or None."""
         return self._find("get_application", name=name)
 
     def get_linked_models(self, app_name: str) -> list[str]:
-        """Names of the models that answer an application's queries."""
+        """Return the names of linked models."""
         return self._list("get_linked_models", app_name=app_name)
-
-    # Models
 
     def build_and_deploy_model(
         self,
@@ -177,7 +170,7 @@ class ClipperConnection:
         batch_size: int = -1,
         pkgs_to_install: Sequence[str] | None = None,
     ) -> None:
-        """`build_model`, then `deploy_model`."""
+        """Call `build_model`, then `deploy_model`."""
         self._need_connection()
         image = self.build_model(
             name, version, model_data_path, base_image, container_registry, pkgs_to_install
@@ -193,15 +186,12 @@ class ClipperConnection:
         container_registry: str | None = None,  # noqa: ARG002
         pkgs_to_install: Sequence[str] | None = None,
     ) -> str:
-        """The image of a model that lies in a file or a folder: its absolute path.
+        """Return the image of a model: its absolute path.
 
         Args:
-            name: of the model.
-            version: of the model.
-            model_data_path: a model file, a folder with a `model.yaml`, or `path/to/file.py:Name`.
-            base_image: has no effect.
-            container_registry: has no effect.
-            pkgs_to_install: must be installed where the server runs.
+            model_data_path: a model file, a folder with `model.yaml`, or `path/to/file.py:Name`.
+            base_image, container_registry: have no effect.
+            pkgs_to_install: must be installed on the server.
         """
         check_versioned_name(name, str(version))
         check_packages(pkgs_to_install)
@@ -226,16 +216,13 @@ class ClipperConnection:
         num_replicas: int = 1,
         batch_size: int = -1,
     ) -> None:
-        """Start a version, and let it answer once it is ready.
+        """Start a version and make it current when ready.
 
         Args:
-            name: of the model; letters, digits and dashes, as in host names.
-            version: of the model, likewise; not registered before.
+            name, version: as in host names; not yet registered.
             input_type: integers, floats, doubles, strings or bytes.
-            image: what runs in it: a bundled model's name, a model file, `path/to/file.py:function`.
-            labels: for people.
-            num_replicas: to start with.
-            batch_size: the largest; -1: found while serving.
+            image: a bundled model's name, a model file, or `path/to/file.py:function`.
+            batch_size: largest; -1: adaptive.
         """
         self._need_connection()
         version = str(version)
@@ -248,7 +235,7 @@ class ClipperConnection:
         try:
             self.register_model(name, version, input_type, image, labels, batch_size)
         except ClipperException:
-            self.cm.stop_models({name: [version]})  # nothing would ever ask these replicas
+            self.cm.stop_models({name: [version]})  # no request would reach them
             raise
 
     def register_model(
@@ -260,7 +247,7 @@ class ClipperConnection:
         labels: Sequence[str] | None = None,
         batch_size: int = -1,
     ) -> None:
-        """Make a version known, and the current one; nothing is started."""
+        """Register a version and make it current; start nothing."""
         self._need_connection()
         version = str(version)
         check_versioned_name(name, version)
@@ -278,16 +265,16 @@ class ClipperConnection:
     def set_model_version(
         self, name: str, version: str | int, num_replicas: int | None = None
     ) -> None:
-        """Let another version answer: roll back, or forward."""
+        """Make another version current."""
         self._ask("set_model_version", model_name=name, model_version=str(version))
         if num_replicas is not None:
             self.set_num_replicas(name, num_replicas, version)
 
     def get_current_model_version(self, name: str) -> str:
-        """The version that answers.
+        """Return the current version.
 
         Raises:
-            ClipperException: there is no such model.
+            ClipperException: no such model.
         """
         for model in self.get_all_models(verbose=True):
             if model["model_name"] == name and model["is_current_version"]:
@@ -295,17 +282,15 @@ class ClipperConnection:
         raise ClipperException(f"No versions of model {name} registered with Clipper")
 
     def get_all_models(self, verbose: bool = False) -> list[Any]:
-        """All versions as name:version, or all that is known of each."""
+        """Return all versions as name:version, or details."""
         return self._list("get_all_models", verbose=verbose)
 
     def get_model_info(self, name: str, version: str | int) -> dict[str, Any] | None:
-        """What is known of a version; None: it is not registered."""
+        """Return a version's details, or None."""
         return self._find("get_model", model_name=name, model_version=str(version))
 
-    # Replicas
-
     def get_num_replicas(self, name: str, version: str | int | None = None) -> int:
-        """Replicas of a version that are ready; without one: of the current version."""
+        """Return the number of ready replicas; default: of the current version."""
         self._need_connection()
         if version is None:
             version = self.get_current_model_version(name)
@@ -314,7 +299,7 @@ class ClipperConnection:
     def set_num_replicas(
         self, name: str, num_replicas: int = 1, version: str | int | None = None
     ) -> None:
-        """So many replicas of a version, ready when this returns; without one: of the current version."""
+        """Set the number of replicas (default: of the current version) and wait until ready."""
         self._need_connection()
         version = self.get_current_model_version(name) if version is None else str(version)
         model = self.get_model_info(name, version)
@@ -330,23 +315,23 @@ class ClipperConnection:
         self.cm.set_num_replicas(name, version, model["input_type"], image, num_replicas)
 
     def get_all_model_replicas(self, verbose: bool = False) -> list[Any]:
-        """All replicas as name:version:number, or all that is known of each."""
+        """Return all replicas as name:version:number, or details."""
         return self._list("get_all_containers", verbose=verbose)
 
     def get_model_replica_info(
         self, name: str, version: str | int, replica_id: int
     ) -> dict[str, Any] | None:
-        """What is known of a replica; None: there is none of that number."""
+        """Return a replica's details, or None."""
         return self._find(
             "get_container", model_name=name, model_version=str(version), replica_id=replica_id
         )
 
     def stop_models(self, model_names: Sequence[str]) -> None:
-        """Stop and delete all versions of these models."""
+        """Stop and delete all versions of models."""
         self._stop(lambda model: model["model_name"] in model_names)
 
     def stop_versioned_models(self, model_versions_dict: Mapping[str, Sequence[str]]) -> None:
-        """Stop and delete versions, the current ones among them: {name: [version, ...]}."""
+        """Stop and delete even current versions: {name: [version, ...]}."""
         self._need_connection()
         models = {
             name: [str(version) for version in versions]
@@ -355,7 +340,7 @@ class ClipperConnection:
         self._stop_versions(models)
 
     def stop_inactive_model_versions(self, model_names: Sequence[str]) -> None:
-        """Stop and delete the versions of these models that are not the current ones."""
+        """Stop and delete all but the current versions of models."""
         self._stop(
             lambda model: model["model_name"] in model_names and not model["is_current_version"]
         )
@@ -383,20 +368,17 @@ class ClipperConnection:
                     if "already marked as 'invalid'" not in error.msg:
                         raise
 
-    # Functions
-
     def test_predict_function(
         self, query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
     ) -> Any:
-        """What a function answers to a query's JSON, after it was saved and loaded as for a deployment.
+        """Return a function's outputs, after saving and loading it as for deployment.
 
         Args:
             query: {"input": ...} or {"input_batch": [...]}.
-            func: takes a list of inputs and returns a list of as many strings.
-            input_type: integers, floats, doubles, strings or bytes.
+            func: maps a list of inputs to as many strings.
 
         Returns:
-            The answers; a text that begins with "Invalid input type" where the query has another.
+            The outputs, or a text beginning with "Invalid input type".
         """
         if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
             return "Invalid input type or JSON key"
@@ -419,13 +401,11 @@ class ClipperConnection:
         with tempfile.TemporaryDirectory() as folder:
             return load_function(save_function(func, folder, input_type=kind))(given)
 
-    # Early names of the paper
+    # The paper's early names
 
     create_application = register_application
     delete_application = unregister_application
     replicate_model = set_num_replicas
-
-    # HTTP
 
     def _need_connection(self) -> None:
         if not self.connected:
@@ -446,10 +426,10 @@ class ClipperConnection:
 
 
 def check_packages(packages: Sequence[str] | None) -> None:
-    """Models run where the server is installed: what they need must be there already.
+    """Check that packages are installed: models run in the server's environment.
 
     Raises:
-        ClipperException: a package is missing.
+        ClipperException: one is missing.
     """
     missing = [name for name in packages or () if not _is_installed(name)]
     if missing:
@@ -459,7 +439,7 @@ def check_packages(packages: Sequence[str] | None) -> None:
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a distribution is installed; a version behind its name is not looked at."""
+    """Whether a distribution is installed, in any version."""
     name = re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0]
     try:
         importlib.metadata.distribution(name)

@@ -1,7 +1,6 @@
-"""What Clipper's Python API needs of whoever runs servers and models, and how it speaks HTTP to them.
+"""Container manager interface of Clipper's Python API, and its HTTP functions.
 
-A manager starts and stops the server and the models' replicas; everything else goes through the
-management REST. `process_manager.ProcessContainerManager` is the one here.
+A manager runs server and replicas; `process_manager.ProcessContainerManager` implements it.
 """
 
 from __future__ import annotations
@@ -18,49 +17,49 @@ from serving.clipper_admin.exceptions import ClipperException
 from serving.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
-"""Stands for the image of a model that is registered only."""
+"""Image of a model that is only registered."""
 _TIMEOUT_S = 120.0
-"""A model's start may take this long."""
+"""Allows for a model's start."""
 _LONGEST_ANSWER_BYTES = 64 * 2**20
 
 
 class ContainerManager(Protocol):
-    """Runs a server and its models. Each method raises ClipperException."""
+    """Runs a server and its models; methods raise ClipperException."""
 
     def start_clipper(self, *, cache_size: int) -> None:
-        """Start a server, and return when it answers; the cache's size is in bytes."""
+        """Start a server and wait until it answers; cache in bytes."""
         ...
 
     def connect(self) -> None:
-        """Find the server that runs."""
+        """Find the running server."""
         ...
 
     def model_folder(self, name: str, version: str) -> str:
-        """A folder for a version's files that the server can read; it exists."""
+        """Create a version's folder for the server."""
         ...
 
     def deploy_model(
         self, name: str, version: str, input_type: str, image: str, num_replicas: int = 1
     ) -> None:
-        """Start replicas of a version, and return when they are ready."""
+        """Start a version's replicas and wait until ready."""
         ...
 
     def get_num_replicas(self, name: str, version: str) -> int:
-        """Replicas of a version that are ready."""
+        """Return a version's ready replicas."""
         ...
 
     def set_num_replicas(
         self, name: str, version: str, input_type: str, image: str, num_replicas: int
     ) -> None:
-        """So many replicas, ready when this returns."""
+        """Set the replicas and wait until ready."""
         ...
 
     def get_logs(self, logging_dir: str) -> list[str]:
-        """Copy the logs into a folder; returns their paths."""
+        """Copy the logs into a folder and return their paths."""
         ...
 
     def stop_models(self, models: Mapping[str, Sequence[str]]) -> None:
-        """Stop all replicas of these versions."""
+        """Stop all replicas of versions."""
         ...
 
     def stop_all_model_containers(self) -> None:
@@ -68,27 +67,27 @@ class ContainerManager(Protocol):
         ...
 
     def stop_all(self, *, graceful: bool = True) -> None:
-        """Stop the models and the server; gracefully: after what it has taken on."""
+        """Stop models and server, gracefully after in-flight requests."""
         ...
 
     def get_admin_addr(self) -> str:
-        """host:port of the management REST."""
+        """Return host:port of the management REST."""
         ...
 
     def get_query_addr(self) -> str:
-        """host:port of the query REST."""
+        """Return host:port of the query REST."""
         ...
 
     def get_metric_addr(self) -> str:
-        """host:port where Prometheus finds the metrics."""
+        """Return host:port of the Prometheus metrics."""
         ...
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
-    """The text that a command of the management REST answers with.
+    """Send a management command and return the response.
 
     Raises:
-        ClipperException: it was refused, or the server cannot be reached.
+        ClipperException: rejected or unreachable.
     """
     body = json.dumps(data).encode()
     return _answered(
@@ -102,7 +101,7 @@ def post(address: str, path: str, data: Mapping[str, Any]) -> str:
 
 
 def ping(address: str) -> str:
-    """What the management REST says to a ping.
+    """Ping the management REST.
 
     Raises:
         ClipperException: as `post`.
@@ -112,23 +111,23 @@ def ping(address: str) -> str:
 
 
 def get(address: str, path: str) -> str:
-    """The text of a page of the query REST.
+    """Return a page of the query REST.
 
     Raises:
-        ClipperException: it was refused, or the server cannot be reached.
+        ClipperException: rejected or unreachable.
     """
     headers = _bearer(os.environ.get(TOKEN_VARIABLE))
     return _answered(urllib.request.Request(f"http://{address}{path}", headers=headers))
 
 
 def _url(address: str, path: str) -> str:
-    """Beyond loopback a management REST speaks TLS alone."""
+    """Return the URL: beyond loopback the management REST requires TLS."""
     scheme = "http" if credentials.is_loopback(_host(address)) else "https"
     return f"{scheme}://{address}{path}"
 
 
 def _token_field(address: str) -> dict[str, str]:
-    """The field with the admin port's token: of the environment, or what a server of this user has made."""
+    """Return the admin token's header, from the environment or this user's server."""
     token = os.environ.get(ADMIN_TOKEN_VARIABLE)
     if token is None and credentials.is_loopback(_host(address)):
         token = admin_token.of_port(int(address.rpartition(":")[2]))
@@ -144,7 +143,7 @@ def _host(address: str) -> str:
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Servers are on this machine or in this network: no proxy stands between."""
+"""Opener without a proxy: servers are local or in this network."""
 
 
 def _answered(request: urllib.request.Request) -> str:

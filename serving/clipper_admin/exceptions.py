@@ -1,6 +1,6 @@
 """Exceptions of Clipper's Python API.
 
-ClipperException          what was asked for cannot be done; `msg` says why
+ClipperException          failed call; `msg` has the reason
 └── UnconnectedException  neither `connect` nor `start_clipper` was called
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ClipperException(Exception):  # Clipper's name
-    """Something was wrong with a call, or with the server's answer to it."""
+    """An invalid call or a server's error."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(msg)
@@ -16,7 +16,7 @@ class ClipperException(Exception):  # Clipper's name
 
 
 class UnconnectedException(ClipperException):
-    """A call that needs a server came before there was one."""
+    """A call without a connection."""
 
     def __init__(
         self,

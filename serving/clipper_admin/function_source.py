@@ -1,10 +1,8 @@
-"""A function as a module that can be imported elsewhere, without pickle.
+"""Export of a function as an importable module, without pickle.
 
-In: a function by Clipper's contract; out: a file `model.py`, which the kind python serves as
-`model.py:predict`. A function of an importable module is named there, and imported by the replica.
-One of a script or inside of another function is written out as source, with what it uses: modules
-and functions by import or source again, plain values as literals, arrays as .npy files beside it.
-Whatever else it uses is told, and not guessed at.
+Writes `model.py`, served as `model.py:predict`. Replicas import a function of an importable module.
+Others are written as source with what they use: modules and functions likewise, plain values as
+literals, arrays as .npy files; anything else raises.
 """
 
 from __future__ import annotations
@@ -30,25 +28,24 @@ FILE = "model.py"
 ATTRIBUTE = "predict"
 
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-"""Folders that are searched for modules anyway."""
+"""Folders already on the module path."""
 _ADVICE = "put it into a module and deploy its function, or load it from a file in the function"
 
 
 def save_function(
     function: Callable[[list[Any]], Any], folder: str | pathlib.Path, *, input_type: str
 ) -> str:
-    """Write the module of a function.
+    """Write a function's module.
 
     Args:
-        function: takes a list of inputs, returns a list of as many strings.
-        folder: exists; a module of an earlier function in it is replaced.
-        input_type: integers, floats, doubles, strings or bytes.
+        function: maps a list of inputs to as many strings.
+        folder: exists; an earlier module is replaced.
 
     Returns:
         `path/to/model.py:predict`, absolute.
 
     Raises:
-        ClipperException: it uses something that cannot be written down.
+        ClipperException: it uses something that cannot be written.
     """
     if not inspect.isfunction(function):
         raise ClipperException(
@@ -65,10 +62,10 @@ def save_function(
 
 
 def load_function(reference: str) -> Callable[[list[Any]], Any]:
-    """The user's function behind the module of `save_function`, loaded as new.
+    """Reload the function from a module of `save_function`.
 
     Raises:
-        ClipperException: the module cannot be imported.
+        ClipperException: the import fails.
     """
     file = reference.rpartition(":")[0]
     spec = importlib.util.spec_from_file_location("_clipper_function", file)
@@ -77,7 +74,7 @@ def load_function(reference: str) -> Callable[[list[Any]], Any]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's own modules raise
+    except Exception as error:  # any error of the user's modules
         raise ClipperException(
             f"The function cannot be loaded again: {type(error).__name__}: {error}"
         ) from error
@@ -86,7 +83,7 @@ def load_function(reference: str) -> Callable[[list[Any]], Any]:
 
 
 class _Module:
-    """A module that grows by what a function uses."""
+    """Module under construction."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -98,7 +95,7 @@ class _Module:
         self._arrays = 0
 
     def text(self) -> str:
-        """The source."""
+        """Return the source."""
         lines = [
             '"""Written by clipper_admin: a function by Clipper\'s contract."""',
             "from __future__ import annotations",
@@ -113,7 +110,7 @@ class _Module:
         return "\n".join(lines) + "\n"
 
     def function(self, function: types.FunctionType) -> str:
-        """The module-level name of a function, which is written first where it is new."""
+        """Return a function's module-level name, writing it first if new."""
         known = self._names.get(id(function))
         if known is not None:
             return known
@@ -130,7 +127,7 @@ class _Module:
         return name
 
     def _by_import(self, target: Any, name: str) -> bool:
-        """Import a function or class of an importable module under a name; False where it is none."""
+        """Import an importable function or class under a name; return whether it is one."""
         if not _is_importable(target):
             return False
         module = self._import(sys.modules[target.__module__])
@@ -138,14 +135,14 @@ class _Module:
         return True
 
     def _import(self, module: types.ModuleType) -> str:
-        """Import a module, from where it is found here, under a name that nobody else uses."""
+        """Import a module from its root under a unique name."""
         root = _root_of(module)
         if root is not None and root not in _INSTALLED:
             self.roots[root] = None
         return self.imports.setdefault(module.__name__, f"_module_{len(self.imports)}")
 
     def _by_source(self, function: types.FunctionType, name: str) -> None:
-        """Write a function inside of one that makes it, where its names mean what they meant."""
+        """Write a function inside a maker that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
         for used, value in _used(function):
@@ -174,7 +171,7 @@ class _Module:
         self.statements += [maker, *ast.parse(f"{name} = {name}()").body]
 
     def _binding(self, name: str, value: Any, user: types.FunctionType) -> list[ast.stmt]:
-        """Statements that give a name its value."""
+        """Return statements that bind a name."""
         if isinstance(value, types.ModuleType):
             if value.__name__ == "__main__":
                 raise _not_written(name, value, user)
@@ -182,7 +179,7 @@ class _Module:
         return [_assigned(name, self._value(value, name, user))]
 
     def _value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        """An expression for a value."""
+        """Return the expression of a value."""
         if isinstance(value, types.FunctionType):
             return ast.Name(self.function(value), ast.Load())
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -209,7 +206,7 @@ class _Module:
 
 
 def _is_importable(target: Any) -> bool:
-    """Whether an import by name elsewhere gives the same object."""
+    """Whether importing by name elsewhere gives the same object."""
     module, qualified = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualified, str):
         return False
@@ -226,7 +223,7 @@ def _is_importable(target: Any) -> bool:
 
 
 def _root_of(module: types.ModuleType) -> str | None:
-    """The folder from which a module is imported by its name; None where it is not from a file."""
+    """Return the folder that a module is imported from, if a file."""
     file = getattr(module, "__file__", None)
     if file is None or not str(file).endswith(".py"):
         return None
@@ -241,7 +238,7 @@ def _root_of(module: types.ModuleType) -> str | None:
 
 
 def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
-    """The syntax of a function's own definition."""
+    """Return the syntax tree of a function's definition."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -274,7 +271,7 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names outside of a function that it uses, with what they mean, each once."""
+    """Yield outside names that a function uses, with values."""
     cells: Mapping[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )
@@ -286,7 +283,7 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 f"{function.__qualname__} uses {name!r}, which has no value yet"
             ) from None
     for name in dict.fromkeys(_globals_of(function.__code__)):
-        if name in cells or not name.isidentifier():  # pytest rewrites asserts with such names
+        if name in cells or not name.isidentifier():  # pytest's rewritten asserts use such names
             continue
         if name in function.__globals__:
             yield name, function.__globals__[name]
@@ -295,7 +292,7 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """Global names that code loads, also in what is nested in it."""
+    """Yield global names loaded by code, nested included."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
             yield str(instruction.argval)
@@ -305,7 +302,7 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _literal(value: Any) -> str | None:
-    """Source of a plain value; None where it is not plain."""
+    """Return the source of a plain value, else None."""
     if value is None or value is Ellipsis or type(value) in {bool, int, str, bytes}:
         return repr(value)
     if type(value) is float:

@@ -1,8 +1,7 @@
-"""Clipper without containers: the server is a process of this machine, models are its replicas.
+"""Container manager without containers: a local server process with its replicas.
 
-`start_clipper` starts `python -m serving` and waits for the line with which it says that it is
-ready; `connect` uses one that runs; `stop_all` ends either. What Docker does
-for Clipper's own managers, the server does itself: commands on its management REST.
+`start_clipper` starts `python -m serving` and waits for its ready line; `connect` uses a running
+server; `stop_all` ends either. The server does what Docker does for Clipper's managers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _POLL_S = 0.02
 
 
 class ProcessContainerManager:
-    """Runs a server as a process, on this machine."""
+    """Manager of a local server process."""
 
     def __init__(
         self,
@@ -42,21 +41,19 @@ class ProcessContainerManager:
         start_timeout_s: float = 60.0,
         stop_timeout_s: float = 30.0,
     ) -> None:
-        """Keep what is needed to start a server or to find it.
+        """Store the settings; start nothing.
 
         Args:
-            cluster_name: a part of the names of the folders that are made.
-            host: where the server listens.
-            clipper_query_port: of the query REST; 0: a free one, once it is started here.
-            clipper_management_port: of the management REST; 0: a free one, once it is started here.
-            command: to start a server; None: `python -m serving` on these ports.
-            folder: for the models' files and the log; None: a new one among the temporary files.
-            start_timeout_s: how long a server may take until it is ready.
-            stop_timeout_s: how long it may take to end, before it is killed.
+            cluster_name: part of folder names.
+            clipper_query_port, clipper_management_port: 0: free ones.
+            command: starts a server; None: `python -m serving`.
+            folder: for model files and log; None: temporary.
+            start_timeout_s: until ready.
+            stop_timeout_s: until killed.
         """
         self.cluster_name = cluster_name
         self.cluster_identifier = cluster_name
-        """The same for the released `clipper_admin`, whose connections name it in their log."""
+        """Logged by the released `clipper_admin`."""
         self._host = host
         self._query_port = clipper_query_port
         self._management_port = clipper_management_port
@@ -66,8 +63,6 @@ class ProcessContainerManager:
         self._stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
-    # Server
-
     def start_clipper(self, *, cache_size: int) -> None:
         """Start a server and wait until it is ready."""
         if self._process is not None and self._process.poll() is None:
@@ -76,7 +71,7 @@ class ProcessContainerManager:
             )
         command = list(self._command or self._default_command(cache_size))
         with self._log_path().open("ab") as errors, self._output_path().open("wb") as output:
-            # Files, not pipes, and a session of its own: the server outlives who started it.
+            # Files and an own session let the server outlive this process.
             self._process = subprocess.Popen(  # noqa: S603  # the user's own command
                 command,
                 stdin=subprocess.DEVNULL,
@@ -112,7 +107,7 @@ class ProcessContainerManager:
         ]
 
     def _ready_line(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-        """What the server says in its first line: where it listens."""
+        """Return the server's first line: its addresses."""
         until_s = time.monotonic() + self._start_timeout_s
         while True:
             has_ended = process.poll() is not None
@@ -129,7 +124,7 @@ class ProcessContainerManager:
             time.sleep(_POLL_S)
 
     def _last_words(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         lines = self._log_path().read_text(encoding="utf-8", errors="replace").splitlines()
         return f": {lines[-1]}" if lines else ""
 
@@ -143,10 +138,10 @@ class ProcessContainerManager:
             )
 
     def stop_all(self, *, graceful: bool = True) -> None:
-        """End the server with its models, also where another process started it.
+        """Stop the server and its models, even another process's.
 
         Raises:
-            ClipperException: no server answers, it refuses, or it does not end in time.
+            ClipperException: unreachable, rejected, or too slow.
         """
         if self._process is not None:
             self._end(graceful=graceful)
@@ -182,10 +177,8 @@ class ProcessContainerManager:
             process.kill()
             process.wait()
 
-    # Models
-
     def model_folder(self, name: str, version: str) -> str:
-        """A folder for a version's files."""
+        """Create a version's folder."""
         folder = self._files() / "models" / name / version
         folder.mkdir(parents=True, exist_ok=True)
         return str(folder)
@@ -193,7 +186,7 @@ class ProcessContainerManager:
     def deploy_model(
         self, name: str, version: str, input_type: str, image: str, num_replicas: int = 1
     ) -> None:
-        """Start replicas of a version; the image is what `python -m serving --model` takes."""
+        """Start a version's replicas; images are as for `python -m serving --model`."""
         self._operate(
             "start_containers",
             model_name=name,
@@ -204,7 +197,7 @@ class ProcessContainerManager:
         )
 
     def get_num_replicas(self, name: str, version: str) -> int:
-        """Replicas of a version that are ready."""
+        """Return a version's ready replicas."""
         answer = self._operate("get_num_replicas", model_name=name, model_version=version)
         return int(answer)
 
@@ -216,13 +209,13 @@ class ProcessContainerManager:
         image: str,  # noqa: ARG002
         num_replicas: int,
     ) -> None:
-        """So many replicas."""
+        """Set the number of replicas."""
         self._operate(
             "set_num_replicas", model_name=name, model_version=version, num_replicas=num_replicas
         )
 
     def stop_models(self, models: Mapping[str, Sequence[str]]) -> None:
-        """Stop all replicas of these versions."""
+        """Stop all replicas of versions."""
         self._operate(
             "stop_containers", models={name: list(versions) for name, versions in models.items()}
         )
@@ -242,10 +235,8 @@ class ProcessContainerManager:
     def _operate(self, command: str, **data: object) -> str:
         return post(self.get_admin_addr(), f"/admin/{command}", data)
 
-    # Facts
-
     def get_logs(self, logging_dir: str) -> list[str]:
-        """Copy the server's log into a folder, where it was started here."""
+        """Copy the log of a server started here into a folder."""
         target = pathlib.Path(logging_dir)
         target.mkdir(parents=True, exist_ok=True)
         if not self._log_path().exists():
@@ -253,15 +244,15 @@ class ProcessContainerManager:
         return [str(shutil.copy(self._log_path(), target / f"{self.cluster_name}.log"))]
 
     def get_admin_addr(self) -> str:
-        """host:port of the management REST."""
+        """Return host:port of the management REST."""
         return f"{self._bracketed()}:{self._management_port}"
 
     def get_query_addr(self) -> str:
-        """host:port of the query REST."""
+        """Return host:port of the query REST."""
         return f"{self._bracketed()}:{self._query_port}"
 
     def get_metric_addr(self) -> str:
-        """host:port of the Prometheus metrics: the management port serves them."""
+        """Return host:port of the metrics: the management port."""
         return self.get_admin_addr()
 
     def _bracketed(self) -> str:
@@ -281,7 +272,7 @@ class ProcessContainerManager:
 
 
 def _facts(line: bytes) -> dict[str, Any]:
-    """The ready line's members."""
+    """Parse the ready line."""
     try:
         facts = json.loads(line)
         if facts["event"] == "ready" and facts["port"] and facts["admin_port"]:

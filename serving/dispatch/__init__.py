@@ -1,10 +1,10 @@
-r"""Between a scheduler and its replicas: actions out, answers in, each request completed exactly once.
+r"""Dispatch between a scheduler and replicas: actions out, responses in, each request ends once.
 
-    dispatcher --> job (a request, and who waits), refusals (what it is told)
-        |  \--> actions (as messages), loads (what a replica is told of a model, and tells)
-        \--> worker --> connection (a replica's socket)          ended (what is told to who counts)
+    dispatcher --> job (an in-flight request), refusals (rejection errors)
+        |  \--> actions (messages), loads (model loads and their reports)
+        \--> worker --> connection (a replica's socket)          ended (events for counters)
 
-Each knows those that it points to.
+Each module knows only those that it points to.
 """
 
 from serving.dispatch.connection import Connection

@@ -1,4 +1,4 @@
-"""A scheduler's actions as messages of the replica wire. Pure."""
+"""Actions as wire messages. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from serving.scheduling.seam import Action
 from serving.values import Buffer
 
 MAX_RESENT_BYTES = 2**28
-"""Of a request that is sent whole for each of its parts: four of the largest bodies."""
+"""Limit for a request sent whole with each part: four of the largest bodies."""
 
 
 def infer_message(
     action: Action, jobs: dict[int, Job], model: int, *, has_rows: bool
 ) -> list[Buffer]:
-    """An INFER of a model, by its number, in pieces.
+    """Return an INFER message in pieces.
 
     Args:
-        action: what is to be run.
-        jobs: the requests by their ids.
-        model: the number.
-        has_rows: whether items are rows of all inputs; else a request of which a part is run goes whole, and the
-            replica cuts it.
+        action: the batch.
+        jobs: by id.
+        model: wire id.
+        has_rows: whether items are rows of all inputs; else the replica cuts a split request, sent
+            whole.
 
     Raises:
-        WireError: the requests are too large together, or the one is.
+        WireError: the batch is too large for a message.
         SplitTooLarge: a request would be sent whole too often.
     """
     frames: list[tuple[int, int, int, int]] = []
@@ -61,7 +61,7 @@ def infer_message(
 
 
 def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
-    """A LOAD of a model, by its number."""
+    """Return a LOAD message; `model` is the wire id."""
     card = wanted.card
     weights = _found(wanted.weights or card.path, wanted.root)
     samples = _found(card.sample, wanted.root)
@@ -91,17 +91,17 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
 
 
 def unload_message(action: Action, model: int) -> bytes:
-    """An UNLOAD of a model, by its number."""
+    """Return an UNLOAD message; `model` is the wire id."""
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
 
 
 def window_ns(action: Action) -> tuple[int, int]:
-    """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
+    """Return the window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
 
 
 def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
-    """A path of this machine as the wire has it."""
+    """Return a local path as the replica sees it."""
     return None if path is None else str(placed(path, root))

@@ -1,4 +1,4 @@
-"""The gateway's end of one replica's socket: bytes in, messages out, and the other way round."""
+"""The gateway's end of a replica's socket."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
-    """Who gets the messages."""
+    """Receives the messages."""
 
     def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
-        """One message from a replica.
+        """Handle a message.
 
         Raises:
-            WireError: it is none that a replica may send.
+            WireError: replicas may not send it.
         """
         ...
 
     def broken(self, worker: int, fault: str | None) -> None:
-        """A connection cannot be used any more, by the replica's fault or because it ended."""
+        """Handle a connection lost by the replica's fault or its end (`fault` is None)."""
         ...
 
 
 class Connection(asyncio.Protocol):
-    """The gateway's end of one replica's socket."""
+    """The gateway's end of a replica's socket."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class Connection(asyncio.Protocol):
         worker: int,
         max_message_bytes: int = wire.MAX_RESULT_BYTES,
     ) -> None:
-        """Nothing is connected yet.
+        """Prepare the protocol; the loop connects it.
 
         Args:
-            dispatcher: who gets the messages.
+            dispatcher: receiver of messages.
             worker: number of the replica.
-            max_message_bytes: longest message that is taken; a longer one ends the replica.
+            max_message_bytes: a longer message ends the replica.
         """
         self.worker = worker
         self._dispatcher = dispatcher
@@ -51,17 +51,17 @@ class Connection(asyncio.Protocol):
         self._parser = wire.Parser(max_message_bytes=max_message_bytes)
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
-        """The replica has sent what is no message."""
+        """Whether the replica has sent garbage."""
         self.ended = asyncio.Event()
-        """Set when everything that the replica sent has been read, and its end."""
+        """Set once all that the replica sent was read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is in the loop."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the replica; garbage ends the connection, and with it the replica."""
-        if self._is_lost:  # what follows is no message, and says nothing of what was wrong
+        """Parse bytes; garbage ends the connection and the replica."""
+        if self._is_lost:
             return
         try:
             for kind, body in self._parser.feed(data):
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
             self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The replica closed the socket, which it only does when it ends."""
+        """Report the end of the replica, which closes its socket only then."""
         self._transport = None
         self.ended.set()
         self._dispatcher.broken(self.worker, None)
@@ -83,6 +83,6 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(buffers)
 
     def close(self) -> None:
-        """End the connection without waiting for what is unsent."""
+        """Abort the connection without sending the rest."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,16 +1,12 @@
-"""Sends what a scheduler plans to replicas and completes every waiter exactly once.
+"""Sends a scheduler's actions to replicas and calls every response handler exactly once.
 
-In: requests (`Job`) with a waiter each, replicas that come up and go down, messages of the replica
-wire. Out: actions on the wire; each waiter's `answer` or `refuse`, once. Rules:
+- A handler is registered before the scheduler sees its request, and removed when it is completed.
+  Later results are dropped.
+- The scheduler plans once per turn of the event loop, for all new requests, and once per message:
+  a batch is completed in one pass.
+- One timer is set to the plan's next wake-up.
 
-- A waiter is registered before the scheduler hears of its request, and it is taken out of the table
-  by whoever completes it; what finds no waiter is late and is dropped.
-- The scheduler is asked once per turn of the event loop, however many requests arrived in it, and
-  once per message from a replica: a batch is completed in one pass.
-- One timer, set to the plan's next wake-up.
-
-Serves any scheduler behind `serving.scheduling.seam`. Knows nothing of HTTP, of tensors' meaning or
-of processes: a replica is a connection that carries bytes.
+It works with any scheduler, and knows no HTTP, tensors or processes: a replica is a connection.
 """
 
 from __future__ import annotations
@@ -63,16 +59,16 @@ from serving.waiter import Batch, Waiter, answer, refuse, spoilt
 log = logging.getLogger(__name__)
 
 SLOTS = 2
-"""Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
+"""Batches per worker: one running, one buffered, to hide the gateway's latency."""
 
 _TELL_EVERY_S = 1.0
-"""Between two logged batches that are too large; those between are counted."""
+"""Least time between logs of too large batches; others are counted."""
 
 
 class Dispatcher:
-    """Runs one pool: one scheduler and its workers.
+    """Runs a pool: one scheduler and its workers.
 
-    All methods belong to the event loop's thread.
+    All methods must run on the event loop's thread.
     """
 
     def __init__(
@@ -83,66 +79,63 @@ class Dispatcher:
         on_action: Callable[[ActionEnded], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing waits yet.
+        """Start without requests or workers.
 
-        Args:
-            scheduler: what decides.
-            on_batch: called with each batch that came back.
-            on_action: called with each action that ended; None: nobody asks.
-            clock: the monotonic one.
+        `on_batch` is called with each completed batch, `on_action` with each ended action; `clock`
+        is monotonic.
         """
         self._scheduler = scheduler
         self._on_batch = on_batch
         self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
-        """Of the models on the wire: they mean nothing, and none is given twice."""
+        """Wire ids of models; none is given twice."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
         self._jobs: dict[int, Job] = {}
         self._unfinished: dict[ModelId, int] = {}
-        """Model -> its requests without an answer."""
+        """Model -> its in-flight requests."""
         self._workers: dict[int, Worker] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._axes: dict[ModelId, dict[str, int]] = {}
-        """Models whose items are no rows of all inputs and outputs -> axis of the items of each output."""
+        """Models whose items are not rows of all tensors -> item axis per output."""
         self._retired: set[ModelId] = set()
-        """Of these, models that are down, and had requests without an answer when they went."""
+        """Removed models that had in-flight requests."""
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
-        """The batch whose requests are being answered: when it was sent, and its times in the replica."""
+        """When the current batch was sent, and its times in the replica."""
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
-        """Batches of this turn that are too large to be sent, and what was said of them."""
+        """Batches too large to be sent, with their errors."""
         self._told = Seldom(_TELL_EVERY_S)
-        """Of these in the log: a client may send such requests as often as it likes."""
+        """Limits their logs: clients may send many."""
 
     # Requests
 
     def answering(self) -> Batch | None:
-        """The batch whose requests are being answered."""
+        """Return the batch whose responses are being delivered."""
         return None if self._answering is None else Batch(*self._answering)
 
     @property
     def unfinished(self) -> int:
-        """Requests without an answer."""
+        """In-flight requests."""
         return len(self._jobs)
 
     @property
     def waiting_items(self) -> int:
-        """Items in the queue."""
+        """Queued items."""
         return self._scheduler.waiting_items
 
     def unfinished_of(self, model: ModelId) -> int:
-        """Requests of a model without an answer."""
+        """Return the in-flight requests of a model."""
         return self._unfinished.get(model, 0)
 
     def waiting_of(self, model: ModelId) -> int:
-        """Items of a model in the queue."""
+        """Return the queued items of a model."""
         return self._scheduler.waiting_of(model)
 
     def refusals_of(self, model: ModelId) -> Mapping[str, int]:
-        """Requests of a model that the scheduler has refused, by reason."""
+        """Return a model's rejections by the scheduler, by reason."""
         return self._refusals.get(model, {})
 
     def submit(
@@ -155,23 +148,20 @@ class Dispatcher:
         priority: int = 0,
         flow: str = "",
     ) -> Job:
-        """Take a request; its waiter will be called once, not before this returns.
-
-        Priority and flow are those of `seam.Submitted`.
-        """
+        """Submit a request; its handler is called once, after this returns."""
         self._last_id = id_ = self._last_id + 1
         self._jobs[id_] = job = Job(
             self, id_, model, request, waiter, now_s, deadline_s, priority, flow
         )
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
         self._scheduler.on(job, now_s)
-        if not self._pumping:  # `_pump_soon`, without a call of Python's for every request
+        if not self._pumping:  # `_pump_soon`, inlined for speed
             self._pumping = True
             self._loop.call_soon(self._pump)
         return job
 
     def cancel(self, id_: int) -> None:
-        """Nobody waits any more: the waiter will not be called. Unknown ids are ignored."""
+        """Cancel a request, whose handler is not called; ignore unknown ids."""
         job = self._jobs.pop(id_, None)
         if job is not None:
             self._unfinished[job.model] -= 1
@@ -180,40 +170,40 @@ class Dispatcher:
             self._pump_soon()
 
     def model_up(self, event: ModelUp) -> None:
-        """A model may be asked for, and loaded by any worker."""
+        """Announce a model that may be requested, and loaded by any worker."""
         self._forget_retired()
         self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
 
     def number_of(self, model: ModelId) -> int:
-        """What a model is called on the wire."""
+        """Return the wire id of a model."""
         return self._numbers.setdefault(model, len(self._numbers) + 1)
 
     def has_numbered(self, model: ModelId) -> bool:
-        """Whether replicas were told to load a model, and may still hold it, or be told to unload it."""
+        """Whether replicas were told to load a model, so that they may hold it."""
         return model in self._numbers
 
     def lay_out(self, model: ModelId, signature: Signature) -> None:
-        """How items lie in a model's inputs and outputs, for requests that are split."""
+        """Set the item axes of a model, for split requests."""
         if all(spec.item_axis == 0 for spec in (*signature.inputs, *signature.outputs)):
             self._axes.pop(model, None)
         else:
             self._axes[model] = {spec.name: spec.item_axis or 0 for spec in signature.outputs}
 
     def profiled(self, event: Profiled) -> None:
-        """A model was measured anew."""
+        """Apply a new profile."""
         self._scheduler.on(event, self._clock())
         self._pump()
 
     def model_down(self, model: ModelId) -> None:
-        """A model will not be asked for any more; who waits for it is refused."""
+        """Remove a model and reject its requests."""
         self._scheduler.on(ModelDown(model), self._clock())
         self._pump()
         self._retired.add(model)
         self._forget_retired()
 
     def _forget_retired(self) -> None:
-        """Models that are down and have nothing left to answer."""
+        """Forget removed models without in-flight requests."""
         for model in [one for one in self._retired if not self.unfinished_of(one)]:
             self._retired.discard(model)
             self._unfinished.pop(model, None)
@@ -221,7 +211,7 @@ class Dispatcher:
             self._axes.pop(model, None)
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
-        """New settings for the scheduler, from now on."""
+        """Pass new settings to the scheduler."""
         self._scheduler.on(SettingsChanged(settings, keep_learnt), self._clock())
         self._pump()
 
@@ -236,27 +226,26 @@ class Dispatcher:
         on_broken: Callable[[str | None], None],
         pages: int | None = None,
     ) -> None:
-        """A replica is connected; the scheduler will have it load models.
+        """Add a connected replica.
 
         Args:
             connection: its socket.
-            wanted: how a model is to be loaded there.
-            on_loaded: called after each load with what the replica says of the model, or with why it could not
-                be loaded.
-            on_broken: called when the connection breaks, with what the replica did wrong, if it did.
-            pages: memory for models there; None: as many as there are.
+            wanted: returns how to load a model.
+            on_loaded: called after each load.
+            on_broken: called with the replica's fault, if any.
+            pages: memory for models; None: no limit.
         """
         self._workers[connection.worker] = Worker(connection, wanted, on_loaded, on_broken)
         self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
-        """The worker gets nothing new; what it had promised is planned elsewhere."""
+        """Give a worker nothing new; its reservations move elsewhere."""
         self._scheduler.on(WorkerDraining(worker), self._clock())
         self._pump_soon()
 
     def worker_down(self, worker: int, reason: str) -> None:
-        """The worker is gone; what it held is given to another one, or refused."""
+        """Remove a worker; its requests are retried elsewhere or rejected."""
         known = self._workers.pop(worker, None)
         if known is None:
             return
@@ -268,16 +257,16 @@ class Dispatcher:
         self._pump()
 
     def holds(self, worker: int) -> int:
-        """Unfinished actions of a worker."""
+        """Return a worker's unfinished actions."""
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
 
     def held(self) -> dict[int, frozenset[ModelId]]:
-        """What is in the memory of each worker."""
+        """Return the loaded models per worker."""
         return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
 
     def is_loading(self, worker: int) -> bool:
-        """Whether what the worker is at is a load."""
+        """Whether a worker's current action is a load."""
         known = self._workers.get(worker)
         return known is not None and known.is_loading
 
@@ -287,10 +276,10 @@ class Dispatcher:
         return None if known is None else known.oldest_sent_s
 
     def broken(self, worker: int, fault: str | None) -> None:
-        """A connection cannot be used any more, by the replica's fault or because it ended.
+        """Handle a lost connection.
 
-        What the worker holds waits for `worker_down`, which knows the reason; what it does not hold yet
-        must not get there: it could not be sent, and would lose one of its two lives.
+        Its actions wait for `worker_down`, which knows the reason; new ones there would lose one of
+        their two attempts.
         """
         known = self._workers.get(worker)
         if known is not None:
@@ -298,17 +287,17 @@ class Dispatcher:
             known.on_broken(fault)
 
     def _out_of_step(self, worker: int, fault: str) -> None:
-        """What a replica holds is not what the scheduler knows: it is replaced, and others run what it was given.
+        """Replace a replica whose models differ from the scheduler's state.
 
-        To try again would be answered the same way. The scheduler is not told how the action ended: that it is
-        lost with its worker ends the requests that fail so twice.
+        A retry there would fail again. The scheduler sees a lost worker, which ends requests that
+        fail twice.
         """
         fault = f"its memory is out of step: {fault}"
         log.error("a replica is replaced", extra={"worker": worker, "error": fault})
         self.broken(worker, fault)
 
     def close(self, label: str) -> None:
-        """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
+        """Reject remaining requests and forget all workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
             self._unfinished[job.model] -= 1
@@ -362,7 +351,7 @@ class Dispatcher:
             known.connection.send([unload_message(action, self.number_of(action.model))])
 
     def _take_back(self, now_s: float) -> None:
-        """Of batches that are too large the members go alone, and one that is too large alone is refused."""
+        """Run members of too large batches solo; reject one that is too large alone."""
         unsent, self._unsent = self._unsent, []
         for action, why in unsent:
             untold = self._told.told(now_s)
@@ -379,7 +368,7 @@ class Dispatcher:
     # Messages of replicas
 
     def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
-        """One message from a replica."""
+        """Handle a replica's message."""
         if kind is wire.MessageType.RESULT:
             self._result(worker, wire.parse_result(body))
         elif kind is wire.MessageType.LOADED:
@@ -411,7 +400,7 @@ class Dispatcher:
             known.holds.add(model)
         self._ended(action, message.status, times)
         if message.status in NOT_STARTED and action.latest_s < math.inf:
-            pass  # it is no fault of the model, and will be tried again
+            pass  # not the model's fault: retried
         elif ok:
             loaded = what_was_loaded(message.detail)
             self.lay_out(model, loaded.signature)
@@ -451,7 +440,7 @@ class Dispatcher:
             took.exec_ns * 1e-9,
             took.output_ns * 1e-9,
         )
-        assert known is not None  # it held the action
+        assert known is not None
         clock = self._clock
         known.heard_s = now_s = clock()
         if self._on_action is not None:
@@ -460,7 +449,7 @@ class Dispatcher:
             self._out_of_step(worker, "it does not hold a model that it had loaded")
             return
         too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
-        if too_large or message.status in NOT_STARTED:  # the scheduler says what follows
+        if too_large or message.status in NOT_STARTED:  # the scheduler decides
             ran = None if message.status in NOT_STARTED else times
             self._scheduler.on(Result(action.id, worker, False, ran, too_large), now_s)
             self._pump()
@@ -484,7 +473,7 @@ class Dispatcher:
                 del jobs[id_]
                 self._unfinished[action.model] -= 1
                 waiter, job.waiter = job.waiter, NOBODY  # as `release`
-                try:  # `waiter.answer`, without a call of Python's for every request
+                try:  # `waiter.answer`, inlined for speed
                     waiter.answer(frame)
                 except Exception as error:
                     spoilt(waiter, error)
@@ -496,16 +485,16 @@ class Dispatcher:
         self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
 
     def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
-        """Tell who asks what became of an action."""
+        """Report an ended action."""
         if self._on_action is not None:
             self._on_action(ended(action, status, times))
 
     def _join(
         self, id_: int, job: Job, start: int, stop: int, frame: memoryview, most_bytes: int
     ) -> bool:
-        """Keep the answer of a part; returns whether it was the last one, and the request is answered.
+        """Store a part's response; return whether it completed the request.
 
-        Answers that are longer together than one alone may be fail the request, as that one would.
+        The request fails if its responses exceed the limit of one.
         """
         split = job.split
         assert split is not None, "it was cut when the part was sent"
@@ -532,7 +521,7 @@ class Dispatcher:
         self._give_up(id_, error, self._clock())
 
     def _give_up(self, id_: int, error: ServingError, now_s: float) -> None:
-        """A request is refused, whatever of it still waits, if it has no end yet."""
+        """Fail a request, including its queued parts."""
         job = self._jobs.pop(id_, None)
         if job is not None:
             self._unfinished[job.model] -= 1

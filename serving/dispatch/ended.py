@@ -1,4 +1,4 @@
-"""What is told of batches that came back and of actions that ended, to those who count them. Values."""
+"""Events for metrics: completed batches and ended actions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NOT_STARTED = (
     wire.ActionStatus.UNKNOWN_MODEL,
     wire.ActionStatus.NO_ROOM,
 )
-"""How an action ends that a replica has not begun."""
+"""Statuses of actions that a replica has not started."""
 
 
 class BatchDone:
-    """What is known of a batch that came back."""
+    """A completed batch."""
 
     __slots__ = ("items", "late", "model", "parts", "times", "waited_s", "worker")
 
@@ -36,28 +36,28 @@ class BatchDone:
         self.items = items
         self.times = times
         self.parts = parts
-        """Requests in it, whole or in part, whose clients still wait."""
+        """Requests in it, whole or in part, still in flight."""
         self.waited_s = waited_s
-        """Of these together, from their arrival until the batch was sent."""
+        """Sum of their times from arrival to sending."""
         self.late = late
-        """Those of them whose answer left after their deadline."""
+        """How many responses left after the deadline."""
 
 
 class ActionEnded(NamedTuple):
-    """What became of something that a replica was to do."""
+    """Outcome of an action."""
 
     kind: Kind
     outcome: str
-    """`ok`, `failed`, `lost` (with its replica), or why it was not begun: `too_late` (its window had closed),
-    `no_room`, `unknown_model`."""
+    """`ok`, `failed`, `lost` (with its replica), or why it was not started:
+    `too_late` (its window had closed), `no_room`, `unknown_model`."""
     expected_s: float
-    """As the scheduler had predicted."""
+    """The scheduler's prediction."""
     took_s: float | None
-    """In the replica; None: it was not begun, or nothing was to be measured."""
+    """Seconds in the replica; None: not started or not measured."""
 
 
 def ended(action: Action, status: int, times: StageTimes | None) -> ActionEnded:
-    """An action that a replica has answered with a status."""
+    """Return the event for an action's status."""
     outcome = "ok" if status == wire.ActionStatus.OK else "failed"
     took_s = None if times is None else times.input_s + times.exec_s + times.output_s
     if status in NOT_STARTED:

@@ -1,7 +1,4 @@
-"""One request on its way: what is sent of it, who waits for it, and the ticket of whoever submitted it.
-
-Sends nothing and decides nothing.
-"""
+"""An in-flight request: its frame, its response handler and the handle for cancelling it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from serving.waiter import Batch, Waiter
 
 
 class Request(Protocol):
-    """What is sent: a frame of the replica wire, in pieces."""
+    """A request as a wire frame in pieces."""
 
     @property
     def frame(self) -> Sequence[Buffer]:
@@ -25,12 +22,12 @@ class Request(Protocol):
 
     @property
     def frame_bytes(self) -> int:
-        """Their length."""
+        """Their total length."""
         ...
 
     @property
     def encoding(self) -> int:
-        """How the frame is written."""
+        """Encoding of the frame."""
         ...
 
     @property
@@ -40,38 +37,35 @@ class Request(Protocol):
 
 
 class Dispatching(Protocol):
-    """Who has a request on its way, as its ticket knows it."""
+    """The dispatcher as a request handle sees it."""
 
     def cancel(self, id_: int) -> None:
-        """Nobody waits for the request any more."""
+        """Cancel a request."""
         ...
 
     def answering(self) -> Batch | None:
-        """The batch whose requests are being answered."""
+        """Return the batch whose responses are being delivered."""
         ...
 
 
 class _Nobody:
-    """Waits for a request that is finished."""
+    """Response handler of a finished request."""
 
     def answer(self, frame: memoryview) -> None:
-        """Is not called."""
+        """Never called."""
 
     def refuse(self, error: ServingError) -> None:
-        """Is not called."""
+        """Never called."""
 
 
 NOBODY = _Nobody()
 
 
 class Job(Submitted):
-    """One request on its way, and who waits for the answer; the ticket of whoever submitted it.
+    """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
-    It is itself what the scheduler is told of the request: one object for both.
-
-    A waiter mostly holds its ticket. So a finished job lets go of its waiter: a cycle for each request would
-    leave its buffers to the garbage collector, which then stops the server for milliseconds, thousands of
-    requests at a time.
+    A handler mostly holds its handle, so a finished job drops its handler: a reference cycle would
+    leave the buffers to the garbage collector, which stops the server for milliseconds.
     """
 
     __slots__ = ("_dispatcher", "arrived_s", "request", "split", "waiter")
@@ -88,7 +82,7 @@ class Job(Submitted):
         priority: int,
         flow: str,
     ) -> None:
-        self.id = id_  # all of `Submitted`, without another call for each request
+        self.id = id_  # sets `Submitted`'s attributes without a call
         self.model = model
         self.items = request.items
         self.deadline_s = deadline_s
@@ -100,17 +94,17 @@ class Job(Submitted):
         self.waiter: Waiter = waiter
         self.arrived_s = arrived_s
         self.split: Split | None = None
-        """Where it is run in parts, what is known of these."""
+        """State of its parts if split."""
 
     def release(self) -> Waiter:
-        """The waiter, of which the job knows no more, as of its parts."""
+        """Return the handler and drop it and the parts."""
         waiter = self.waiter
         self.waiter = NOBODY
         self.split = None
         return waiter
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: the waiter will not be called. One that is finished stays so."""
+        """Cancel the request: the handler is not called. A finished one stays so."""
         self._dispatcher.cancel(self.id)
 
     def batch(self) -> Batch | None:

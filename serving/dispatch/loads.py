@@ -1,6 +1,6 @@
-"""How a replica is to load a model, and what it says of it when it has. Values, and LOADED's details as such.
+"""Model loads: what a replica is to load, and what it reports.
 
-A replica may be written in any language, so what it tells is checked, and left out where it makes no sense.
+Replicas may be written in any language: invalid values are left out.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from serving.values import ModelCard, Signature, StageTimes, ToldInputs
 Number = TypeVar("Number", int, float)
 
 _MOST_DIGITS = 7
-"""Of a batch's size."""
+"""Digits of a batch size."""
 
 
 class Wanted(NamedTuple):
-    """What a replica is to load, and how."""
+    """A model to load."""
 
     card: ModelCard
-    """The model version."""
+    """The model spec."""
     threads: int
-    """What the model may use inside one operator."""
+    """Threads inside one operator."""
     max_items: int = 1
-    """Items of the largest batch that it is warmed up with."""
+    """Largest warm-up batch, in items."""
     warmup_s: float = 0.0
-    """Time for that; 0: it is not warmed up."""
+    """Time for the warm-up; 0: none."""
     device: str = "auto"
-    """Where it shall run: `accelerator.device`."""
+    """`accelerator.device`."""
     weights: pathlib.Path | None = None
-    """Of the variant that it is to load; None: the card's."""
+    """Weights of the variant; None: the spec's."""
     root: pathlib.Path | None = None
-    """Below which the replica finds the model's files, by their paths; None: where they are."""
+    """Staging root, under which files keep their paths; None: not staged."""
     pages: int = 0
-    """Memory that is counted for it."""
+    """Memory counted for it."""
     budget: int | None = None
-    """Pages of all models in the replica together, at most; None: no limit."""
+    """Most pages of all models in the replica; None: no limit."""
     prepared: pathlib.Path | None = None
-    """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
+    """Folder of the optimised model, loaded if present; None: no such model."""
     prepares: bool = False
-    """Whether the form is to be made first."""
+    """Whether to create the optimised model first."""
     digest: str | None = None
-    """Of the file of which the form is made (`fingerprint.Identity`); None: unknown."""
+    """Digest of the file of which it is made (`fingerprint.Identity`); None: unknown."""
     inputs: ToldInputs = ToldInputs()
-    """What it is told of the model's inputs."""
+    """Declared inputs."""
     max_answer_bytes: int | None = None
-    """Of a message from this replica; None: as many as there can be."""
+    """Longest message from the replica; None: no limit."""
 
 
 class Loaded(NamedTuple):
-    """What a replica says of a model that it has loaded."""
+    """A replica's report of a loaded model; None or empty: not reported."""
 
     signature: Signature
     load_s: float | None
-    """Seconds that loading took, the warm-up included; None: it does not say."""
+    """Seconds of the load, including warm-up."""
     warmup: Mapping[str, Any]
-    """What was run before the first request, as docs/replica-wire.md has it; empty: it does not say."""
+    """What ran, as in docs/replica-wire.md."""
     device: str | None
-    """Where it runs, `cpu` or `cuda`; None: it does not say."""
+    """`cpu` or `cuda`."""
     memory_bytes: int | None = None
-    """By how much the process has grown; None: it does not say."""
+    """Growth of the process."""
     is_prepared: bool = False
-    """Whether the form was loaded that is prepared for it."""
+    """Whether the optimised model was loaded."""
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Items -> seconds of a batch in the warm-up; what makes no sense is left out, as any language may tell it."""
+        """Items -> valid seconds of a warm-up batch."""
         return {
             items: seconds
             for items, seconds in self._by_size("batch_s").items()
@@ -82,7 +82,7 @@ class Loaded(NamedTuple):
 
     @property
     def stages_s(self) -> dict[int, tuple[float, float, float]]:
-        """Items -> seconds of the same batch's inputs, model and outputs; empty where that is not told."""
+        """Items -> valid seconds of its inputs, model and outputs."""
         return {
             items: (stages[0], stages[1], stages[2])
             for items, stages in self._by_size("stages_s").items()
@@ -92,7 +92,7 @@ class Loaded(NamedTuple):
         }
 
     def _by_size(self, name: str) -> dict[int, Any]:
-        """What the warm-up tells batch by batch, of sizes that make sense."""
+        """Return warm-up values of valid sizes."""
         told = self.warmup.get(name)
         return {
             int(items): value
@@ -105,7 +105,7 @@ class Loaded(NamedTuple):
 
     @property
     def warmed_s(self) -> float:
-        """Seconds of the load that went into the warm-up."""
+        """Seconds of the warm-up."""
         return _number(self.warmup, "warmup_s", float) or 0.0
 
 
@@ -116,13 +116,13 @@ def told_inputs(
     pad_to: int | None,
     known: Signature | None = None,
 ) -> ToldInputs:
-    """What a replica is told of a model's inputs.
+    """Return the declared inputs of a model.
 
     Args:
-        card: the model.
-        settings: its own; what they say of an input or a dimension wins over the card.
+        card: model spec.
+        settings: the model's own; they override the spec.
         pad_to: `batching.pad_to`.
-        known: the signature that another replica has found; None: there was none before.
+        known: signature found by another replica; None: none yet.
     """
     shapes = sizes_of(card.shapes, source="shapes")
     if settings.shapes is not None:
@@ -143,16 +143,16 @@ def told_inputs(
 
 
 def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
-    """What LOADED says of a model.
+    """Parse a LOADED report.
 
     Raises:
-        WireError: no signature, without which nothing can be asked.
+        WireError: it has no signature, so the model cannot be used.
     """
     try:
         signature = Signature.from_json(detail["signature"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
-    # A program of another language has not judged it.
+    # Programs in other languages do not detect item axes.
     signature = judged(signature, item_axis={}, shared=(), where="")
     warmup, device = detail.get("warmup"), detail.get("device")
     return Loaded(
@@ -166,7 +166,7 @@ def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
 
 
 def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
-    """When a replica began to load, and how long it took; None where it does not say."""
+    """Return the delay and duration of a load; None if not reported."""
     started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
     if started_ns is None or load_s is None:
         return None
@@ -174,7 +174,7 @@ def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
 
 
 def _number(detail: Mapping[str, Any], name: str, kind: type[Number]) -> Number | None:
-    """One that a replica tells, which may be in any language; None where it is missing or makes no sense."""
+    """Return a reported number; None if missing or invalid."""
     value = detail.get(name)
     if kind is float and type(value) is int:
         value = float(value)

@@ -1,4 +1,4 @@
-"""What a request is told that the scheduler has refused. Pure."""
+"""Errors for rejected requests. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from serving.scheduling.seam import Reason, Refusal
 
 
 def error_of(refusal: Refusal) -> ServingError:
-    """The error of a refusal."""
+    """Return the error for a rejection."""
     match refusal.reason:
         case Reason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)

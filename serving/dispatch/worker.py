@@ -1,4 +1,4 @@
-"""What is known of a replica that is connected: who is told of it, what it holds, and what it was given."""
+"""State of a connected replica: callbacks, loaded models and unfinished actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.values import ModelId
 
 
 class Worker:
-    """One replica that is connected."""
+    """A connected replica."""
 
     __slots__ = (
         "connection",
@@ -37,22 +37,22 @@ class Worker:
         self.on_loaded = on_loaded
         self.on_broken = on_broken
         self.holds: set[ModelId] = set()
-        """What it has in memory."""
+        """Loaded models."""
         self.heard_s = 0.0
         """When its last result came."""
         self.labels: dict[int, str] = {}
-        """What loads that it has are of, for people."""
+        """Load action -> readable model name."""
         self.sent: dict[int, tuple[Action, float]] = {}
         """Unfinished actions and when they were sent."""
 
     @property
     def is_loading(self) -> bool:
-        """Whether what it is at is a load."""
+        """Whether its current action is a load."""
         return bool(self.sent) and next(iter(self.sent.values()))[0].kind is Kind.LOAD
 
     @property
     def oldest_sent_s(self) -> float | None:
-        """Since when it has been at its oldest unfinished action: a buffered one waits its turn."""
+        """Start of its oldest unfinished action: a buffered one waits for the last result."""
         if not self.sent:
             return None
         return max(self.heard_s, next(iter(self.sent.values()))[1])

@@ -1,1 +1,1 @@
-"""What the server counts, and how Prometheus reads it."""
+"""Server metrics and their Prometheus exposition."""

@@ -1,9 +1,7 @@
-"""Clipper's kinds of metrics, and their report in its JSON: every number is a string.
+"""Clipper's metrics and their JSON report, in which every number is a string.
 
-Counters, ratios, meters (rates, with decaying averages over 1, 5 and 15 minutes) and histograms
-(a sample of 4096 values). They are made once by name and then kept by whoever writes them, so that
-the request path looks nothing up. Times and randomness are arguments. Written and read by the event
-loop's thread alone.
+Counters, ratios, meters (decaying averages over 1, 5 and 15 minutes) and histograms (4096 samples).
+Writers keep the objects, so nothing is looked up. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -13,16 +11,16 @@ import random
 from typing import Any
 
 SAMPLE = 4096
-"""Values that a histogram keeps."""
+"""Sample size of a histogram."""
 _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
 _ALPHAS = tuple(1.0 - math.exp(-_TICK_S / (60.0 * minutes)) for minutes in _MINUTES)
 _LONGEST_TICKS = 10_000
-"""Ticks after which a rate without events is nothing: some fourteen hours."""
+"""Idle ticks (about fourteen hours) after which a rate is zero."""
 
 
 class Counter:
-    """How often."""
+    """Event count."""
 
     __slots__ = ("count",)
 
@@ -30,16 +28,16 @@ class Counter:
         self.count = 0
 
     def increment(self, by: int = 1) -> None:
-        """So many more."""
+        """Add to the count."""
         self.count += by
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Clipper's fields."""
+        """Return Clipper's fields."""
         return {"count": str(self.count)}
 
 
 class Ratio:
-    """How many of how many."""
+    """Ratio of two counts."""
 
     __slots__ = ("numerator", "of")
 
@@ -48,12 +46,12 @@ class Ratio:
         self.of = 0
 
     def increment(self, numerator: int, of: int = 1) -> None:
-        """`numerator` more, out of `of` more."""
+        """Add to both counts."""
         self.numerator += numerator
         self.of += of
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Clipper's fields; nothing of nothing is NaN, as there."""
+        """Return Clipper's fields; NaN if empty, as in Clipper."""
         return {"ratio": _number(self.numerator / self.of) if self.of else "nan"}
 
 
@@ -70,7 +68,7 @@ class Meter:
         self._rates: list[float] | None = None
 
     def mark(self, now_s: float, events: int = 1) -> None:
-        """Events that happened now."""
+        """Record events."""
         if now_s - self._ticked_s >= _TICK_S:
             self._tick(now_s)
         self.count += events
@@ -92,7 +90,7 @@ class Meter:
         ]
 
     def report(self, now_s: float) -> dict[str, str]:
-        """Clipper's fields; a rate that is not known yet is -1, as there."""
+        """Return Clipper's fields; -1 if unknown, as in Clipper."""
         if now_s - self._ticked_s >= _TICK_S:
             self._tick(now_s)
         seconds = now_s - self._start_s
@@ -108,7 +106,7 @@ class Meter:
 
 
 class Histogram:
-    """A fair sample of all values, and what it says of them."""
+    """Uniform sample of all values."""
 
     __slots__ = ("_rng", "_sample", "_seen", "unit")
 
@@ -119,7 +117,7 @@ class Histogram:
         self._seen = 0
 
     def insert(self, value: float) -> None:
-        """One more value; when the sample is full it takes the place of another one by chance."""
+        """Add a value by reservoir sampling."""
         self._seen += 1
         if len(self._sample) < SAMPLE:
             self._sample.append(value)
@@ -129,7 +127,7 @@ class Histogram:
             self._sample[place] = value
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Clipper's fields; an empty one is all zeros."""
+        """Return Clipper's fields; zeros if empty."""
         values = sorted(self._sample)
         size = len(values)
         mean = math.fsum(values) / size if size else 0.0
@@ -148,7 +146,7 @@ class Histogram:
 
 
 def percentile(values: list[float], rank: float) -> float:
-    """Percentile of sorted values between two of them by weight, rank x (n + 1); 0 of none."""
+    """Interpolate a percentile of sorted values at rank x (n + 1); 0 if empty."""
     if not values:
         return 0.0
     place = min(max(rank * (len(values) + 1), 1.0), float(len(values)))
@@ -160,7 +158,7 @@ def percentile(values: list[float], rank: float) -> float:
 
 
 class Registry:
-    """All metrics of a server, by kind and name."""
+    """Metrics by kind and name."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -170,30 +168,30 @@ class Registry:
         self._histograms: dict[str, Histogram] = {}
 
     def counter(self, name: str) -> Counter:
-        """The counter of a name; made when it is first asked for."""
+        """Return or create a counter."""
         return self._counters.get(name) or self._counters.setdefault(name, Counter())
 
     def ratio(self, name: str) -> Ratio:
-        """The ratio of a name."""
+        """Return or create a ratio."""
         return self._ratios.get(name) or self._ratios.setdefault(name, Ratio())
 
     def meter(self, name: str, now_s: float) -> Meter:
-        """The meter of a name, which starts now if it is new."""
+        """Return or create a meter, starting now."""
         return self._meters.get(name) or self._meters.setdefault(name, Meter(now_s))
 
     def histogram(self, name: str, unit: str) -> Histogram:
-        """The histogram of a name."""
+        """Return or create a histogram."""
         known = self._histograms.get(name)
         return known or self._histograms.setdefault(name, Histogram(unit, self._rng))
 
     def forget(self, prefix: str) -> None:
-        """Drop all whose names begin so: what they measured is gone."""
+        """Remove all metrics with a name prefix."""
         for kind in (self._counters, self._ratios, self._meters, self._histograms):
             for name in [name for name in kind if name.startswith(prefix)]:
                 del kind[name]
 
     def report(self, now_s: float) -> dict[str, Any]:
-        """The body of Clipper's `GET /metrics`."""
+        """Return the body of Clipper's `GET /metrics`."""
         kinds: dict[str, Any] = {
             "counters": self._counters,
             "ratio_counters": self._ratios,

@@ -1,7 +1,6 @@
-"""Plain counters and histograms for the request path, without a label look-up or a lock per request.
+"""Counters and histograms for the request path, without label lookups or locks.
 
-They are written by the event loop's thread alone and read by `serving.metrics.exposition` when
-somebody asks.
+Written by the event loop's thread only, read by `serving.metrics.exposition`.
 """
 
 from __future__ import annotations
@@ -12,21 +11,21 @@ LATENCY_BOUNDS_S = (
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25,
     0.5, 1.0, 2.5, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds in seconds: fine where small models answer, coarse where only the order of magnitude matters."""
+"""Upper bounds in seconds: fine for small models, coarse above."""
 
 ERROR_BOUNDS_S = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 1.0)
-"""Upper bounds in seconds of what a prediction was off: Clockwork's are off by a part of a millisecond."""
+"""Upper bounds of prediction errors in seconds; Clockwork's are below a millisecond."""
 
 BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Upper bounds in items."""
 
 
 _UNCOUNTED = 1024
-"""Observations that are kept as they are: to count as many at once costs a tenth of counting each."""
+"""Observations buffered before counting, which costs a tenth of counting singly."""
 
 
 class Histogram:
-    """Counts by upper bound, with the sum."""
+    """Counts by upper bound, and the sum."""
 
     __slots__ = ("_counts", "_uncounted", "bounds", "sum")
 
@@ -38,13 +37,13 @@ class Histogram:
 
     @property
     def counts(self) -> list[int]:
-        """Observations at most each bound and above the one before; the last: above all."""
+        """Counts up to each bound and above the previous; last: above all."""
         if self._uncounted:
             self._count()
         return self._counts
 
     def observe(self, value: float) -> None:
-        """Count one value."""
+        """Record a value."""
         self.sum += value
         self._uncounted.append(value)
         if len(self._uncounted) >= _UNCOUNTED:
@@ -57,7 +56,7 @@ class Histogram:
         self._uncounted = []
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus buckets: (upper bound, observations at most that)."""
+        """Return Prometheus buckets: (upper bound, count up to it)."""
         total = 0
         buckets = []
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -67,49 +66,49 @@ class Histogram:
 
 
 class Counters:
-    """Everything that the request path counts."""
+    """Counters of one deployment."""
 
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
-        """Inference responses by HTTP status; 499: the client went away."""
+        """Inference responses by HTTP status; 499: client disconnected."""
         self.latency_s = Histogram(LATENCY_BOUNDS_S)
         self.batch_items = Histogram(tuple(float(bound) for bound in BATCH_BOUNDS))
         self.exec_s = Histogram(LATENCY_BOUNDS_S)
         self.late = 0
-        """Predictions that left after their request's deadline."""
+        """Responses after their deadline."""
         self.replica_deaths: dict[str, int] = {}
-        """Replica ends that nobody asked for, by reason."""
+        """Unexpected replica exits, by reason."""
 
     def done(self, status: int, seconds: float) -> None:
-        """One inference was answered."""
+        """Record a response."""
         self.responses[status] = self.responses.get(status, 0) + 1
         self.latency_s.observe(seconds)
 
     def died(self, reason: str, _text: str = "") -> None:
-        """One replica ended unasked."""
+        """Record an unexpected replica exit."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
 
 class PoolCounters:
-    """What is counted about replicas that models share."""
+    """Counters of a shared pool."""
 
     def __init__(self) -> None:
         self.replica_deaths: dict[str, int] = {}
-        """Replica ends that nobody asked for, by reason."""
+        """Unexpected replica exits, by reason."""
         self.actions: dict[str, dict[str, int]] = {}
-        """By what they did (`load`, `infer`, `unload`), then by how they ended."""
+        """By action (`load`, `infer`, `unload`), then outcome."""
         self.load_s = Histogram(LATENCY_BOUNDS_S)
         self.over_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds by which actions took less than was predicted."""
+        """Seconds that actions took less than predicted."""
         self.under_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds by which they took more."""
+        """Seconds that they took more."""
 
     def died(self, reason: str, _text: str = "") -> None:
-        """One replica ended unasked."""
+        """Record an unexpected replica exit."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
     def ended(self, kind: str, outcome: str, expected_s: float, took_s: float | None) -> None:
-        """One action ended; what has failed tells nothing about predictions."""
+        """Record an ended action; only successes count for durations."""
         by_outcome = self.actions.setdefault(kind, {})
         by_outcome[outcome] = by_outcome.get(outcome, 0) + 1
         if took_s is None or outcome != "ok":

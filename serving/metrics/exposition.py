@@ -1,8 +1,6 @@
-"""The counters of `serving.metrics.counters` in Prometheus' text format, through
-`prometheus_client`.
+"""Counters and gauges in Prometheus' text format, by `prometheus_client`.
 
-In: the counters and a snapshot of gauges; out: the bytes of `GET /metrics`. Names follow
-Prometheus' conventions: seconds, `_total`, base units.
+Names follow Prometheus' conventions: seconds, `_total`, base units.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from serving.values import ModelId
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What is true of one model version at the moment of asking."""
+    """Current state of one deployment."""
 
     queue_items: int
     unfinished_requests: int
@@ -33,16 +31,16 @@ class Gauges:
     """Replicas by state."""
     cache_hits: int
     cache_misses: int
-    """Without those that waited for an equal request."""
+    """Excludes requests that joined another."""
     cache_shared: int
     cache_bytes: int
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Requests that its scheduler has refused, by reason."""
+    """Rejections by reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetrics:
-    """One model version: what was counted, and what is true now."""
+    """Metrics of one deployment."""
 
     id: ModelId
     counters: Counters
@@ -51,36 +49,36 @@ class ModelMetrics:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMetrics:
-    """Replicas that models share."""
+    """Metrics of a shared pool."""
 
     kind: str
     counters: PoolCounters
     models: int
-    """That may be asked for."""
+    """Models that can be requested."""
     replicas: Mapping[str, int]
     """Replicas by state."""
     held: Mapping[int, tuple[int, int]]
-    """Models and pages in the memory of each replica, by its number."""
+    """Models and pages in memory, by replica number."""
     budget: int | None
-    """Pages of each replica; None: no limit."""
+    """Pages per replica; None: unlimited."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The server at the moment of asking."""
+    """Current state of the server."""
 
     generation: int
     unsettled: int = 0
-    """Models and pools with other settings than those in force."""
+    """Models and pools out of sync with the settings."""
     connections: int
     cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Connections that the server ended for its own sake, by reason."""
+    """Connections closed by the server, by reason."""
     unresolved: Mapping[int, int]
-    """Responses by HTTP status to requests that meant no model."""
+    """Responses to requests for unknown models, by HTTP status."""
     models: tuple[ModelMetrics, ...]
     pools: tuple[PoolMetrics, ...] = ()
     fresh_states: Mapping[str, int]
-    """Queries by application that were decided without what its policy has learnt."""
+    """Queries per application decided with an initial state."""
 
 
 class _Collector(Collector):
@@ -95,7 +93,7 @@ class _Collector(Collector):
 
 
 def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
-    """What is known by model version."""
+    """Metrics by deployment."""
     yield _counter(
         "luthier_requests",
         "Inference responses by HTTP status (499: the client went away).",
@@ -176,7 +174,7 @@ def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
 
 
 def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
-    """What is known of replicas that models share."""
+    """Metrics of shared pools."""
     actions = CounterMetricFamily(
         "luthier_pool_actions",
         "What shared replicas were given to do, by how it ended (too_late: not begun in its window).",
@@ -238,7 +236,7 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
 
 
 def _of_server(now: Snapshot) -> Iterator[Metric]:
-    """What is no model's."""
+    """Metrics of the server."""
     yield _plain_counter(
         "luthier_unresolved_requests",
         "Responses by HTTP status to requests that named no known model.",
@@ -309,7 +307,7 @@ def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histog
 
 
 class _Family(Collector):
-    """One family of metrics alone."""
+    """Collector of one metric family."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -325,6 +323,6 @@ class Exposition:
         self._collector = _Collector(snapshot)
 
     def pieces(self) -> Iterator[bytes]:
-        """The body of `GET /metrics`, a family of metrics at a step: all of it takes milliseconds."""
+        """Yield the body of `GET /metrics` by family: all at once takes milliseconds."""
         for metric in self._collector.collect():
             yield generate_latest(_Family(metric))

@@ -1,14 +1,11 @@
-"""Counts and durations of one model version since it was loaded, as Triton's statistics extension has them.
+"""Statistics of one deployment, as in Triton's statistics extension.
 
-In: one call per batch, failed request or cache look-up, with durations in seconds; out: a snapshot
-with nanoseconds. Pure: the time of day is an argument. Nothing here is called once per request that
-succeeds: what waited for a batch is summed by whoever completes it, and the counters know how many
-requests were answered.
+Recorded per batch, failure or cache lookup; batches sum waiting times, and the counters know the
+number of responses. No clock.
 
-Meaning, as in that extension: an inference is one item; an execution is one batch. The stages of
-`inference` sum over requests (a request is counted with the whole duration of its batch), those of
-`batches` over executions. A request that was split counts once in `success` and in the stages with
-every part; one that was answered from the cache, or with an equal one, is in `success` alone.
+An inference is an item, an execution a batch. `inference` stages sum over requests, each with its
+batch's whole duration, and `batches` over executions. A split request counts once in `success` and
+with every part in the stages; cached and shared responses count in `success` only.
 """
 
 from __future__ import annotations
@@ -21,14 +18,14 @@ from serving.values import ModelId, StageTimes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Total:
-    """How often, and how long together."""
+    """Count and total duration."""
 
     count: int
     ns: int
 
 
 class BatchTotals(NamedTuple):
-    """All batches of one size."""
+    """Batches of one size."""
 
     batch_size: int
     compute_input: Total
@@ -37,27 +34,27 @@ class BatchTotals(NamedTuple):
 
 
 class ModelStatistics(NamedTuple):
-    """A snapshot."""
+    """Statistics so far."""
 
     model: ModelId
     last_inference_ms: int
-    """Milliseconds since 1970; 0: never."""
+    """Unix time in milliseconds; 0: never."""
     inference_count: int
     """Items."""
     execution_count: int
     """Batches."""
     success: Total
-    """Requests from their arrival to their answer."""
+    """Requests, from arrival to response."""
     fail: Total
     queue: Total
-    """Requests until their batch began: in the gateway's queue and in the replica's buffer."""
+    """Time of requests in the gateway's queue and the replica's buffer."""
     compute_input: Total
     compute_infer: Total
     compute_output: Total
     cache_hit: Total
-    """Look-ups that found an answer."""
+    """Lookups that hit."""
     cache_miss: Total
-    """Look-ups that found none, with what it took to send the request on."""
+    """Lookups that missed, and the time to send the request."""
     batches: tuple[BatchTotals, ...]
     """By size."""
 
@@ -87,7 +84,7 @@ class _Batches:
 
 
 class StatisticsOf:
-    """Collects the statistics of one model version."""
+    """Collector of one deployment's statistics."""
 
     def __init__(self, model: ModelId) -> None:
         self._model = model
@@ -110,14 +107,14 @@ class StatisticsOf:
         waited_s: float,
         wall_s: float,
     ) -> None:
-        """One batch came back.
+        """Record a batch.
 
         Args:
-            times: of the batch in its replica.
-            items: in it.
-            parts: requests in it, whole or in part.
-            waited_s: of these requests together, from their arrival until the batch was sent.
-            wall_s: the time of day, in seconds since 1970.
+            times: stages in the replica.
+            items: number of items.
+            parts: number of requests, whole or in part.
+            waited_s: sum over requests, from arrival to sending.
+            wall_s: Unix time in seconds.
         """
         self._last_inference_s = wall_s
         self._items += items
@@ -135,19 +132,19 @@ class StatisticsOf:
         batches.output_s += times.output_s
 
     def failed(self, seconds: float) -> None:
-        """One request was refused or failed, so long after its arrival."""
+        """Record a failure, `seconds` after arrival."""
         self._fail.add(1, seconds)
 
     def looked_up(self, seconds: float, *, is_hit: bool) -> None:
-        """One request was looked for in the cache."""
+        """Record a cache lookup."""
         (self._cache_hit if is_hit else self._cache_miss).add(1, seconds)
 
     def snapshot(self, *, successes: int, answered_s: float) -> ModelStatistics:
-        """What was collected until now.
+        """Return the statistics so far.
 
         Args:
-            successes: requests that were answered without an error.
-            answered_s: of all requests together, failed ones included, from their arrival to their answer.
+            successes: requests without error.
+            answered_s: sum from arrival to response, failures included.
         """
         parts = self._parts
         return ModelStatistics(

@@ -1,29 +1,24 @@
-"""What runs inside a replica: one file per kind of model, one contract, one registry.
+"""Model kinds: one module per runtime, one contract, one registry.
 
-A kind's module is imported only by a replica (or its template), never by the gateway. It offers
-`class Model` with
+Only a replica (or its fork server) imports a kind's module. Its `class Model` has
 
     __init__(self, path: pathlib.Path | None, *, threads: int)
-    signature: Signature                       # read from the file where it tells
+    signature: Signature                       # from the file where possible
     predict_batch(self, inputs)                # {name: (n, ...) array} -> {name: (n, ...) array}
 
-`predict_batch` keeps the order and the number of items along axis 0 and may raise any exception: the host
-contains it. Optional:
+`predict_batch` keeps the items of axis 0 in order and may raise any exception. Optional:
 
-    preprocess(self, inputs)       # what `predict_batch` is called with; its time counts as input
-    postprocess(self, outputs)     # from what `predict_batch` returned; its time counts as output
-    sample_inputs(self)            # {name: (n, ...) array} with which it is warmed up, or None
-    is_pure = True                 # it does nothing but compute: made-up inputs may warm it up
-    device                         # "cpu" or "cuda": where it runs, for those who ask
+    preprocess(self, inputs)       # makes the argument of `predict_batch`; timed as input
+    postprocess(self, outputs)     # takes its result; timed as output
+    sample_inputs(self)            # {name: (n, ...) array} for warm-up, or None
+    is_pure = True                 # only computes: synthetic inputs may warm it up
+    device                         # "cpu" or "cuda"
 
-The kinds of `ON_DEVICE` are told where to run: `__init__(self, path, *, threads, device)`.
+Kinds in `ON_DEVICE` also take `device`. Modules of kinds in `PREPARED` have a function
+`prepare(path, folder, *, digest, device)`, which writes an optimised model; their `Model` takes the
+folder as `prepared`, and `is_prepared` is whether it was used.
 
-The modules of the kinds of `PREPARED` also have `prepare(path, folder, *, digest, device)`, which writes a form of a
-model that is loaded quicker, and their `Model` takes that folder:
-`__init__(self, path, *, threads, device, prepared)`. Its `is_prepared` tells whether that was loaded.
-
-The kind `command` is the exception: a program in any language that is a replica itself
-(docs/models.md).
+The kind `command` is a program that is the replica itself (docs/models.md).
 """
 
 from __future__ import annotations
@@ -48,7 +43,7 @@ class LoadedModel(Protocol):
     signature: Signature
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Outputs for a batch; axis 0 is the item axis of every input and output."""
+        """Return the outputs of a batch; axis 0 is the item axis."""
         ...
 
 
@@ -65,7 +60,7 @@ KINDS: dict[str, str] = {
     "command": "serving.models.command",
     "echo": "serving.models.echo",
 }
-"""Kind -> module that holds its `Model` class."""
+"""Kind -> module of its `Model`."""
 
 EXTRAS = {
     "sklearn": "sklearn",
@@ -76,7 +71,7 @@ EXTRAS = {
     "catboost": "catboost",
     "mlflow": "mlflow",
 }
-"""Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
+"""Kind -> pip extra of its runtime, unless Luthier includes it."""
 
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
@@ -88,21 +83,21 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "catboost": ("catboost",),
     "mlflow": ("mlflow", "mlflow-skinny"),
 }
-"""Kind -> packages of which one runs it."""
+"""Kind -> alternative packages of its runtime."""
 
 ONLY_TRUSTED = ("mlflow",)
-"""Kinds whose files run code when they are loaded, which whoever starts the server must have allowed."""
+"""Kinds whose files run code when loaded; the operator must allow them."""
 
 ON_DEVICE = ("onnx", "torch")
-"""Kinds that run where `accelerator.device` says."""
+"""Kinds that run on the device of `accelerator.device`."""
 PREPARED = ("onnx",)
-"""Of these, kinds that can be prepared for being loaded quickly."""
+"""Kinds that support optimised models."""
 OF_THEIR_OWN = ("python", "command")
-"""Kinds whose code decides for itself; the GPUs that it sees are all that is decided for it."""
+"""Kinds whose code chooses a device among the visible GPUs."""
 
 
 def runtime_of(kind: str) -> str:
-    """The installed runtime of a kind with its version; empty where it has none, or none is known."""
+    """Return a kind's runtime and version, empty if unknown."""
     for package in RUNTIMES.get(kind, ()):
         try:
             return f"{package} {importlib.metadata.version(package)}"
@@ -119,17 +114,17 @@ def prepare(
     digest: str,
     device: str = "auto",
 ) -> None:
-    """Write a form of a model that is loaded quicker than its own file, where its kind has one.
+    """Write an optimised model, which loads faster, if the kind supports it.
 
     Args:
         kind: one of `KINDS`.
-        path: its file.
-        folder: where the form is from then on; it is made in one step, with all that it holds, and never changed.
-        digest: SHA-256 of the file: of one that holds something else none is made.
+        path: the model file.
+        folder: target, created atomically.
+        digest: SHA-256 of the file.
         device: `auto`, `cpu` or `cuda`.
 
     Raises:
-        serving.errors.ModelLoadFailed: there is no such file, or no such device. All else goes to the log.
+        serving.errors.ModelLoadFailed: no such file or device; other failures are logged.
     """
     if kind in PREPARED:
         importlib.import_module(KINDS[kind]).prepare(path, folder, digest=digest, device=device)
@@ -143,18 +138,17 @@ def load(
     device: str = "auto",
     prepared: pathlib.Path | None = None,
 ) -> LoadedModel:
-    """Load a model of a kind.
+    """Load a model.
 
     Args:
         kind: one of `KINDS`.
         path: its file or folder.
-        threads: what it may use inside one operator.
+        threads: threads within one operator.
         device: `auto`, `cpu` or `cuda`.
-        prepared: folder of `prepare`, loaded instead where it is there; None: there is none.
+        prepared: optimised model, preferred if it exists.
 
     Raises:
-        serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed or cannot run on
-        the device, or the file is broken.
+        serving.errors.ModelLoadFailed: unknown kind, no runtime or device, or broken file.
     """
     if kind not in KINDS:
         raise ModelLoadFailed(str(path), f"kind {kind!r} is not one of {', '.join(KINDS)}")
@@ -170,7 +164,7 @@ def load(
         raise ModelLoadFailed(
             str(path), f"kind {kind!r} needs the Python package {package!r}: {hint}"
         ) from error
-    except OSError as error:  # as of LightGBM without libgomp
+    except OSError as error:  # such as LightGBM without libgomp
         raise ModelLoadFailed(
             str(path),
             f"kind {kind!r} needs a library of the system: {error}; on Debian libgomp.so.1 comes with "

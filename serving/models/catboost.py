@@ -1,10 +1,9 @@
-"""Kind catboost: a model that `save_model` wrote in CatBoost's own form (`.cbm`), through CatBoost on the CPU.
+"""Kind catboost: a `.cbm` model, on the CPU.
 
-In, each where the model has features of it, columns in the order of the training: `input` FP32 [-1, n], its features
-that are numbers, NaN where a value is missing (CatBoost compares in FP32); `categories` BYTES [-1, n], those that are
-categories, as they were written for the training; `texts` BYTES [-1, n], those that are texts. Out: `scores` FP64
-[-1, classes], probabilities in the order of the training's classes; `prediction` FP64 of any other loss, [-1] of one
-target, [-1, targets] of more.
+Inputs, present if the model has such features, columns in training order: `input` FP32 [-1, n],
+numbers, NaN if missing (CatBoost compares in FP32); `categories` BYTES [-1, n], as in training;
+`texts` BYTES [-1, n]. Output: `scores` FP64 [-1, classes], probabilities in the training's class
+order; or for other losses `prediction` FP64, [-1] or [-1, targets].
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from serving.values import Signature, TensorSpec
 PLATFORM = "catboost"
 CATEGORIES, TEXTS = "categories", "texts"
 _OF_ONE_SIGN = ("Poisson", "Tweedie")
-"""Losses whose answer is the exponent of what the trees say, as the library's own regressor has it."""
+"""Losses with exponential response, as in CatBoost's regressor."""
 
 
 class Model:
-    """One model and the number of threads that it may use."""
+    """One model."""
 
     signature: Signature
     is_pure = True
@@ -54,14 +53,14 @@ class Model:
         self.signature = tabular.signature(specs, self._output, answer, PLATFORM)
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict for a batch."""
+        """Predict a batch."""
         return {self._output: self._answer(inputs)}
 
     def _answer(self, inputs: Arrays) -> NDArray[np.generic]:
         if self._columns.keys() == {tabular.INPUT}:
             rows = np.asfortranarray(
                 inputs[tabular.INPUT]
-            )  # columns are taken as they are, rows copied
+            )  # column-major arrays are used in place, row-major ones copied
         else:
             rows = self._mixed(inputs)
         return np.asarray(
@@ -69,7 +68,7 @@ class Model:
         )
 
     def _mixed(self, inputs: Arrays) -> catboost.Pool:
-        """Rows of numbers and texts, each in the columns of the training."""
+        """Build a pool of all features in training order."""
         count = len(next(iter(inputs.values())))
         rows = np.empty((count, sum(map(len, self._columns.values()))), object)
         for name, columns in self._columns.items():
@@ -83,7 +82,7 @@ class Model:
 
 
 def _columns(model: catboost.CatBoost) -> Mapping[str, list[int]]:
-    """Input -> its features' places among all; of inputs that have any."""
+    """Map present inputs to feature columns."""
     categories = model.get_cat_feature_indices()
     texts = model.get_text_feature_indices()
     numbers = [
@@ -96,7 +95,7 @@ def _columns(model: catboost.CatBoost) -> Mapping[str, list[int]]:
 
 
 def _form(model: catboost.CatBoost, *, is_score: bool) -> str:
-    """What the model is asked for, by the library's name."""
+    """CatBoost's name of the prediction type."""
     if is_score:
         return "Probability"
     loss = str(model.get_params().get("loss_function", ""))

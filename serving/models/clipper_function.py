@@ -1,8 +1,7 @@
-"""A function by Clipper's contract, as the kind python serves it.
+"""Adapts a function with Clipper's contract to the kind python.
 
-The function takes a list of inputs and returns a list of as many strings. Inputs are arrays of
-numbers (int32, float32, float64), strings, or bytes. Modules that the Python API of Clipper writes
-end with a call of `batched`.
+It takes a list of inputs (arrays of int32, float32 or float64, strings, or bytes) and returns as
+many strings. Clipper's Python API ends its modules with a call of `batched`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ _OUTPUT = {"name": "output", "datatype": "BYTES", "shape": [-1]}
 
 
 def batched(function: Callable[[list[Any]], Any], *, input_type: str) -> Callable[..., Any]:
-    """The function with the signature of an input type, and its answers checked.
+    """Add an input type's signature and a result check to a function.
 
-    Args:
-        function: by Clipper's contract.
-        input_type: integers, floats, doubles, strings or bytes.
+    `input_type` is integers, floats, doubles, strings or bytes.
     """
 
     def predict(items: list[Any]) -> list[bytes]:
@@ -40,10 +37,10 @@ def batched(function: Callable[[list[Any]], Any], *, input_type: str) -> Callabl
 
 
 def _checked(answers: object, count: int) -> list[bytes]:
-    """The answers' bytes.
+    """Encode the results.
 
     Raises:
-        PredictionFailed: they are not a string for every input.
+        PredictionFailed: not exactly one string per input.
     """
     if isinstance(answers, str | bytes) or not isinstance(answers, Sequence):
         raise PredictionFailed(

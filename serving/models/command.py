@@ -1,9 +1,7 @@
-"""Kind command: a program in any language that is a replica itself and speaks the replica wire.
+"""Kind command: a program in any language that is the replica and speaks the wire itself.
 
-In: the program's words, its folder, and the path of the Unix socket on which the gateway listens. Out: a
-process that has become the program: in the same control groups, with the same parent, deaf to the
-same signals. The socket's path is its last argument; what it has to say there is in
-docs/replica-wire.md. No model is loaded by Python here.
+The replica process executes the program, so it keeps control groups, parent and ignored signals.
+Its last argument is the gateway's Unix socket (docs/replica-wire.md).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from serving.values import Signature
 
 
 class Model:
-    """Stands in the registry of kinds; a Python host cannot load what is a program of its own."""
+    """Registry entry; a Python replica cannot load it."""
 
     signature: Signature
 
@@ -30,10 +28,6 @@ class Model:
 
 
 def become(words: Sequence[str], folder: str, socket: str) -> NoReturn:
-    """Turn this process into the program.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Replace this process by the program, or raise OSError."""
     os.chdir(folder)
     os.execv(words[0], [*words, socket])  # noqa: S606 - no shell is meant

@@ -1,10 +1,8 @@
-"""Whether this process can use a GPU through CUDA, and what a wish for one means for a runtime.
+"""CUDA device selection: `accelerator.device` and runtime support to `cpu` or `cuda` (first GPU).
 
-In: `accelerator.device`, and what the runtime offers. Out: `cpu` or `cuda`, which is the first GPU that CUDA
-shows this process. The driver is asked, not a runtime: it knows what `CUDA_VISIBLE_DEVICES` hides. To ask it
-begins CUDA in this process, which does not survive a fork: only a replica may, never its template.
-
-Source: CUDA driver API, cuInit and cuDeviceGetCount.
+The driver is asked, as it respects `CUDA_VISIBLE_DEVICES`. This initialises CUDA, which does not
+survive a fork: call only in a replica, never in its fork server. Source: CUDA driver API, cuInit
+and cuDeviceGetCount.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ _LIBRARY = "libcuda.so.1"
 
 
 def gpu_count() -> int:
-    """GPUs that CUDA shows this process; 0 without a driver."""
+    """Number of visible GPUs; 0 without a driver."""
     try:
         driver = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -31,17 +29,10 @@ def gpu_count() -> int:
 
 
 def chosen(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
-    """Where a model runs.
-
-    Args:
-        wanted: `auto`, `cpu` or `cuda`.
-        model: its file, for an error.
-        runtime: what to call the runtime.
-        offers_cuda: whether it was built for CUDA.
-        gpus: how many GPUs this process sees.
+    """Choose the device; `model` and `runtime` are for the error text.
 
     Raises:
-        ModelLoadFailed: `cuda`, and there is none.
+        ModelLoadFailed: `cuda` is wanted and not available.
     """
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU

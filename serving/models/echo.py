@@ -1,6 +1,6 @@
-"""Kind echo: gives its input back, without compute or copy: what is measured is the core alone.
+"""Kind echo: returns its input, without compute or copy, to measure the core alone.
 
-In and out: `data` UINT8 [-1, -1].
+Input and output: `data` UINT8 [-1, -1].
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _DATA = TensorSpec(name="data", datatype="UINT8", shape=(-1, -1))
 
 
 class Model:
-    """The identity; needs no file, and threads mean nothing to it."""
+    """The identity, without a file."""
 
     is_pure = True
 
@@ -23,5 +23,5 @@ class Model:
         self.signature = Signature(inputs=(_DATA,), outputs=(_DATA,), platform="echo")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """The same array object under the same name."""
+        """Return the same array."""
         return {"data": inputs["data"]}

@@ -1,9 +1,8 @@
-"""Kind lightgbm: a booster that `save_model` wrote as text, through LightGBM on the CPU.
+"""Kind lightgbm: a booster in LightGBM's text format, on the CPU.
 
-In: `input` FP64 [-1, features], columns in the order of the training, NaN where a value is missing: LightGBM's
-thresholds are FP64, and FP32 may fall on the other side of one. Categories are their codes. Out, FP64: `scores`, the
-probabilities of an objective of classes, or ranks: [-1] of two classes, [-1, classes] of more; `prediction` of any
-other.
+Input: `input` FP64 [-1, features], columns in training order, NaN if missing, categories as codes.
+Thresholds are FP64, so FP32 values could fall on their other side. Output, FP64: `scores`, class
+probabilities or ranks, [-1] (two classes) or [-1, classes]; `prediction` for other objectives.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from serving.values import Signature
 
 PLATFORM = "lightgbm"
 _OF_SCORES = ("binary", "multiclass", "lambdarank", "rank_xendcg")
-"""Beginnings of objectives whose answers are scores."""
+"""Prefixes of objectives that return scores."""
 _OBJECTIVE, _END = b"\nobjective=", b"\nend of trees"
 
 
 class _Silence:
-    """A logger for what the library would write to the output: what matters of it is raised."""
+    """Discards LightGBM's log; errors that matter are raised."""
 
     def info(self, text: str) -> None:
-        """Of progress."""
+        """Ignore progress."""
 
     def warning(self, text: str) -> None:
-        """Of what it makes up for."""
+        """Ignore warnings."""
 
 
 class Model:
-    """One booster and the number of threads that it may use."""
+    """One booster."""
 
     signature: Signature
     is_pure = True
@@ -56,7 +55,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict for a batch."""
+        """Predict a batch."""
         return {self._output: self._answer(inputs[tabular.INPUT])}
 
     def _answer(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -64,10 +63,10 @@ class Model:
 
 
 def _checked_objective(path: pathlib.Path) -> str:
-    """The objective of a file; empty where the training had one of its own.
+    """Return a file's objective, empty if custom.
 
     Raises:
-        ValueError: the file was cut off, of which the library would die instead of raising.
+        ValueError: the file is truncated, which would crash LightGBM.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(_END) < 0:

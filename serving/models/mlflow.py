@@ -1,16 +1,13 @@
-"""Kind mlflow: a model in MLflow's folder that only code can load, such as a pickled estimator.
+"""Kind mlflow: an MLflow model that runs code when loaded, such as a pickled estimator.
 
-Models of MLflow whose files other kinds load are served by those (`serving.zoo.mlflow_folder`); what is left runs code
-from its files, and is served only to those who said that they trust them.
+Other kinds serve MLflow models whose files they can load (`serving.zoo.mlflow_folder`). The
+operator must allow these. The flavor sklearn is unpickled without MLflow; others load as
+python_function with the package. `predict` responds, as in MLflow's servers.
 
-A flavor sklearn is unpickled, without MLflow; any other one is loaded as MLflow's flavor python_function, which needs
-the package. `predict` is what answers, as in MLflow's own servers.
-
-In, by the signature that was stored with the model: for columns one input per column, [-1], under the column's name,
-of which a data frame is made; for tensors one input per tensor, `input` where it has no name. A pickled estimator
-without a signature takes `input` FP64 [-1, features]. Out: the columns of a data frame, the entries of a dictionary,
-or `prediction`; their types are those of the answer to the model's input example, else of an estimator's answer to
-zeros, else what the signature says.
+Inputs follow the stored signature: per column one input [-1], joined to a data frame; or one per
+tensor (`input` if unnamed). An estimator without signature takes `input` FP64 [-1, features].
+Outputs are a data frame's columns, a dictionary's entries, or `prediction`, with types from the
+response to the input example, else from an estimator's response to zeros, else from the signature.
 """
 
 from __future__ import annotations
@@ -43,14 +40,14 @@ TYPES = {
     "binary": ("BYTES", "object"),
     "datetime": ("BYTES", "object"),
 }
-"""MLflow's type of a column -> Open Inference Protocol datatype, and NumPy's type."""
+"""MLflow column type -> Open Inference Protocol datatype, NumPy type."""
 
 Predict = Callable[[Any], Any]
 Fields = Sequence[Mapping[str, Any]]
 
 
 class Model:
-    """Something with a `predict`, and what MLflow says of its inputs."""
+    """An object with `predict`, and MLflow's input fields."""
 
     signature: Signature
 
@@ -77,7 +74,7 @@ class Model:
                 raise ValueError(
                     "it has no signature, which tells its inputs; store it with signature=infer_signature(...)"
                 )
-            threadpoolctl.threadpool_limits(threads)  # of libraries that are there by now
+            threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
             self._types = {spec.name: _dtype(spec) for spec in inputs}
             self._samples = _example(path, data, inputs, self._fields)
             outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
@@ -87,7 +84,7 @@ class Model:
         """Call `predict` once.
 
         Raises:
-            PredictionFailed: an output is missing in the answer.
+            PredictionFailed: an output is missing.
         """
         found = _named(self._predict(self._given(inputs)))
         for spec in self.signature.outputs:
@@ -101,11 +98,11 @@ class Model:
         }
 
     def sample_inputs(self) -> Arrays | None:
-        """The input example that was stored with the model; None: there is none."""
+        """The model's stored input example, if any."""
         return self._samples
 
     def _given(self, inputs: Arrays) -> Any:
-        """Inputs as the model takes them: a data frame, an array, or arrays by name."""
+        """Convert inputs to a data frame, array or dictionary."""
         if self._is_frame:
             kinds = {one.get("name", tabular.INPUT): one["type"] for one in self._fields}
             columns = {name: _column(inputs[name], kind) for name, kind in kinds.items()}
@@ -116,7 +113,7 @@ class Model:
 
     def _outputs(self, inputs: Sequence[TensorSpec], declared: Fields) -> tuple[TensorSpec, ...]:
         samples = self._samples
-        if samples is None and self.is_pure:  # an estimator does nothing but compute
+        if samples is None and self.is_pure:  # an estimator only computes
             samples = {spec.name: _blank(spec) for spec in inputs}
         if samples is not None:
             answer = _named(self._predict(self._given(samples)))
@@ -127,7 +124,7 @@ class Model:
 
 
 def _unpickled(file: pathlib.Path, threads: int) -> Any:
-    """The estimator in a file; cloudpickle's are pickles as well."""
+    """Unpickle an estimator, also one of cloudpickle."""
     with file.open("rb") as opened:
         estimator = pickle.load(opened)  # noqa: S301 - whoever started the server said to trust it
     if hasattr(estimator, "get_params"):
@@ -137,15 +134,15 @@ def _unpickled(file: pathlib.Path, threads: int) -> Any:
 
 
 def _method(data: Mapping[str, Any]) -> str:
-    """What answers, by MLflow's word."""
+    """Name of MLflow's predict function."""
     return str(data["flavors"].get("python_function", {}).get("predict_fn", "predict"))
 
 
 def _python_function(folder: pathlib.Path) -> Any:
-    """The model as MLflow loads it.
+    """Load a model with MLflow.
 
     Raises:
-        ModelLoadFailed: MLflow is not installed, or something that the model needs.
+        ModelLoadFailed: a package is missing.
     """
     try:
         import mlflow.pyfunc  # noqa: PLC0415 - seconds, and not needed for estimators
@@ -164,7 +161,7 @@ def _python_function(folder: pathlib.Path) -> Any:
 
 
 def _matrix(estimator: Any) -> TensorSpec:
-    """The input of an estimator that was stored without a signature."""
+    """Input of an estimator without a signature."""
     features = getattr(estimator, "n_features_in_", None)
     if features is None:
         raise ValueError("neither a signature nor the estimator tells the number of features")
@@ -172,7 +169,7 @@ def _matrix(estimator: Any) -> TensorSpec:
 
 
 def _inputs(fields: Fields, unnamed: str = tabular.INPUT) -> tuple[TensorSpec, ...]:
-    """What MLflow's signature lists, as tensors."""
+    """Convert MLflow's fields to tensor specs."""
     return tuple(_spec(one, str(one.get("name") or unnamed)) for one in fields)
 
 
@@ -194,7 +191,7 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def _column(array: NDArray[Any], kind: str) -> Any:
-    """A column of a data frame: texts come as bytes."""
+    """Convert an input to a data frame column."""
     if kind == "string":
         return [item.decode() if isinstance(item, bytes) else item for item in array.tolist()]
     if kind == "datetime":
@@ -211,7 +208,7 @@ def _blank(spec: TensorSpec) -> NDArray[Any]:
 def _example(
     folder: pathlib.Path, data: Mapping[str, Any], inputs: Sequence[TensorSpec], fields: Fields
 ) -> Arrays | None:
-    """The input example of a folder as the inputs that would make it; None where there is none."""
+    """Read a folder's input example as inputs, if there is one."""
     about = data.get("saved_input_example_info") or {}
     if about.get("type") not in {"dataframe", "ndarray"}:
         return None
@@ -227,7 +224,7 @@ def _example(
 
 
 def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
-    """Values of an example in the type in which requests bring them."""
+    """Convert example values to request types."""
     if spec.datatype != "BYTES":
         return np.asarray(values, _dtype(spec))
     array = np.asarray(values, object)
@@ -236,7 +233,7 @@ def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
 
 
 def _named(answer: Any) -> dict[str, NDArray[Any]]:
-    """Arrays of an answer by name, in its order."""
+    """Split a response into arrays by name."""
     if isinstance(answer, pd.DataFrame):
         return {str(name): answer[name].to_numpy() for name in answer.columns}
     if isinstance(answer, Mapping):

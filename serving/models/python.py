@@ -1,9 +1,7 @@
-"""Kind python: a user's own class or function.
+"""Kind python: a user's class or function, as `path/to/file.py:Name` or `package.module:Name`.
 
-Named `path/to/file.py:Name` or `package.module:Name`.
-
-A class is made once per replica, with `path` (of its file) and `threads` where its constructor has
-parameters of these names, and gets batches of arrays:
+A class is created once per replica, with `path` (of its file) and `threads` if its constructor has
+them.
 
     class Model:
         inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]     # optional
@@ -11,20 +9,19 @@ parameters of these names, and gets batches of arrays:
 
         def __init__(self, path): ...
         def predict_batch(self, inputs):    # {name: (n, ...) array}, texts as arrays of bytes
-            ...                             # -> {name: (n, ...) array}, or n answers to the first
-        def preprocess(self, inputs): ...   # optional: what it returns, predict_batch gets
-        def postprocess(self, outputs): ... # optional: gets what predict_batch returned
-        sample_inputs = {"text": [...]}     # optional, or a method: with these it is warmed up
+            ...                             # -> {name: (n, ...) array}, or n values (first output)
+        def preprocess(self, inputs): ...   # optional: makes the argument of predict_batch
+        def postprocess(self, outputs): ... # optional: takes the result of predict_batch
+        sample_inputs = {"text": [...]}     # optional, or a method: for warm-up
 
-Both run in the replica like `predict_batch`, and their time is told apart from its. With a `postprocess`
-the declared outputs are those of it. A class that already has a `signature`, such as one derived from
-another kind's `Model`, need not declare what it takes over.
+`preprocess` and `postprocess` are timed separately; declared outputs are those of `postprocess`. A
+class with a `signature`, such as a subclass of another kind's `Model`, may omit what it inherits.
 
-A function gets the list of the n items of its one input and returns a list of n answers, as in
-Clipper; `inputs`, `outputs` and `sample_inputs` may be set on it, too. Without them the signature is `input` FP32
-[-1, -1] and `output` FP32 [-1, -1]. Answers are brought to the declared datatype.
+A function takes a list of n items of one input and returns n values, as in Clipper; `inputs`,
+`outputs` and `sample_inputs` may be set on it. By default `input` and `output` are FP32 [-1, -1].
+Results are cast to the declared datatype.
 
-The code runs with the rights of the replica: serve only what you trust.
+The code runs with the replica's rights: serve only what you trust.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ _DEFAULT = Signature(
 
 
 class Model:
-    """A user's object behind the contract of the containers."""
+    """Adapter of a user's object to the contract."""
 
     signature: Signature
 
@@ -75,7 +72,7 @@ class Model:
             )
         except ModelMissing:
             raise
-        except Exception as error:  # the user's code may raise anything
+        except Exception as error:  # user code may raise anything
             text = " ".join(str(error).split())
             raise ModelLoadFailed(str(path), f"{type(error).__name__}: {text}") from error
         self._takes_items = inspect.isroutine(target)
@@ -96,16 +93,10 @@ class Model:
         self.postprocess = self._finished if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
-        """Call the user's code.
-
-        Args:
-            inputs: arrays, or what `preprocess` made of them.
-
-        Returns:
-            Arrays, or what `postprocess` is to make arrays of.
+        """Call the user's code, with the result of `preprocess`; the result goes to `postprocess`.
 
         Raises:
-            PredictionFailed: the answer lacks an output, or has not one answer per item.
+            PredictionFailed: an output is missing, or lacks entries.
         """
         if self._takes_items:
             answer = self._predict(list(inputs[self.signature.inputs[0].name]))
@@ -117,39 +108,36 @@ class Model:
         return self._arrays(answer, len(next(iter(inputs.values()))) if is_counted else None)
 
     def sample_inputs(self) -> Mapping[str, Any] | None:
-        """What the user's object has under this name, called where it is a method; None: nothing.
-
-        Inputs by name; anything else is the samples of the first input.
-        """
+        """Return the user's `sample_inputs`, if any; without names they are the first input's."""
         samples = self._samples() if callable(self._samples) else self._samples
         if samples is None or isinstance(samples, Mapping):
             return samples
         return {self.signature.inputs[0].name: samples}
 
     def _has_items_first(self) -> bool:
-        """Whether every input and output has its items along axis 0: else there is nothing to be counted."""
+        """Whether axis 0 is always the item axis, so items can be counted."""
         specs = (*self.signature.inputs, *self.signature.outputs)
         return self.signature.is_batched and all(
             spec.shape and spec.item_axis == 0 for spec in specs
         )
 
     def _finished(self, outputs: Any) -> Arrays:
-        """Outputs that the user's `postprocess` has made."""
+        """Run the user's `postprocess`."""
         assert self._finish is not None
         return self._arrays(self._finish(outputs), None)
 
     def _arrays(self, answer: Any, count: int | None) -> Arrays:
-        """An answer as the declared arrays, each of `count` items where that is known."""
+        """Convert a result to the declared arrays, of `count` items if given."""
         if not isinstance(answer, Mapping):
             answer = {self.signature.outputs[0].name: answer}
         return {spec.name: _checked(answer, spec, count) for spec in self.signature.outputs}
 
 
 class _Uncached(importlib.machinery.SourceFileLoader):
-    """Compiles a file whenever it is loaded.
+    """Source loader without bytecode.
 
-    Kept bytecode is known by the second of the file's last change and its size: a model that is changed and
-    deployed anew within that second would be the old one still.
+    Bytecode is cached by size and modification second, so a model redeployed within that second
+    would stay old.
     """
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
@@ -157,7 +145,7 @@ class _Uncached(importlib.machinery.SourceFileLoader):
 
 
 def _import(where: str) -> ModuleType:
-    """The module at a file's path, whose folder becomes importable, or of a dotted name."""
+    """Import a dotted name, or a file and add its folder to `sys.path`."""
     if not where.endswith(".py"):
         return importlib.import_module(where)
     file = pathlib.Path(where).absolute()
@@ -170,13 +158,13 @@ def _import(where: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    sys.modules[module_name] = module  # dataclasses and pickles look their module up there
+    sys.modules[module_name] = module  # dataclasses and pickle look it up
     spec.loader.exec_module(module)
     return module
 
 
 def _named(name: str, module: ModuleType, path: str) -> Any:
-    """The class or function of a name, or another thing that is to be a model."""
+    """Return a module's object, or raise ModelMissing."""
     target = getattr(module, name, None)
     if target is None:
         own = [
@@ -192,29 +180,27 @@ def _named(name: str, module: ModuleType, path: str) -> Any:
 
 
 def _make(target: type, *, file: pathlib.Path, threads: int) -> object:
-    """An instance; the constructor gets what it asks for by name."""
+    """Create an instance with the arguments that its constructor names."""
     offered = {"path": file, "threads": threads}
     wanted = inspect.signature(target).parameters
     return target(**{name: value for name, value in offered.items() if name in wanted})
 
 
 def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Declared tensors, as mappings or as values."""
+    """Convert declared tensors to specs."""
     return tuple(
         item if isinstance(item, TensorSpec) else TensorSpec.from_json(item) for item in declared
     )
 
 
 def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> NDArray[np.generic]:
-    """One output of an answer, in its declared datatype, with one entry per item where they were counted."""
+    """Return an output in its declared datatype, checked for `count` entries."""
     if spec.name not in answer:
         raise PredictionFailed(
             f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
         )
     given = answer[spec.name]
-    if (
-        spec.datatype == "BYTES"
-    ):  # else NumPy makes texts of one length, and takes zeros off their ends
+    if spec.datatype == "BYTES":  # NumPy would pad texts to one length and strip trailing zeros
         array: NDArray[Any] = np.asarray(given, dtype=object)
     else:
         array = np.asarray(given).astype(_dtype(spec), copy=False)
@@ -227,5 +213,5 @@ def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> 
 
 
 def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """NumPy's type of a datatype of numbers: UINT8 is uint8, FP32 is float32."""
+    """NumPy type of a numeric datatype."""
     return np.dtype(spec.datatype.lower().replace("fp", "float"))

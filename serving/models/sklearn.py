@@ -1,22 +1,18 @@
-"""Kind sklearn: a fitted scikit-learn estimator, from a file that runs no code when it is loaded.
+"""Kind sklearn: a fitted scikit-learn estimator, from a file that cannot run code.
 
-Two forms of file:
+- `.skops`: estimators and pipelines of scikit-learn's own parts, sure to load only with the version
+  that stored them. Other types and some rare ones are rejected.
+- `.npz`: arrays of a logistic regression, for any version: `coef` (classes, or 1 if binary;
+  features), `intercept`, `classes`, optionally `input_name`, `input_datatype`, `input_shape` (of
+  one item).
 
-- `.skops` (the skops format): any estimator or pipeline made of scikit-learn's own parts. It is
-  sure to work only with the scikit-learn that stored it; types of other packages are refused, and so are a few rare
-  ones of its own.
-- `.npz`: plain arrays of a logistic regression, for any version: `coef` (classes, or 1 for two
-  classes; features), `intercept`, `classes`, and optionally the input as `input_name`,
-  `input_datatype`, `input_shape` (of one item).
+Pickles, also joblib's, are rejected because loading them runs code.
 
-Pickles, joblib's among them, are refused: loading one runs whatever is in it.
-
-In: one input, `input` FP64 [-1, features] unless the file says otherwise: the `.npz` as above, an
-estimator in an attribute set before it is stored,
-`estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (shape of one item).
-Items of several dimensions are flattened; the shape [] hands over n single values, such as texts.
-Out: `scores` FP32 [-1, classes], columns in the order of `classes_`, where the estimator has
-`predict_proba`; otherwise `prediction`, what `predict` gives: FP64, INT64, BOOL or BYTES.
+Input: `input` FP64 [-1, features], or as declared: in the `.npz`, or by an attribute set before
+storing, `estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (of one item).
+Items of several dimensions are flattened; shape [] gives n single values, such as texts. Output:
+`scores` FP32 [-1, classes] in the order of `classes_` with `predict_proba`, else `prediction`
+(FP64, INT64, BOOL or BYTES).
 """
 
 from __future__ import annotations
@@ -52,21 +48,20 @@ TRUSTED_PARTS = frozenset(
         "sklearn.utils._bunch.Bunch",
     }
 )
-"""Inner parts of common estimators that skops does not trust of itself.
+"""Parts of common estimators that skops does not trust by default.
 
-None of them can run code from the file. A forged tree can make its C code read out of bounds and crash
-the process (skops pull request 535), which here is a replica and contained as any crash of a model is;
-without trees, no forest and no boosting could be served at all.
+None can run code. A forged tree can crash the process (skops pull request 535), which a replica
+contains; without trees there would be no forests or boosting.
 """
 INPUT_ATTRIBUTE = "serving_input"
 
 _DATATYPES = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL"}
-"""Kind of a prediction's NumPy dtype -> datatype; anything else is text."""
+"""NumPy dtype kind of a prediction -> datatype; others are text."""
 _TYPES: dict[str, type] = {"FP64": np.float64, "INT64": np.int64, "BOOL": np.bool_, "BYTES": object}
 
 
 class Model:
-    """One estimator and the number of threads that it may use."""
+    """One estimator."""
 
     signature: Signature
     is_pure = True
@@ -85,9 +80,9 @@ class Model:
             self._input = _input_spec(self._estimator, declared)
             self._has_scores = hasattr(self._estimator, "predict_proba") and not isinstance(
                 self._estimator.classes_,
-                list,  # of several targets
+                list,  # several targets
             )
-            # The estimators tell too little about their answers; a prediction tells all.
+            # Estimators describe their outputs poorly, so predict once.
             empty = "" if self._input.datatype == "BYTES" else 0
             name, answer = self._answer(np.full((1, *self._input.shape[1:]), empty))
         datatype = "FP32" if self._has_scores else _DATATYPES.get(answer.dtype.kind, "BYTES")
@@ -97,10 +92,10 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict for a batch.
+        """Predict a batch.
 
         Raises:
-            InvalidRequest: the input is missing, or its items have another shape than the model's.
+            InvalidRequest: missing input, or wrong item shape.
         """
         expected = self._input
         if set(inputs) != {expected.name}:
@@ -116,7 +111,7 @@ class Model:
         return {name: answer.astype(wanted, copy=False)}
 
     def _answer(self, array: NDArray[np.generic]) -> tuple[str, NDArray[Any]]:
-        """Name and value of the output for items of the input's shape."""
+        """Return the output's name and value."""
         rows = _as_text(array) if self._input.datatype == "BYTES" else array
         if rows.ndim > 2:
             rows = rows.reshape(len(rows), -1)
@@ -127,25 +122,26 @@ class Model:
 
 
 class _Pools:
-    """Thread pools below scikit-learn (OpenMP, BLAS). Their limit is the process's, and stays in force until a model
-    that wants another one is called: to set it takes as long as half of a small prediction.
+    """Limit of scikit-learn's thread pools (OpenMP, BLAS).
+
+    It is process-wide and set only on change, which takes half as long as a small prediction.
     """
 
     _in_force: int | None = None
 
     def __init__(self) -> None:
         self._controller = threadpoolctl.ThreadpoolController()
-        _Pools._in_force = None  # a library that was loaded since has no limit yet
+        _Pools._in_force = None  # libraries loaded since have no limit
 
     def limit(self, threads: int) -> None:
-        """Let calls from now on use so many threads."""
+        """Set the number of threads for later calls."""
         if _Pools._in_force != threads:
             self._controller.limit(limits=threads)
             _Pools._in_force = threads
 
 
 def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
-    """The estimator of a file, and what the file says about its input."""
+    """Read an estimator and the input that its file declares."""
     if path.suffix.lower() == ".npz":
         return _read_coefficients(path)
     if not zipfile.is_zipfile(path):
@@ -174,7 +170,7 @@ def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
 
 
 def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
-    """A logistic regression made anew from its arrays: no stored attribute can be out of date."""
+    """Build a logistic regression from its arrays."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         missing = {"coef", "intercept", "classes"} - set(arrays)
         if missing:
@@ -194,7 +190,7 @@ def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | Non
 
 
 def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpec:
-    """The input as the file declares it, or the default one."""
+    """Return the declared or default input spec."""
     if declared is not None:
         spec = TensorSpec.from_json(declared)
         return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(-1, *spec.shape))
@@ -208,14 +204,14 @@ def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpe
 
 
 def _as_text(array: NDArray[np.generic]) -> NDArray[np.object_]:
-    """Strings for scikit-learn, which has no use for bytes."""
+    """Decode strings, as scikit-learn does not support bytes."""
     flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.ravel()]
     return np.array(flat, dtype=object).reshape(array.shape)
 
 
 @contextlib.contextmanager
 def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    """Whatever a broken file makes the readers raise is one error: the model cannot be loaded."""
+    """Convert any error of the readers to ModelLoadFailed."""
     try:
         yield
     except ModelLoadFailed:

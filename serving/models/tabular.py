@@ -1,7 +1,7 @@
-"""What the kinds of models of tables share: rows of numbers in, one answer for each row out.
+"""Shared parts of the kinds for tabular models.
 
-In: `input` [-1, features], columns in the order of the training. Out: `scores` (of classes, or for a ranking) or
-`prediction`, in the shape in which the library gives them.
+Input: `input` [-1, features], columns in training order. Output: `scores` (classes, ranks) or
+`prediction`, in the library's shape.
 """
 
 from __future__ import annotations
@@ -25,18 +25,14 @@ DATATYPES = {
     **{f"i{size}": f"INT{8 * size}" for size in (1, 2, 4, 8)},
     **{f"f{size}": f"FP{8 * size}" for size in (2, 4, 8)},
 }
-"""NumPy's type of an answer -> Open Inference Protocol datatype; anything else is text."""
+"""NumPy type of an output -> Open Inference Protocol datatype; others are text."""
 
 _PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
-"""Where in its own C++ a library raised, with which some begin the reason."""
+"""C++ source location, which some libraries put before the reason."""
 
 
 def existing(path: pathlib.Path | None, needed: str) -> pathlib.Path:
-    """The model's file.
-
-    Raises:
-        ModelLoadFailed: there is none.
-    """
+    """Return the model's file, or raise ModelLoadFailed."""
     if path is None or not path.is_file():
         raise ModelLoadFailed(str(path), f"no such file; {needed}")
     return path
@@ -44,7 +40,7 @@ def existing(path: pathlib.Path | None, needed: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
-    """Whatever a broken file makes a library raise is one error of one line."""
+    """Convert a library's error to a one-line ModelLoadFailed."""
     try:
         yield
     except ModelLoadFailed:
@@ -56,12 +52,12 @@ def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
 
 
 def rows_spec(features: int, datatype: str) -> TensorSpec:
-    """The input of a model whose features are all numbers."""
+    """Input spec of a model with numeric features."""
     return TensorSpec(name=INPUT, datatype=datatype, shape=(-1, features))
 
 
 def answer_spec(name: str, answer: NDArray[np.generic]) -> TensorSpec:
-    """The output, as the answer to one row has it: files tell too little about it."""
+    """Output spec of the response to one row, as files describe it poorly."""
     return TensorSpec(
         name=name,
         datatype=DATATYPES.get(answer.dtype.str[1:], "BYTES"),
@@ -72,5 +68,5 @@ def answer_spec(name: str, answer: NDArray[np.generic]) -> TensorSpec:
 def signature(
     inputs: tuple[TensorSpec, ...], name: str, answer: NDArray[np.generic], platform: str
 ) -> Signature:
-    """What the model takes, and what it answered to one row."""
+    """Build a signature from the response to one row."""
     return Signature(inputs=inputs, outputs=(answer_spec(name, answer),), platform=platform)

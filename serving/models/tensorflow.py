@@ -1,10 +1,8 @@
-"""Kind tensorflow: a SavedModel (a folder with `saved_model.pb`) on the CPU through TensorFlow.
+"""Kind tensorflow: a SavedModel folder in TensorFlow, on the CPU.
 
-In: {input name: (n, ...) array}, texts as object arrays of bytes. Out: every output of the signature,
-texts likewise. Names, datatypes and shapes are those of the SavedModel's signature `serving_default`.
-
-TensorFlow's pools of threads are made once for a process: every model of a replica gets those of the
-first. A SavedModel is a program, which can read and write files: serve only what you trust.
+Tensors follow the signature `serving_default`; texts are object arrays of bytes. Thread pools are
+process-wide, so all models of a replica use the first one's. A SavedModel can read and write files:
+serve only what you trust.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from serving.errors import ModelLoadFailed
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
-# Read when the library is loaded: without it, facts about its build are written as if they were faults.
+# Read on import; without it, build details are logged as warnings.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
@@ -43,11 +41,11 @@ DATATYPES: dict[str, str] = {
     "float64": "FP64",
     "string": "BYTES",
 }
-"""TensorFlow's type by its name -> Open Inference Protocol datatype."""
+"""TensorFlow type name -> Open Inference Protocol datatype."""
 
 
 class Model:
-    """The default signature of one SavedModel."""
+    """Default signature of a SavedModel."""
 
     signature: Signature
     is_pure = True
@@ -61,7 +59,7 @@ class Model:
             )
         with _as_load_failure(path):
             _set_threads(threads)
-            self._loaded = tf.saved_model.load(str(path))  # its variables live as long as it does
+            self._loaded = tf.saved_model.load(str(path))  # keeps its variables alive
             self._function = _default_signature(self._loaded)
             _, inputs = self._function.structured_input_signature
             outputs = self._function.structured_outputs
@@ -82,8 +80,8 @@ class Model:
         """Call the function once.
 
         Raises:
-            MemoryError: it found no memory.
-            RuntimeError: an operator failed, in one line.
+            MemoryError: out of memory.
+            RuntimeError: an operator failed; one-line reason.
         """
         try:
             tensors = {spec.name: tf.constant(inputs[spec.name]) for spec in self.signature.inputs}
@@ -96,12 +94,12 @@ class Model:
 
 
 def _set_threads(threads: int) -> None:
-    """One pool inside an operator, and operators one after another.
+    """Run one operator at a time.
 
     Raises:
-        RuntimeError: another model of this process has set them otherwise.
+        RuntimeError: another model set other limits.
     """
-    # A process that can see no other device reads no driver, and starts sooner.
+    # Without visible GPUs no driver is read, which speeds up the start.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -109,7 +107,7 @@ def _set_threads(threads: int) -> None:
 
 
 def _default_signature(loaded: Any) -> Any:
-    """The function that a server is meant to call."""
+    """Return the function of the default signature."""
     signatures: Mapping[str, Any] = loaded.signatures
     if SIGNATURE not in signatures:
         raise ValueError(
@@ -136,14 +134,14 @@ def _spec(name: str, tensor: Any) -> TensorSpec:
 
 
 def _reason(error: Any) -> str:
-    """The telling line of a text that begins with where in the graph it was, and ends with nodes."""
+    """Extract the reason between graph location and nodes."""
     lines = [line for line in error.message.splitlines() if line and not line.startswith("\t")]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
 
 @contextlib.contextmanager
 def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    """Whatever a broken folder makes the reader raise is one error of one line."""
+    """Convert a reader's error to a one-line ModelLoadFailed."""
     try:
         yield
     except Exception as error:

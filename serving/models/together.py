@@ -1,8 +1,7 @@
-"""Requests of several callers through one model in one call, for servers other than ours.
+"""Runs requests of several callers through a model in one call, for servers other than Luthier.
 
-In: requests as arrays by input name, the first axis the items. Out: each request's outputs, or why
-it has none. Our own replica does the same on the wire's frames (`serving.replica.execution`); this
-is for a host that has arrays, such as a backend of Triton or a deployment of Ray Serve.
+Hosts with arrays, such as a Triton backend or Ray Serve, use it; a replica works on wire frames
+(`serving.replica.execution`).
 """
 
 from __future__ import annotations
@@ -19,25 +18,24 @@ _Key = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class Together:
-    """A loaded model. One caller at a time."""
+    """A loaded model; not thread-safe."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.signature = model.signature
-        self._predict_batch: Any = model.predict_batch  # what it returns is not yet checked
+        self._predict_batch: Any = model.predict_batch  # its result is not checked yet
         self._preprocess: Any = getattr(model, "preprocess", None)
         self._postprocess: Any = getattr(model, "postprocess", None)
 
     def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
-        """Run requests, equal ones in one call.
+        """Run requests, those of equal shapes and datatypes in one call.
 
-        Requests whose shapes or datatypes differ are run apart, and so are all of a model whose
-        first dimension is fixed. What the model raises is the answer of all that ran together.
+        Without a free batch axis every request runs alone.
 
         Args:
             requests: {input name: (n, ...) array} each.
 
         Returns:
-            In their order: {output name: (n, ...) array}, or the exception.
+            Per request: {output name: (n, ...) array}, or the exception of its call.
         """
         groups: dict[object, list[int]] = {}
         for index, request in enumerate(requests):
@@ -73,7 +71,7 @@ class Together:
         ]
 
     def _called(self, inputs: Any) -> Arrays:
-        """The declared outputs of one call."""
+        """Return the declared outputs of a call."""
         if self._preprocess is not None:
             inputs = self._preprocess(inputs)
         outputs = self._predict_batch(inputs)

@@ -1,23 +1,21 @@
-"""Kind torch: a TorchScript archive or an exported program (`.pt2`) through PyTorch, on the CPU or on a GPU.
+"""Kind torch: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
-In: {input name: (n, ...) array} in the order in which the module takes them; an argument of `forward` that is a
-number, not a tensor, gets the one number of its array (shape []). Out: the module's tensors:
-one, a tuple in the order of the signature, or a dictionary by name. No texts: PyTorch has none.
+Inputs are in the order of `forward`; an argument that is a number gets the one in its array, of
+shape []. Outputs: one tensor, a tuple in signature order, or a dictionary by name. PyTorch has no
+texts.
 
-Where the signature comes from, the first that is there:
+The signature is the first of:
 
-1. a file `signature.yaml` inside the archive (`extra_files` of `torch.jit.save` and
-   `torch.export.save`);
+1. `signature.yaml` in the archive (`extra_files` of `torch.jit.save` and `torch.export.save`);
 2. a file beside the model: `net.signature.yaml` for `net.pt`;
-3. the model itself: an exported program has names, datatypes and shapes (a dynamic dimension is free);
-   a traced module has its example's, of which the first dimension is taken as free.
+3. the model: an exported program's names, datatypes and shapes (dynamic dimensions are free),
+   or a traced module's example, with a free first dimension.
 
     inputs: [{name: x, datatype: FP32, shape: [-1, 4]}]
     outputs: [{name: scores, datatype: FP32, shape: [-1, 10]}]
 
-Pickles are refused, a state dict among them: a pickle runs whatever is in it. The two forms that are
-taken hold code as well, PyTorch's own in place of Python's, and that is no prison: serve only what
-you trust.
+Pickles, also state dicts, are rejected because they run code. Both formats hold PyTorch code, which
+is not sandboxed: serve only what you trust.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.export.passes
-import torch.export.pt2_archive  # what loading a program takes seconds to import: the template does it once
+import torch.export.pt2_archive  # imported here so the fork server spends its seconds once
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
@@ -60,27 +58,27 @@ DATATYPES: dict[torch.dtype, str] = {
     torch.float32: "FP32",
     torch.float64: "FP64",
 }
-"""PyTorch's type -> Open Inference Protocol datatype; a bfloat16 must be cast inside the model."""
+"""PyTorch type -> Open Inference Protocol datatype; cast bfloat16 inside the model."""
 
 NUMBERS = {"int": "INT64", "float": "FP64", "bool": "BOOL", "number": "FP64", "Scalar": "FP64"}
-"""TorchScript's type of an argument that is one number -> Open Inference Protocol datatype."""
+"""TorchScript type of a number argument -> Open Inference Protocol datatype."""
 
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-"""Where this is set, `torch.load` unpickles tensors only, whatever its caller asks for."""
+"""Environment variable that makes `torch.load` unpickle tensors only."""
 _NO_MEMORY = "can't allocate memory"
 _INTERPRETED = "The following operation failed in the TorchScript interpreter"
-"""So begins a text of many lines, the last of which is what was raised."""
+"""Start of a multi-line error; its last line is the raised one."""
 _SAVE_AS = (
     "store the module itself with torch.jit.save(torch.jit.script(module), ...) or "
     "torch.export.save(torch.export.export(module, ...), ...)"
 )
 
 Run = Callable[..., Any]
-"""Tensors in the signature's order -> what the module returns."""
+"""Tensors in signature order -> the module's result."""
 
 
 class Model:
-    """One module and the number of threads that an operator of it may use."""
+    """One module."""
 
     signature: Signature
     is_pure = True
@@ -93,7 +91,7 @@ class Model:
             )
         form, has_example = _form_of(path)
         torch.set_num_threads(threads)
-        with contextlib.suppress(RuntimeError):  # may be set once in the life of a process
+        with contextlib.suppress(RuntimeError):  # can be set once per process
             torch.set_num_interop_threads(1)
         self.device = cuda.chosen(
             device,
@@ -115,16 +113,16 @@ class Model:
         """Call the module once.
 
         Raises:
-            InvalidRequest: an argument that is one number was given several.
-            PredictionFailed: it returned other outputs than the signature says.
-            MemoryError: it found no memory.
-            RuntimeError: it raised inside TorchScript, in one line.
+            InvalidRequest: several values for a number.
+            PredictionFailed: outputs differ from the signature.
+            MemoryError: out of memory.
+            RuntimeError: TorchScript's error, in one line.
         """
         try:
             with torch.inference_mode():
                 arguments = [self._argument(name, inputs[name]) for name in self._inputs]
                 answer = self._run(*arguments)
-        except torch.OutOfMemoryError as error:  # of a GPU
+        except torch.OutOfMemoryError as error:  # GPU memory
             raise MemoryError from error
         except (RuntimeError, torch.jit.Error) as error:
             text = str(error).strip()
@@ -137,7 +135,7 @@ class Model:
         return {name: _array(name, value) for name, value in found.items()}
 
     def _argument(self, name: str, array: NDArray[Any]) -> Any:
-        """An input as the module takes it: a tensor, or the one number in it."""
+        """Convert an input to a tensor or a number."""
         if name not in self._numbers:
             return torch.from_numpy(array).to(self._device)
         if array.size != 1:
@@ -148,18 +146,18 @@ class Model:
 
 
 def _gpu_count() -> int:
-    """GPUs that PyTorch can use; it asks the driver."""
+    """Number of GPUs usable by PyTorch."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-# What a file is
+# File formats
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """The form of an archive, and whether it holds the example of a trace.
+    """Return an archive's format, and whether it has a trace's example.
 
     Raises:
-        ModelLoadFailed: it is neither form, or has parts that only a pickle or native code can hold.
+        ModelLoadFailed: unknown format, or pickled or native code.
     """
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
@@ -190,7 +188,7 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
 
 
 def _is_doubtful(part: str) -> bool:
-    """Whether a part of an exported program is an object that is unpickled, or compiled code."""
+    """Whether a part is pickled or compiled code."""
     constant = part.removeprefix("data/constants/")
     is_object = constant != part and not constant.startswith(("tensor_", "model_"))
     return is_object or part.startswith("data/aotinductor/")
@@ -202,14 +200,14 @@ def _is_doubtful(part: str) -> bool:
 def _load_script(
     path: pathlib.Path, device: torch.device, *, has_example: bool
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
-    """A TorchScript module, and its inputs and outputs."""
+    """Load a TorchScript module, inputs and outputs."""
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     on_cpu = device.type == "cpu"
     module = torch.jit.load(
         str(path), map_location=device, _extra_files=extra, _restore_shapes=on_cpu and has_example
     )
     module.eval()
-    arguments = module.forward.schema.arguments[1:]  # the first is the module itself
+    arguments = module.forward.schema.arguments[1:]  # the first is `self`
     required = sum(not item.has_default_value() for item in arguments)
     declared = _declared(path, extra[SIGNATURE_FILE])
     if declared is not None:
@@ -226,7 +224,7 @@ def _load_script(
             f"true ones (-1: free) in place of these: echo '{_example(module.forward.schema)}' > "
             f"{shlex.quote(str(_beside(path)))}"
         )
-    # Restoring shapes runs the example through the module, and the example stays on the CPU.
+    # Restoring shapes runs the example, which stays on the CPU.
     shaped = (
         module if on_cpu else torch.jit.load(str(path), map_location="cpu", _restore_shapes=True)
     )
@@ -235,19 +233,19 @@ def _load_script(
 
 
 def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:
-    """Inputs that a TorchScript module takes as numbers, not as tensors."""
+    """Inputs that the module takes as numbers."""
     arguments = module.forward.schema.arguments[1:]
-    pairs = zip(names, arguments, strict=False)  # of arguments with defaults some may be left out
+    pairs = zip(names, arguments, strict=False)  # arguments with defaults may be omitted
     return frozenset(name for name, item in pairs if _plain(item.type) in NUMBERS)
 
 
 def _plain(kind: Any) -> str:
-    """A TorchScript type's name; of an optional one what it is where it is given."""
+    """Name of a TorchScript type, without Optional."""
     return str(kind.getElementType() if kind.kind() == "OptionalType" else kind)
 
 
 def _example(schema: Any) -> str:
-    """A signature to be completed, in one line of YAML: what the schema of `forward` tells, else a likely guess."""
+    """Build a one-line YAML signature to complete, from the schema of `forward`."""
 
     def entry(name: str, kind: Any) -> str:
         datatype, shape = NUMBERS.get(_plain(kind), "FP32"), "[]"
@@ -268,7 +266,7 @@ def _example(schema: Any) -> str:
 def _traced(
     module: Any, kinds: Sequence[Any], device: torch.device, names: Sequence[str]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs as the example of the trace had them; outputs as one item of zeros has them."""
+    """Read inputs from the trace's example, and outputs from a run on zeros."""
     inputs = tuple(
         _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
         for name, kind in zip(names, kinds, strict=True)
@@ -293,11 +291,11 @@ def _traced(
 def _load_program(
     path: pathlib.Path, device: torch.device, *, has_example: bool
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
-    """An exported program, and its inputs and outputs."""
+    """Load an exported program, inputs and outputs."""
     del has_example
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     with _only_tensors_unpickled(), warnings.catch_warnings():
-        # PyTorch's own reading warns of its own buffer.
+        # PyTorch warns about its own buffer.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         program = torch.export.load(path, extra_files=extra)
     program = torch.export.passes.move_to_device_pass(program, device)
@@ -323,13 +321,13 @@ def _load_program(
 def _of_program(
     program: torch.export.ExportedProgram,
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """What an exported program says of itself."""
+    """Read an exported program's inputs and outputs."""
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
     signature = program.graph_signature
     names = list(signature.user_outputs)
     form = program.call_spec.out_spec
     if form is not None and form.type is dict and len(form.context) == len(names):
-        labels = [str(name) for name in form.context]  # what the module called them
+        labels = [str(name) for name in form.context]  # the module's names
     else:
         labels = [str(name) for name in names]
     inputs = tuple(_program_spec(str(name), values.get(name)) for name in signature.user_inputs)
@@ -366,7 +364,7 @@ def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
 def _declared(
     path: pathlib.Path, inside: str | bytes
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] | None:
-    """The signature that a file in the archive or beside it declares."""
+    """Read the declared signature, if any."""
     beside = _beside(path)
     if not inside and not beside.is_file():
         return None
@@ -395,7 +393,7 @@ def _beside(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _only_tensors_unpickled() -> Iterator[None]:
-    """`torch.export.load` unpickles without restraint where a restrained attempt fails; not here."""
+    """Prevent `torch.export.load` from retrying a failed restricted unpickling unrestricted."""
     before = os.environ.get(_FORCED)
     os.environ[_FORCED] = "1"
     try:
@@ -407,11 +405,11 @@ def _only_tensors_unpickled() -> Iterator[None]:
             os.environ[_FORCED] = before
 
 
-# What a module returns
+# Results
 
 
 def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """The outputs of an answer by the signature's names."""
+    """Map a result to the signature's output names."""
     if isinstance(answer, Mapping):
         missing = [name for name in names if name not in answer]
         if missing:
@@ -440,7 +438,7 @@ def _array(name: str, value: Any) -> NDArray[np.generic]:
 
 @contextlib.contextmanager
 def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    """Whatever a broken file makes the readers raise is one error of one line."""
+    """Convert a reader's error to a one-line ModelLoadFailed."""
     try:
         yield
     except Exception as error:

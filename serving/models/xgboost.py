@@ -1,12 +1,9 @@
-"""Kind xgboost: a booster that `save_model` wrote, as UBJSON or JSON, through XGBoost on the CPU.
+"""Kind xgboost: a booster saved as UBJSON or JSON, on the CPU.
 
-In: `input` FP32 [-1, features], columns in the order of the training, NaN where a value is missing: XGBoost compares
-in FP32, whatever it is given, so nothing is lost. Categories are their codes. Out, FP32: `scores`, the probabilities
-(or margins, or ranks) of an objective of classes or ranks, [-1] of two classes and [-1, classes] of more; `prediction`
-of any other.
-
-A file that a classifier or regressor of XGBoost's scikit-learn interface saved answers as that does: with the trees up
-to its best iteration where the training was stopped early. Any other one answers with all of its trees.
+Input: `input` FP32 [-1, features] (XGBoost always compares in FP32), columns in training order, NaN
+if missing, categories as codes. Output, FP32: `scores`, probabilities, margins or ranks, [-1] (two
+classes) or [-1, classes]; `prediction` for other objectives. Models of the scikit-learn interface
+with early stopping use trees up to the best iteration, others all.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from serving.values import Signature
 
 PLATFORM = "xgboost"
 _OF_SCORES = ("binary:logistic", "binary:logitraw", "multi:softprob", "rank:")
-"""Beginnings of objectives whose answers are scores."""
+"""Prefixes of objectives that return scores."""
 
 
 class Model:
@@ -36,7 +33,7 @@ class Model:
         path = tabular.existing(path, "the kind xgboost needs what Booster.save_model wrote")
         with tabular.as_load_failure(path, f"XGBoost {xgboost.__version__}"):
             self._booster = xgboost.Booster()
-            # Of a buffer the form is found by its content, of a file by its suffix.
+            # From a buffer the format is detected by content, from a file by suffix.
             self._booster.load_model(bytearray(path.read_bytes()))
             self._booster.set_param({"nthread": threads})
             learner = json.loads(self._booster.save_config())["learner"]
@@ -51,12 +48,12 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict for a batch."""
+        """Predict a batch."""
         return {self._output: self._answer(inputs[tabular.INPUT])}
 
     def _answer(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:
         answer: NDArray[np.generic]
-        if self._is_linear:  # only trees can be asked in place, without a copy
+        if self._is_linear:  # only trees support prediction without a copy
             matrix = xgboost.DMatrix(rows)
             answer = self._booster.predict(matrix, validate_features=False)
         else:
@@ -67,7 +64,7 @@ class Model:
 
 
 def _rounds(booster: xgboost.Booster) -> tuple[int, int]:
-    """Iterations that answer, from the first to the one after the last; (0, 0): all."""
+    """Range of iterations to use, end exclusive; (0, 0) for all."""
     best = booster.attr("best_iteration")
     if best is None or booster.attr("scikit_learn") is None:
         return 0, 0

@@ -1,1 +1,1 @@
-"""Wire protocols: codecs that turn bytes into queries and answers into bytes, and the listeners around them."""
+"""Wire protocols: codecs and the listeners around them."""

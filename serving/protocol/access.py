@@ -1,8 +1,7 @@
-"""Who may ask: a bearer token, the port's names, pages of other origins; and which trace a request belongs to.
+"""Access rules of a port: token, host names, origins of pages, trace context.
 
-In: a request's head. Out: the response that refuses it, and the fields that every answer to it gets. Pure.
-Health stays open without a token: whoever watches the server need not be able to ask it. Sources: RFC 6750
-(bearer tokens), the Fetch standard (CORS), W3C Trace Context.
+Pure. Monitors need no token for the health paths. Sources: RFC 6750 (bearer tokens), the Fetch
+standard (CORS), W3C Trace Context.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from serving.protocol.pages import Hosts, is_foreign
 
 _OPEN = {"/v2/health/live", "/v2/health/ready"}
 _CHANGING = re.compile(r"/v2/repository/.*|/[^/]+/update/?")
-"""What changes models, or what a policy has learnt."""
+"""Paths that change models or learned policies."""
 _TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]{0,200})?")
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 _PREFLIGHT = (
@@ -32,20 +31,20 @@ _FOREIGN = "pages of other origins may not change this server; server.cors names
 
 
 class Token:
-    """What whoever asks has to know."""
+    """Bearer token of a port."""
 
     def __init__(self, token: bytes) -> None:
         self._digest = hashlib.sha256(token).digest()
 
     def allows(self, authorization: bytes) -> bool:
-        """Whether a field Authorization holds it; the time that this takes says nothing about the token."""
+        """Compare an Authorization header with the token in constant time."""
         match = _BEARER.fullmatch(authorization.strip())
         given = match[1] if match else b""
         return hmac.compare_digest(hashlib.sha256(given).digest(), self._digest)
 
 
 class Access:
-    """The rules of one port."""
+    """Access rules of one port."""
 
     def __init__(
         self,
@@ -54,19 +53,19 @@ class Access:
         origins: Collection[str] = (),
         hosts: Hosts | None = None,
     ) -> None:
-        """Keep what is given.
+        """Store the rules.
 
         Args:
-            token: None: anybody may ask.
-            origins: of pages whose scripts may read answers; `*`: all.
-            hosts: names under which the port may be asked; None: any.
+            token: None: not needed.
+            origins: of pages that may read responses; `*`: all.
+            hosts: trusted names; None: any.
         """
         self._token = token
         self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}
 
     def refusal(self, head: Head) -> Response | None:
-        """What answers a request in the place of the protocols: it may not be made so, or asks for the rules."""
+        """Return a rejection or a CORS preflight response, else None."""
         path, others = head.path.partition("?")[0], head.others
         host = others.get(b"host")
         if self._hosts is not None and host is not None and path not in _OPEN:
@@ -75,7 +74,7 @@ class Access:
                 return json_response(403, {"error": text})
         allowed = self._allowed_origin(head)
         if head.method == "OPTIONS" and allowed and b"access-control-request-method" in others:
-            return Response(200, allowed + _PREFLIGHT, b"")  # a browser asks so before the request
+            return Response(200, allowed + _PREFLIGHT, b"")  # CORS preflight
         site, origin = others.get(b"sec-fetch-site"), others.get(b"origin")
         if not allowed and is_foreign(site, origin, host) and _CHANGING.fullmatch(path):
             return json_response(403, {"error": _FOREIGN})
@@ -88,7 +87,7 @@ class Access:
         return response._replace(fields=fields)
 
     def fields(self, head: Head) -> bytes:
-        """Fields of every answer to a request that is let in."""
+        """Return headers for every response to an accepted request."""
         allowed = self._allowed_origin(head)
         fields = allowed + _EXPOSED if allowed else b""
         trace = head.others.get(b"traceparent")

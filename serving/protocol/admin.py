@@ -1,16 +1,15 @@
-"""The admin port: live settings, replicas, health and metrics, through aiohttp.
+"""Admin port on aiohttp: live settings, replicas, health and metrics.
 
-    GET   /admin/settings    settings in force, their generation, the model
+    GET   /admin/settings    settings in force, their generation, the models
     PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
           /admin/models      see `admin_models`
-    POST  /admin/add_app ... Clipper's management, see `clipper_management` and `clipper_containers`
-    POST  /admin/shutdown    answer what was taken, and end; ?graceful=false: end now
+    POST  /admin/add_app ... see `clipper_management` and `clipper_containers`
+    POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
-Listens on loopback unless told otherwise; with a token, health is open without it, and metrics where it is one that
-the server has made itself. Not on the request path: it may allocate and await as it likes.
+Listens on loopback by default. Health needs no token, nor do metrics if the server generated it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
-"""Of the library that speaks HTTP here."""
+"""Logger of aiohttp."""
 ADMIN_REFUSAL = (
     "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
     "(docs/serving.md)"
@@ -59,7 +58,7 @@ _ROUTES = (
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a line is no client's: one that sends no HTTP is answered 400, and could fill the log with it."""
+    """Return False for errors of clients that send no HTTP, which could fill the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -67,11 +66,11 @@ HTTP_LOG.addFilter(_is_ours)
 
 
 class ClipperCommands(Catalogue, Containers, Protocol):
-    """What Clipper's management commands need of a hub."""
+    """Clipper's management operations."""
 
 
 class AdminRoutes:
-    """Handlers over one engine."""
+    """Handlers of the admin port."""
 
     def __init__(
         self,
@@ -87,19 +86,19 @@ class AdminRoutes:
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
     ) -> None:
-        """Keep what is given.
+        """Store the settings.
 
         Args:
-            engine: what serves the models.
-            repository: the watched folder, where there is one.
-            clipper: what carries out Clipper's commands.
+            engine: serves the models.
+            repository: watched folder, if any.
+            clipper: executes Clipper's commands.
             metrics: Prometheus's text, in pieces.
-            token: of those who may ask; None: whoever reaches the port may.
-            has_open_metrics: whether metrics are open without it, as health is.
-            hosts: names under which the port may be asked; None: any.
-            keep: makes durable what was changed; called before a change is answered.
-            stop: ends the server after what it has taken; called again: at once. None: nobody may.
-            given: settings as the server's start gave them; None: those that are in force now.
+            token: None: not needed.
+            has_open_metrics: whether metrics need no token.
+            hosts: trusted names; None: any.
+            keep: saves changes; awaited before the response.
+            stop: ends the server gracefully; a second call: at once. None: no shutdown.
+            given: settings at the start; None: the current ones.
         """
         self._engine = engine
         self._models = ModelRoutes(engine, repository, given or engine.settings)
@@ -112,7 +111,7 @@ class AdminRoutes:
         self._stop = stop
 
     def application(self) -> web.Application:
-        """The aiohttp application."""
+        """Build the aiohttp application."""
         application = web.Application(
             client_max_size=MAX_BODY_BYTES, middlewares=[self._admit, _errors_as_json, self._kept]
         )
@@ -132,7 +131,7 @@ class AdminRoutes:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Let in who may change the server; a page in a browser of this machine may not."""
+        """Check host, origin and token; pages may not change the server."""
         if self._hosts is not None and request.path != _HEALTH:
             host = request.headers.get("Host")
             text = None if host is None else self._hosts.refusal(host)
@@ -159,7 +158,7 @@ class AdminRoutes:
 
     @web.middleware
     async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """What a request changes is durable before it is answered; one that fails may have changed something."""
+        """Save changes before the response, also after errors."""
         try:
             response: web.StreamResponse = await handler(request)
         finally:
@@ -168,7 +167,7 @@ class AdminRoutes:
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
-        """One of Clipper's management commands."""
+        """Execute one of Clipper's management commands."""
         hub, body = self._clipper, await request.read()
         assert hub is not None
         path = request.path
@@ -179,7 +178,7 @@ class AdminRoutes:
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
     async def _shutdown(self, request: web.Request) -> web.Response:
-        """What Clipper's container managers do by Docker; the answer is sent, as the admin port closes last."""
+        """End the server; the admin port closes last, after its response."""
         graceful = request.query.get("graceful", "true")
         if graceful not in {"true", "false"}:
             raise InvalidRequest(f"graceful is {graceful!r:.40}, expected true or false")
@@ -212,7 +211,7 @@ class AdminRoutes:
 
     async def _patch_settings(self, request: web.Request) -> web.Response:
         values, fresh, keep_learnt = _patch(await request.read())
-        async with self._engine.editing:  # each change starts from what the one before it left
+        async with self._engine.editing:  # changes run one after another
             settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
             served = {id_.name for id_ in self._engine.models()}
             _check_live(self._engine.settings, settings, served)
@@ -245,7 +244,7 @@ class AdminRoutes:
 
 
 def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
-    """The parts of a PATCH body."""
+    """Parse a PATCH body."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -264,7 +263,7 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
 
 
 def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
-    """Settings that are fixed while the server runs must not change, nor those of models that it serves."""
+    """Reject changes of settings that are fixed at runtime, also per model."""
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in KNOBS.items():

@@ -1,18 +1,18 @@
 """Models and versions on the admin port.
 
-    GET    /admin/models                          every model: versions (state, how they were loaded), current, ...
-    POST   /admin/models                          {"model": NAME|PATH, "name", "version", "current": true}: deploy
+    GET    /admin/models                          every model: versions, current, ...
+    POST   /admin/models                          {"model": NAME|PATH, "name", "version",
+                                                  "current": true}: deploy
     GET    /admin/models/NAME                     one of them
     PUT    /admin/models/NAME/current             {"version"}: a version or a label
-    POST   /admin/models/NAME/rollback            to the version before
-    PUT    /admin/models/NAME/labels/LABEL        {"version"}; DELETE takes the label away
-    PUT    /admin/models/NAME/traffic             {"shares": {VERSION: SHARE}}: the rest goes to the current one
+    POST   /admin/models/NAME/rollback            to the previous version
+    PUT    /admin/models/NAME/labels/LABEL        {"version"}; DELETE removes the label
+    PUT    /admin/models/NAME/traffic             {"shares": {VERSION: SHARE}}; rest: current
     PUT    /admin/models/NAME/shadow              {"version"}; DELETE ends it
-    DELETE /admin/models/NAME/versions/VERSION    what it has taken is answered first; with the last version go
-                                                  the model's own settings, but for those of the start
+    DELETE /admin/models/NAME/versions/VERSION    after its requests; the last version also drops
+                                                  the model's settings, except those of the start
 
-Each answers with the model as GET shows it. A path is read by the server with its own rights: this port is
-for its operator.
+Each responds as GET does. Paths are read with the server's rights: for its operator only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from serving.settings import ServingSettings
 
 
 class ModelRoutes:
-    """Handlers over one engine and its repository."""
+    """Handlers for models."""
 
     def __init__(
         self, engine: Engine, repository: Repository | None, given: ServingSettings
@@ -66,7 +66,7 @@ class ModelRoutes:
 
     async def _deploy(self, request: web.Request) -> web.Response:
         data = await _data(request, {"model": str, "name": str, "version": str, "current": bool})
-        # A slow disk holds up no request.
+        # In a thread: the disk may be slow.
         card = await asyncio.to_thread(zoo.find, _needed(data, "model"), name=data.get("name"))
         if "version" in data:
             card = dataclasses.replace(card, version=data["version"])
@@ -152,11 +152,11 @@ class ModelRoutes:
 
 
 _WORDS = {str: 'a text, as "1"', bool: "true or false", dict: "an object"}
-"""Type of a member -> what it is in JSON's terms."""
+"""Type of a member -> its name in JSON."""
 
 
 async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
-    """The body, an object with some of these keys."""
+    """Parse a body: an object with some of these keys."""
     body = await request.read()
     expected = ", ".join(keys)
     try:

@@ -1,8 +1,7 @@
-"""The admin port's connections: how many there are, and how long a client may take, which aiohttp does not bound.
+"""Connections of the admin port, with the limits on number and time that aiohttp lacks.
 
-In: an application of aiohttp. Out: protocols for the event loop, which hand on to aiohttp's own. A head that has
-not come whole in time, a body, and a connection on which nothing happens are ended by the sweep; the time that
-a command takes here is not the client's. It must not know what is asked.
+Wraps aiohttp's protocols. A sweep closes connections that are idle, or whose request is late; the
+time of a command here does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class AdminListener:
-    """The connections of one application."""
+    """Connections of one aiohttp application."""
 
     def __init__(
         self,
@@ -29,15 +28,15 @@ class AdminListener:
         idle_s: float,
         request_s: float,
         door: Door,
-        **options: Any,  # aiohttp's own are not of one type
+        **options: Any,  # of several types
     ) -> None:
-        """Nobody is there yet.
+        """Store the settings.
 
         Args:
             application: not yet running.
-            idle_s: a connection is ended so long after its last answer.
-            request_s: time in which a request, and the first head of a connection, must have come whole.
-            door: counts those who come and go.
+            idle_s: limit after a response.
+            request_s: limit for a request or a connection's first head.
+            door: connection limiter.
             options: of `aiohttp.web.AppRunner`.
         """
         application.middlewares.insert(0, self._timed)
@@ -46,25 +45,25 @@ class AdminListener:
         self.request_s = request_s
         self.door = door
         self.connections: dict[object, _Connection] = {}
-        """Those that are open, by their transports."""
+        """Open connections by transport."""
         self._refused = 0
 
     async def open(self) -> None:
-        """Make ready for `protocol`."""
+        """Prepare for `protocol`."""
         await self._runner.setup()
 
     async def end(self) -> None:
-        """Answer what was taken, for a moment, and end every connection."""
+        """Finish accepted requests for a moment, then close every connection."""
         await self._runner.cleanup()
 
     def protocol(self) -> asyncio.Protocol:
-        """Factory of connections for the event loop's server."""
+        """Create a connection for the event loop's server."""
         server = self._runner.server
         assert server is not None
         return _Connection(self, server())
 
     def sweep(self, now_s: float) -> None:
-        """End what has been idle or incomplete for too long."""
+        """Close connections that exceed their time."""
         for connection in list(self.connections.values()):
             connection.sweep(now_s)
         if self.door.refused > self._refused:
@@ -76,7 +75,7 @@ class AdminListener:
 
     @web.middleware
     async def _timed(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Tell the connection when its request is here and when it is answered."""
+        """Mark begin and end of each request at its connection."""
         connection = self.connections.get(request.transport)
         if connection is not None:
             connection.begin(request)
@@ -89,7 +88,7 @@ class AdminListener:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; aiohttp's own protocol does the work."""
+    """One connection around aiohttp's protocol."""
 
     def __init__(self, listener: AdminListener, inner: asyncio.Protocol) -> None:
         self._listener = listener
@@ -97,26 +96,26 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
         self._request: web.Request | None = None
-        """What is being answered."""
+        """Request in progress."""
         self._is_idle = False
-        """Nothing of the next request has come; the first one is waited for as if it had begun to."""
+        """Whether nothing of the next request arrived; false before the first."""
         self._since_s = time.monotonic()
-        """When the request began to come, or the last answer was made."""
+        """When the request began, or the last response was made."""
 
     def begin(self, request: web.Request) -> None:
-        """A whole head is here."""
-        if self._is_idle:  # it came with the request before it
+        """Note a complete head."""
+        if self._is_idle:  # arrived together with the previous request
             self._since_s = time.monotonic()
         self._request = request
 
     def finish(self) -> None:
-        """The answer is made; a client that does not take it is as one that asks nothing."""
+        """Note the response; an unread one counts as idle."""
         self._request = None
         self._is_idle = True
         self._since_s = time.monotonic()
 
     def sweep(self, now_s: float) -> None:
-        """End the connection when its client takes too long."""
+        """Close if the client takes too long."""
         if self._transport is None:
             return
         if self._request is not None and self._request.content.is_eof():
@@ -124,7 +123,7 @@ class _Connection(asyncio.Protocol):
         most_s = self._listener.idle_s if self._is_idle else self._listener.request_s
         if now_s - self._since_s < most_s:
             return
-        if self._transport.is_closing():  # the client does not take what was sent
+        if self._transport.is_closing():  # the client does not read
             self._transport.abort()
         else:
             self._transport.close()

@@ -1,11 +1,8 @@
-"""JSON of a stranger: read with bounds on its size, values and nesting, and numbers written as short as they can be.
+"""JSON of untrusted clients: bounded reading, and short numbers in writing.
 
-In: the bytes of a body; out: the value. Nothing that a client sends makes the parser recurse deeper
-than `MAX_DEPTH`, or takes more than its share of the thread that serves everybody: what would is told
-before it is parsed. And back: numbers of a float32 without the digits that only its way through a
-float64 adds, which spares a third of a body of scores.
-
-Pure.
+Size, values and nesting are checked before parsing, so that no client can exhaust the stack or
+block the event loop. Writing drops the digits that float32 gains as float64: a third of a body of
+scores. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from serving.protocol.budget import MAX_NUMBERS, MAX_VALUES
 from serving.settings import ServerSettings
 
 MAX_DEPTH = 100
-"""Arrays and objects within one another; what Triton allows."""
+"""Nested arrays and objects, as in Triton."""
 MAX_JSON_BYTES = ServerSettings().max_json_bytes
-"""Where nothing else is set."""
+"""Default limit."""
 SMALL_BYTES = 64 * 1024
-"""A text up to this has no room for too many values."""
+"""Texts up to this size cannot hold too many values."""
 
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -36,13 +33,13 @@ _STEP[list(b"]}")] = -1
 _PIECEWISE = json.JSONEncoder(separators=(",", ":"))
 
 _DIGITS = {2: range(3, 6), 4: range(6, 10)}
-"""Bytes of a float -> significant digits: from those that it surely has to those that tell any two apart."""
+"""Bytes of a float -> significant digits to try: from always exact to always unique."""
 _FEW = 64
-"""Values up to which one after the other is quicker than all at once."""
+"""Up to this many values, a loop is faster than numpy."""
 
 
 class JsonError(ValueError):
-    """A text that is no JSON, or is nested too deeply; `offset` is a place in it, or None."""
+    """Invalid or too deeply nested JSON; `offset` may be None."""
 
     def __init__(self, reason: str, offset: int | None) -> None:
         super().__init__(reason, offset)
@@ -54,16 +51,13 @@ class JsonError(ValueError):
 
 
 def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTES) -> Any:
-    """The value of a JSON text in UTF-8.
+    """Parse a JSON text in UTF-8.
 
-    Args:
-        text: at most as long as the listener allows.
-        constants: take NaN, Infinity and -Infinity, which are not JSON.
-        max_bytes: longest text that is read here.
+    `constants` accepts NaN and infinities, which are not JSON.
 
     Raises:
-        JsonError: why it has no value.
-        InvalidRequest: it would be too much work to tell; see `check`.
+        JsonError: invalid.
+        InvalidRequest: too large; see `check`.
     """
     if len(text) > max_bytes:
         raise JsonTooLarge(max_bytes)
@@ -86,17 +80,17 @@ def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTE
 
 
 def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
-    """Whether a JSON text is little enough to be read on the thread that serves everybody.
+    """Check that a JSON text is small enough for the event loop.
 
     Raises:
-        JsonTooLarge: it is longer than that.
-        InvalidRequest: it has more values than `budget` allows, or is in no UTF-8, of which these are counted.
+        JsonTooLarge: too many bytes.
+        InvalidRequest: too many values, or UTF-16 or UTF-32, which defeat the count.
     """
     if len(text) > max_bytes:
         raise JsonTooLarge(max_bytes)
     if len(text) <= SMALL_BYTES:
         return
-    if b"\0" in text[:4]:  # as UTF-16 and UTF-32 begin
+    if b"\0" in text[:4]:  # UTF-16 or UTF-32
         raise InvalidRequest("the request's JSON is not UTF-8")
     if _is_little(text, text.count(b'"') // 2):
         return
@@ -110,29 +104,29 @@ def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
 
 
 def _is_little(text: bytes, texts: int) -> bool:
-    """Whether what has so many texts has few values: each stands behind a comma or an opening bracket."""
+    """Bound the values, each behind a comma or opening bracket."""
     opened = text.count(b"[") + text.count(b"{")
     return opened + texts <= MAX_VALUES and opened + text.count(b",") <= MAX_NUMBERS
 
 
 def _without_escapes(text: bytes) -> bytes:
-    """A JSON text in which each quotation mark begins or ends a text."""
-    # Pairs of backslashes first: what is left of an odd number of them escapes what follows.
+    """Remove escapes, so that each quotation mark begins or ends a text."""
+    # Pairs of backslashes first; the last of an odd number escapes what follows.
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _outside_texts(bare: bytes) -> bytes:
-    """What stands between the first `MAX_VALUES` texts of a JSON text without escapes; the last one may not end.
+    """Return what lies between the first `MAX_VALUES` texts; the last one may be open.
 
-    Each takes eighty bytes of memory for a moment.
+    Needs 80 bytes per text.
     """
     return b"".join(bare.split(b'"', 2 * MAX_VALUES + 1)[::2])
 
 
 def depth(text: bytes) -> int:
-    """How deeply arrays and objects stand within one another, up to as many texts as are read."""
+    """Return the nesting depth, up to the first `MAX_VALUES` texts."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
-        return 0  # too few to be too deep
+        return 0  # cannot be too deep
     if b'"' in text:
         text = _outside_texts(_without_escapes(text))
     steps = _STEP[np.frombuffer(text.translate(None, _NOT_BRACKETS), dtype=np.uint8)]
@@ -140,16 +134,16 @@ def depth(text: bytes) -> int:
 
 
 def write(value: object, *, constants: bool = False) -> str:
-    """Compact JSON.
+    """Return compact JSON.
 
     Raises:
-        ValueError: a number is not finite and `constants` do not stand for those.
+        ValueError: a number is not finite and `constants` is false.
     """
     return json.dumps(value, separators=(",", ":"), allow_nan=constants)
 
 
 def shown(value: object, longest: int = 200) -> str:
-    """A value for an error's text: its JSON, cut off where it is long, in one line."""
+    """Return a value's JSON for an error message, shortened, on one line."""
     text = ""
     for piece in _PIECEWISE.iterencode(value):
         text += piece[: longest + 1]
@@ -159,11 +153,10 @@ def shown(value: object, longest: int = 200) -> str:
 
 
 def shortest(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Each float as the float64 whose shortest decimal form still reads back as the same float.
+    """Return each float as the float64 with its shortest decimal form.
 
-    A float32 of 0.2 is 0.20000000298023224 as a float64; this returns 0.2. 10^k is exact for k up to
-    22, hence what is divided or multiplied by it last is the decimal, correctly rounded; numbers too
-    large or too small for that keep all their digits.
+    0.2 as float32 is 0.20000000298023224 as float64; this returns 0.2. 10^k is exact up to k = 22,
+    so a final division or multiplication by it rounds correctly. Numbers beyond keep all digits.
     """
     wide = values.astype(np.float64)
     if values.dtype.itemsize >= wide.dtype.itemsize:

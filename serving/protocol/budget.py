@@ -1,11 +1,8 @@
-"""How much of one request is read piece by piece, in every protocol.
+"""Parse budget: how much of one request may be read element by element.
 
-The thread that reads a request serves everybody. What lies packed (numbers in raw bytes, one long text, an array
-of numbers that a replica reads) passes at the speed of memory, however large it is. What has to be looked at
-one by one takes a microsecond each: texts, arrays and objects of JSON, fields of protobuf's messages, elements
-of BYTES. Of these a request has so many, and what has more is refused before it is read.
-
-In: counts. Out: `InvalidRequest` for what is too much. Pure.
+Packed data passes at the speed of memory. Each text, array and object of JSON, protobuf field and
+element of BYTES takes about a microsecond of the event loop; a request with too many is rejected
+unread. Pure.
 """
 
 from __future__ import annotations
@@ -13,39 +10,39 @@ from __future__ import annotations
 from serving.errors import InvalidRequest
 
 MAX_VALUES = 2**16
-"""Of one request: some 50 ms, while nobody else is served."""
+"""Elements per request: about 50 ms of the event loop."""
 MAX_NUMBERS = 2**18
-"""Numbers and other plain values of a JSON text, which a parser reads at a fraction of that."""
+"""Plain values of a JSON text, which parse several times as fast."""
 
 
 class Budget:
-    """What may still be read of a request: of all its messages and tensors, however they are nested."""
+    """Parse budget left to one request."""
 
     __slots__ = ("_most", "_what", "left")
 
     def __init__(self, most: int = MAX_VALUES, what: str = "fields") -> None:
-        """Nothing is spent.
+        """Start with the full budget.
 
         Args:
-            most: how many.
-            what: they are, for people.
+            most: number of elements.
+            what: their name in the error.
         """
         self._most = most
         self._what = what
         self.left = most
 
     def spend(self, count: int) -> None:
-        """So many are going to be read.
+        """Spend budget before elements are read.
 
         Raises:
-            InvalidRequest: they are more than are left.
+            InvalidRequest: too little is left.
         """
         self.left -= count
         if self.left < 0:
             raise self.spent()
 
     def spent(self) -> InvalidRequest:
-        """What refuses a request that has more."""
+        """Return the error for an exceeded budget."""
         return InvalidRequest(
             f"the request has more than {self._most} {self._what}; send less in one request"
         )

@@ -1,9 +1,7 @@
-"""Triton's classification extension: of each item of an output the best classes, in place of its scores.
+"""Triton's classification extension: an output's best classes instead of its scores.
 
-In: a requested output's parameter `classification`, and the tensor that the model returned. Out: how many
-classes are wanted, and a BYTES tensor of texts `score:index`, the greatest score first. Pure.
-
-It runs on the thread that serves everybody: the bounds keep one output to some milliseconds.
+Returns a BYTES tensor of texts `score:index`, highest score first. The bounds keep an output to a
+few milliseconds of the event loop. Pure.
 """
 
 from __future__ import annotations
@@ -22,19 +20,19 @@ from serving.values import Signature, Tensor, TensorSpec
 
 PARAMETER = "classification"
 MAX_CLASSES = 1000
-"""Of an item."""
+"""Per item."""
 MAX_TEXTS = 10_000
-"""Of an output: its items times the classes of each."""
+"""Per output: items times classes."""
 MAX_SCORES = 2**18
-"""Of an output, from which the best are chosen."""
+"""Per output, before selection."""
 _WITHOUT_SCORES = {"BYTES", "BOOL"}
 
 
 def wanted(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
-    """How many classes of each item a requested output shall have; 0: the tensor as it is.
+    """Return the requested classes per item; 0: the tensor itself.
 
     Raises:
-        InvalidRequest: no such number, or the output has no scores.
+        InvalidRequest: no such number, or an output without scores.
     """
     count = parameters.get(PARAMETER)
     if not count and (count is None or count == 0):
@@ -52,15 +50,12 @@ def wanted(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
 
 
 def classified(tensor: Tensor, count: int, signature: Signature) -> Tensor:
-    """The best classes of an output.
+    """Return the best `count` classes per item, or all if there are fewer.
 
-    Args:
-        tensor: its scores.
-        count: classes of each item; where it has fewer, all of them.
-        signature: the model's, which tells where the items lie; one that is not batched returns one item.
+    An unbatched model returns one item.
 
     Raises:
-        InvalidRequest: there is too much to choose from, or to write.
+        InvalidRequest: too many scores or classes.
     """
     axis = None
     if signature.is_batched and tensor.shape:
@@ -86,10 +81,7 @@ def classified(tensor: Tensor, count: int, signature: Signature) -> Tensor:
 
 
 def _best(rows: NDArray[Any], count: int) -> NDArray[np.intp]:
-    """For each row the places of its greatest scores, the greatest first, of equal ones the first.
-
-    What is no number comes last.
-    """
+    """Return each row's indices of its highest scores, best first; ties by index, NaN last."""
     if not count:
         return np.zeros((len(rows), 0), dtype=np.intp)
     if rows.dtype.kind == "f":
@@ -99,7 +91,7 @@ def _best(rows: NDArray[Any], count: int) -> NDArray[np.intp]:
     greater, equal = rows > least, rows == least
     missing = count - greater.sum(axis=1, keepdims=True)
     chosen = greater | (equal & (np.cumsum(equal, axis=1) <= missing))
-    # From the last to the first, so that the order of equal ones is right when it is turned round.
+    # Reversed here and again after the stable sort, so that ties stay in order.
     places = np.nonzero(chosen)[1].reshape(len(rows), count)[:, ::-1]
     order = np.argsort(np.take_along_axis(rows, places, axis=1), axis=1, kind="stable")[:, ::-1]
     return np.take_along_axis(places, order, axis=1)

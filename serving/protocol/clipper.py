@@ -1,10 +1,7 @@
-"""Requests of Clipper's query protocol: predictions and feedback of an application, in JSON.
+"""Requests of Clipper's query protocol: predictions and feedback, in JSON.
 
-In: a body and the application's input type; out: its `Input`s, or what is wrong with it.
-
-Pure: no sockets, no hub. Source: Clipper's query frontend; error texts are its own where clients
-match on them, in one line. Two of its quirks are not kept, which breaks no client: whole numbers
-are floats where floats are due, and bytes that are no base64 are refused.
+Source: Clipper's query frontend, with its error texts where clients match on them. Unlike there,
+integers pass as floats and invalid base64 is rejected. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from serving.protocol.clipper_inputs import Input
 from serving.protocol.tfs_tensors import json_type
 
 MAX_BATCH = 2048
-"""Queries in one `input_batch`: each is asked by itself, some 40 us, on the thread that serves everybody."""
+"""Queries per `input_batch`; each takes about 40 us of the event loop."""
 DEFAULT_USER = ""
-"""Of a query that names none, as Clipper's own: everybody's."""
+"""Shared user of queries without one, as in Clipper."""
 MAX_USER = 256
-"""Characters of a user's id: it is a key of what is kept in memory and on disk."""
+"""Characters of a user id, which is a key in memory and on disk."""
 
 JSON_ERROR = "Json error"
 QUERY_ERROR = "Query processing error"
@@ -43,7 +40,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class RequestError(InvalidRequest):
-    """A request that is answered 400 with `{"error": name, "cause": text}`."""
+    """Error answered with 400 and `{"error": name, "cause": text}`."""
 
     def __init__(self, name: str, cause: str) -> None:
         InvalidRequest.__init__(self, cause)
@@ -55,12 +52,12 @@ class RequestError(InvalidRequest):
         return self.cause
 
     def body(self) -> bytes:
-        """The body of the answer."""
+        """Return the response's body."""
         return write({"error": self.name, "cause": self.cause}).encode()
 
 
 class Prediction(NamedTuple):
-    """What a predict request asks."""
+    """Parsed predict request."""
 
     inputs: tuple[Input, ...]
     version: str | None
@@ -68,20 +65,20 @@ class Prediction(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Feedback: what was right for an input."""
+    """Feedback: the true label of an input."""
 
     user: str
     input: Input
     label: float | str
     query_id: int | None
-    """Of the query that is spoken of, where the client kept it."""
+    """Id of the query, if the client kept it."""
 
 
 def document(body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> Mapping[str, Any]:
-    """The object in a body.
+    """Return the JSON object in a body.
 
     Raises:
-        RequestError: it holds none, or would be too much work to read.
+        RequestError: invalid, or too large.
     """
     try:
         value = read(body, max_bytes=max_json_bytes)
@@ -96,15 +93,15 @@ def document(body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> 
 
 
 def json_error(reason: str, schema: str) -> RequestError:
-    """An error in a body, in Clipper's words."""
+    """Return an error in Clipper's words."""
     return RequestError(JSON_ERROR, f"Error parsing JSON: {reason}. Expected JSON schema: {schema}")
 
 
 def requested_version(given: Mapping[str, Any]) -> str | None:
-    """The version that a predict request is pinned to.
+    """Return the version that a predict request is pinned to.
 
     Raises:
-        RequestError: it is no string.
+        RequestError: not a string.
     """
     if "version" not in given:
         return None
@@ -113,19 +110,19 @@ def requested_version(given: Mapping[str, Any]) -> str | None:
 
 
 def predict_document(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Mapping[str, Any]:
-    """The object of a predict request; see `document`."""
+    """Return the JSON object of a predict request; see `document`."""
     return document(body, _PREDICT_SCHEMA, max_json_bytes)
 
 
 def prediction(given: Mapping[str, Any], kind: str) -> Prediction:
-    """Read a predict request.
+    """Parse a predict request.
 
     Args:
         given: from `predict_document`.
-        kind: the application's input type, by its readable name.
+        kind: value of `INPUT_TYPES`.
 
     Raises:
-        RequestError: what is wrong with it.
+        RequestError: invalid.
     """
     version = requested_version(given)
     user = _user(given["uid"], _PREDICT_SCHEMA) if "uid" in given else DEFAULT_USER
@@ -152,10 +149,10 @@ def prediction(given: Mapping[str, Any], kind: str) -> Prediction:
 
 
 def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Update:
-    """Read an update request.
+    """Parse an update request.
 
     Raises:
-        RequestError: what is wrong with it.
+        RequestError: invalid.
     """
     given = document(body, _UPDATE_SCHEMA, max_json_bytes)
     user = _user(_required(given, "uid", _UPDATE_SCHEMA), _UPDATE_SCHEMA)
@@ -203,7 +200,7 @@ def _of_type(given: Mapping[str, Any], key: str, wanted: type, schema: str) -> A
 
 
 def _type_mismatch(key: str, expected: str, value: object, schema: str) -> RequestError:
-    # The missing blank is Clipper's.
+    # The missing space is Clipper's.
     return json_error(
         f"Type mismatch! JSON key {key} expected type {expected}but found type {json_type(value)}",
         schema,
@@ -216,7 +213,7 @@ def _single(given: Mapping[str, Any], kind: str, schema: str) -> Input:
 
 
 def _input(value: Any, kind: str, schema: str) -> Input:
-    """An input whose JSON type is right."""
+    """Parse an input of the right JSON type."""
     if kind == "strings":
         try:
             return Input(kind, value.encode())

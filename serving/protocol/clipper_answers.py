@@ -1,10 +1,4 @@
-"""Answers of Clipper's query protocol.
-
-In: what the hub says of a query, and the application's default output; out: the answer's JSON. An
-output that is JSON itself is nested, numbers are numbers or arrays.
-
-Pure.
-"""
+"""Responses of Clipper's query protocol, as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -23,50 +17,51 @@ from serving.replica import wire
 from serving.values import Tensor
 
 LONG_BYTES = 64 * 1024
-"""Outputs that take longer to be written than others should wait."""
+"""Larger outputs are written in pieces, to let other requests run."""
 
 
 class Result(Protocol):
-    """What the hub says of one query."""
+    """Result of one query."""
 
     @property
     def query_id(self) -> int:
-        """Number of the query."""
+        """Id of the query."""
         ...
 
     @property
     def output(self) -> memoryview | str | float | None:
-        """A tensors frame of the replica wire, only borrowed for the call; or a label or number on
-        which several models agreed; None: no model answered.
+        """Tensors frame, borrowed for the call, or the label or number on which models agreed.
+
+        None: no model responded.
         """
         ...
 
     @property
     def is_default(self) -> bool:
-        """The default output is the answer."""
+        """Whether the default output is the response."""
         ...
 
     @property
     def explanation(self) -> str | None:
-        """Why it is."""
+        """Reason for the default output."""
         ...
 
     @property
     def confidence(self) -> float | None:
-        """Of several models in the answer, 0 to 1; None where one alone was asked."""
+        """Confidence of several models, 0 to 1; None for a single model."""
         ...
 
     @property
     def is_suspicious(self) -> bool:
-        """The models disagree so much that the input may be broken."""
+        """Whether disagreement suggests a broken input."""
         ...
 
 
 def answer(predictions: Sequence[bytes]) -> bytes:
-    """The body of an answer: one prediction stands alone, as Clipper's clients expect.
+    """Return the body; a single prediction stands alone, as in Clipper.
 
     Args:
-        predictions: the JSON of each.
+        predictions: JSON of each.
     """
     if len(predictions) == 1:
         return predictions[0]
@@ -74,15 +69,7 @@ def answer(predictions: Sequence[bytes]) -> bytes:
 
 
 def answered(result: Result, default_output: str) -> dict[str, Any]:
-    """One prediction of an answer.
-
-    Outputs that the model wrote badly are answered by the default, like a model that does not
-    answer.
-
-    Args:
-        result: of the hub.
-        default_output: of the application.
-    """
+    """Return one prediction, the default for a malformed output."""
     if result.is_default or result.output is None:
         return defaulted(result, default_output, result.explanation)
     try:
@@ -93,12 +80,12 @@ def answered(result: Result, default_output: str) -> dict[str, Any]:
 
 
 def unreadable(error: Exception) -> str:
-    """Why the default is the answer where a model has given one."""
+    """Return the explanation for a malformed output."""
     return f"The model's answer cannot be read: {error}"
 
 
 def defaulted(result: Result, default_output: str, explanation: str | None) -> dict[str, Any]:
-    """A prediction whose output is the default, and why."""
+    """Return a prediction with the default output and the reason."""
     output = _parsed(default_output)
     data = {"query_id": result.query_id, "output": output, "default": True}
     if explanation is not None:
@@ -107,7 +94,7 @@ def defaulted(result: Result, default_output: str, explanation: str | None) -> d
 
 
 def _with_more(data: dict[str, Any], result: Result) -> dict[str, Any]:
-    """What is told of a prediction beside its output."""
+    """Add confidence and suspicion."""
     if result.confidence is not None:
         data["confidence"] = result.confidence
     if result.is_suspicious:
@@ -116,12 +103,10 @@ def _with_more(data: dict[str, Any], result: Result) -> dict[str, Any]:
 
 
 def written(result: Result) -> Iterator[bytes] | None:
-    """The JSON of `answered` in pieces, each of which is soon made; None: it is soon made as a whole.
-
-    Outputs that the model wrote badly are errors: `defaulted` is the answer then.
+    """Return the JSON of `answered` in small pieces, or None if short.
 
     Raises:
-        PredictionFailed: as `output_value`; between two pieces.
+        PredictionFailed: between pieces; respond with `defaulted`.
         WireError: likewise.
     """
     output = result.output
@@ -156,13 +141,11 @@ def _tensor_pieces(tensor: Tensor) -> Iterator[bytes]:
 
 
 def output_value(output: memoryview | str | float | None) -> Any:
-    """An output as JSON: text that is JSON itself is nested, numbers are numbers or arrays.
-
-    Several outputs become an object by their names.
+    """Convert an output to JSON values; several outputs become an object by name.
 
     Raises:
-        PredictionFailed: BYTES that are malformed.
-        WireError: no frame.
+        PredictionFailed: malformed BYTES.
+        WireError: malformed frame.
     """
     if isinstance(output, str):
         return _parsed(output)
@@ -175,7 +158,7 @@ def output_value(output: memoryview | str | float | None) -> Any:
 
 
 def _tensor_value(tensor: Tensor) -> Any:
-    """One output of one item, without its batch axis."""
+    """Convert one item's output, without its batch axis."""
     shape = _item_shape(tensor)
     if tensor.datatype == "BYTES":
         texts = [item.decode("utf-8", "replace") for item in byte_strings(tensor)]
@@ -199,15 +182,15 @@ def _numbers(array: NDArray[Any]) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """What a text says as JSON, or else the text."""
+    """Parse a text as JSON, or return it unchanged."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
-    except (JsonError, InvalidRequest):  # it is none, or more of it than is read
+    except (JsonError, InvalidRequest):  # invalid or too large
         return text
 
 
 def _with_names(value: Any) -> Any:
-    """JSON has no NaN and no infinities: they are sent by their names, as strings."""
+    """Replace NaN and infinities, which JSON lacks, by their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, list):

@@ -1,7 +1,4 @@
-"""What Clipper's management commands need of a hub: applications, models, replicas, as plain values.
-
-Pure: values, and the Protocol that a hub implements.
-"""
+"""Interface between Clipper's management commands and `ClipperHub`. Pure."""
 
 from __future__ import annotations
 
@@ -9,62 +6,62 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 DEFAULT_BATCH_SIZE = -1
-"""Stands for a batch size that is found while serving."""
+"""Means that the batch size is found while serving."""
 SINGLE_MODEL_POLICY = "fixed"
-"""The policy of Clipper's own applications, which link one model at most."""
+"""Policy of Clipper's own applications, which link at most one model."""
 
 
 class Application(Protocol):
-    """What the commands need to know of an application."""
+    """An application, as the commands see it."""
 
     @property
     def name(self) -> str:
-        """As it stands in the path of a query."""
+        """Name in query paths."""
         ...
 
     @property
     def input_type(self) -> str:
-        """A readable name of `clipper_inputs.INPUT_TYPES`."""
+        """Value of `clipper_inputs.INPUT_TYPES`."""
         ...
 
     @property
     def default_output(self) -> str:
-        """The answer where no model gives one."""
+        """Response if no model gives one."""
         ...
 
     @property
     def latency_slo_s(self) -> float:
-        """Seconds within which a query is answered."""
+        """Seconds within which a query gets its response."""
         ...
 
     @property
     def models(self) -> Sequence[str]:
-        """Names of the linked models."""
+        """Linked models."""
         ...
 
     @property
     def policy(self) -> str:
-        """Name of the policy that chooses among them."""
+        """Selection policy."""
         ...
 
 
 class Model(NamedTuple):
-    """One version of a model as it was registered."""
+    """One registered version of a model."""
 
     name: str
     version: str
     input_type: str
-    """A readable name of `clipper_inputs.INPUT_TYPES`."""
+    """Value of `clipper_inputs.INPUT_TYPES`."""
     labels: tuple[str, ...] = ()
     container_name: str = ""
     model_data_path: str = ""
     batch_size: int = DEFAULT_BATCH_SIZE
     is_valid: bool = True
-    """Not deleted; a deleted one stays in the lists."""
+    """False once deleted; it stays listed."""
 
 
 class Container(NamedTuple):
-    """One replica of a model's version."""
+    """One replica of a version."""
 
     model_name: str
     model_version: str
@@ -73,10 +70,10 @@ class Container(NamedTuple):
 
 
 class Catalogue(Protocol):
-    """What the commands need of a hub. None of these is asked for what does not exist."""
+    """Applications and registered models; commands check existence before changes."""
 
     def applications(self) -> Sequence[Application]:
-        """All of them."""
+        """Return all applications."""
         ...
 
     def add_application(
@@ -88,47 +85,42 @@ class Catalogue(Protocol):
         latency_slo_s: float,
         selection: Mapping[str, Any],
     ) -> None:
-        """A new one without links; raises ServingError with what is wrong.
+        """Add an application without links; raises ServingError.
 
-        Args:
-            name: in the path of its queries.
-            input_type: a readable name of `clipper_inputs.INPUT_TYPES`.
-            default_output: the answer where no model gives one.
-            latency_slo_s: seconds within which a query is answered.
-            selection: how its models are chosen and combined, members of `selection.Application`.
+        `selection` has members of `selection.Application`.
         """
         ...
 
     def delete_application(self, name: str) -> None:
-        """Its queries are not answered any more."""
+        """Delete an application."""
         ...
 
     def link(self, application: str, models: Sequence[str]) -> None:
-        """Queries go to these models, too."""
+        """Add models to an application."""
         ...
 
     def unlink(self, application: str, models: Sequence[str]) -> None:
-        """Queries go to these models no more."""
+        """Remove models from an application."""
         ...
 
     def models(self) -> Sequence[Model]:
-        """All versions of all models, deleted ones among them."""
+        """Return all versions, including deleted ones."""
         ...
 
     def current_version(self, name: str) -> str | None:
-        """The version of a registered model that answers queries without one; None: no such model."""
+        """Return a registered model's current version, or None."""
         ...
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
-        """Input types that a model takes which is served, registered or not; None: it is not served."""
+        """Return a served model's input types, registered or not; None: not served."""
         ...
 
     def add_model(self, model: Model) -> None:
-        """A new version, which becomes the current one."""
+        """Add a version and make it current."""
         ...
 
     def set_current_version(self, name: str, version: str) -> None:
-        """Another version answers from now on."""
+        """Make a version current; it responds as soon as it runs."""
         ...
 
     def delete_model(self, name: str, version: str) -> None:
@@ -136,9 +128,9 @@ class Catalogue(Protocol):
         ...
 
     def containers(self) -> Sequence[Container]:
-        """The replicas that run."""
+        """Return ready replicas of registered versions."""
         ...
 
     def selection_state(self, application: str, user: str) -> str:
-        """What an application's policy has learnt, as JSON."""
+        """Return what an application's policy has learned, as JSON."""
         ...

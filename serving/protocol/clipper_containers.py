@@ -1,4 +1,4 @@
-"""Replicas of Clipper's models, as commands: what its container managers do by Docker, by HTTP.
+"""Commands for replicas, which Clipper's container managers give to Docker instead.
 
     POST /admin/start_containers   model_name, model_version, container_name, input_type,
                                    num_replicas (1), batch_size (-1)
@@ -6,10 +6,8 @@
     POST /admin/get_num_replicas   model_name, model_version            -> a number
     POST /admin/stop_containers    models: {name: [version, ...]}
 
-Clipper has no such commands: its Python API talks to Docker instead. In: the path and the body of
-a request; out: a status and a text, once what was asked for is so. Errors are 400 with one line.
-The name of a container says what runs in it: a bundled model, a model file, or
-`path/to/file.py:function`. It is code, so these commands belong on the admin port alone.
+Responses wait for the outcome; errors are 400. The container name is a bundled model, a model file
+or `path/to/file.py:function`, which is code: for the admin port only.
 """
 
 from __future__ import annotations
@@ -27,32 +25,32 @@ from serving.values import ModelId
 
 
 class Containers(Protocol):
-    """What the commands need of a hub; each raises ServingError with what went wrong."""
+    """Replica operations of `ClipperHub`; each may raise ServingError."""
 
     async def start(
         self, model: ModelId, *, container: str, input_type: str, replicas: int, batch_size: int
     ) -> None:
-        """Load a version and return when so many replicas of it are ready; it is not current yet.
+        """Load a version, not yet current, and wait for its replicas.
 
-        An earlier version goes on serving, also when this one cannot be loaded.
+        An earlier version keeps serving, also after a failure.
         """
         ...
 
     async def resize(self, model: ModelId, replicas: int) -> None:
-        """Return when so many replicas are ready; 0 stops them all."""
+        """Wait until this many replicas are ready; 0 stops all."""
         ...
 
     async def stop(self, models: Sequence[ModelId]) -> None:
-        """End the replicas of these versions, after what they hold; unknown ones are none."""
+        """Stop versions after their in-flight requests; ignore unknown ones."""
         ...
 
     def count(self, model: ModelId) -> int:
-        """Replicas that are ready; 0 for an unknown version."""
+        """Return ready replicas; 0 for an unknown version."""
         ...
 
 
 async def operate(containers: Containers, path: str, body: bytes) -> Reply | None:
-    """Carry out a command; None where there is no such command."""
+    """Execute a command; None if unknown."""
     known = _COMMANDS.get(path.removeprefix(BASE)) if path.startswith(f"{BASE}/") else None
     if known is None:
         return None
@@ -126,4 +124,4 @@ _COMMANDS: dict[str, tuple[Callable[[Containers, Fields], Awaitable[Any]], str]]
 }
 
 PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
-"""All paths that take a POST."""
+"""All POST paths."""

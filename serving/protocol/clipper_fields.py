@@ -1,7 +1,4 @@
-"""The members of a management command's body, and its answer.
-
-Pure. Every error is one of Clipper's messages, in one line.
-"""
+"""Body members and responses of management commands, with Clipper's one-line errors. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class Refused(InvalidRequest):
-    """A command that is not carried out, with the message that says why."""
+    """Rejected command, with its message."""
 
 
 class Reply(NamedTuple):
-    """The answer to a command."""
+    """Response to a command."""
 
     status: int
     text: str
@@ -29,18 +26,14 @@ class Reply(NamedTuple):
 
 
 class Fields:
-    """The members of a body, each checked when it is asked for.
-
-    Every method raises `clipper.RequestError`, in Clipper's words, where the member is missing or
-    of another type.
-    """
+    """Members of a body; getters raise `clipper.RequestError` for a missing one or a wrong type."""
 
     def __init__(self, given: Mapping[str, Any], schema: str) -> None:
         self._given = given
         self._schema = schema
 
     def string(self, key: str) -> str:
-        """A text."""
+        """Return a text."""
         value = self._value(key)
         if not isinstance(value, str):
             raise self._mismatch(key, "String", value)
@@ -51,7 +44,7 @@ class Fields:
         return value
 
     def strings(self, key: str) -> list[str]:
-        """Texts."""
+        """Return texts."""
         value = self._value(key)
         if not isinstance(value, list):
             raise self._mismatch(key, "Array", value)
@@ -63,7 +56,7 @@ class Fields:
         return [str(item) for item in value]
 
     def integer(self, key: str) -> int:
-        """A whole number of 32 bits."""
+        """Return a 32-bit integer."""
         value = self._value(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._mismatch(key, "Number", value)
@@ -74,7 +67,7 @@ class Fields:
         return value
 
     def flag(self, key: str) -> bool:
-        """True or false."""
+        """Return a boolean."""
         value = self._value(key)
         if not isinstance(value, bool):
             raise clipper.json_error(
@@ -85,14 +78,11 @@ class Fields:
         return value
 
     def present(self, *keys: str) -> dict[str, Any]:
-        """Those of some members that are there, of whatever type: who takes them checks it."""
+        """Return the present ones of some members, unchecked."""
         return {key: self._given[key] for key in keys if key in self._given}
 
     def only(self, *keys: str) -> None:
-        """Refuse members that are none of these: a misspelt one would be ignored in silence.
-
-        Clipper ignores what it does not know; its clients send what it does.
-        """
+        """Reject other members, such as misspelt ones."""
         for key in self._given:
             if key not in keys:
                 raise clipper.json_error(
@@ -100,18 +90,18 @@ class Fields:
                 )
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
-        """An object that may be absent: then an empty one."""
+        """Return an object, empty if absent."""
         value = self._given.get(key, {})
         if not isinstance(value, dict):
             raise self._mismatch(key, "Object", value)
         return value
 
     def optional_integer(self, key: str, default: int) -> int:
-        """A whole number that may be absent."""
+        """Return an integer or the default."""
         return self.integer(key) if key in self._given else default
 
     def user(self, key: str) -> str:
-        """A user's id: a whole number, or a text."""
+        """Return a user id, given as integer or text."""
         return self.string(key) if isinstance(self._value(key), str) else str(self.integer(key))
 
     def _value(self, key: str) -> Any:
@@ -120,7 +110,7 @@ class Fields:
         return self._given[key]
 
     def _mismatch(self, key: str, expected: str, value: object) -> clipper.RequestError:
-        # The missing blank is Clipper's.
+        # The missing space is Clipper's.
         return clipper.json_error(
             f"Type mismatch! JSON key {key} expected type {expected}but found type "
             f"{json_type(value)}",
@@ -129,12 +119,12 @@ class Fields:
 
 
 def reply(outcome: object) -> Reply:
-    """The answer that a command which was carried out gives: a text as it is, else JSON."""
+    """Return the response to an executed command: text as it is, else JSON."""
     if isinstance(outcome, str):
         return Reply(200, outcome, False)
     return Reply(200, write(outcome), True)
 
 
 def refusal(error: Exception) -> Reply:
-    """The answer of a command that was not."""
+    """Return the response for an error."""
     return Reply(400, str(error), False)

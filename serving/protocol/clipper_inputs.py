@@ -1,10 +1,7 @@
-"""One input of Clipper's query protocol, and the query that it makes for a model.
+"""One input of Clipper's query protocol, as a request to a model.
 
-In: numbers in a row, or bytes, and a model's signature; out: a `Query` whose frame goes to a replica
-as it is. Numbers take the shape and the datatype of the model's one input, where both allow it;
-strings and bytes become one element of BYTES.
-
-Pure. An input that does not fit raises `InvalidRequest`.
+Numbers take shape and datatype of the only input; strings and bytes become one element of BYTES.
+Invalid input raises `InvalidRequest`. Pure.
 """
 
 from __future__ import annotations
@@ -29,11 +26,11 @@ INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("strings", "string", "str", "strs", "s"), "strings"),
     **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
 }
-"""What an input type may be called -> its readable name."""
+"""Accepted name of an input type -> its canonical name."""
 
 
 class Query(NamedTuple):
-    """One input, ready to be sent to a replica."""
+    """One request, ready for a replica."""
 
     frame: tuple[Buffer, ...]
     frame_bytes: int
@@ -47,13 +44,13 @@ class Input(NamedTuple):
     """One input of an application."""
 
     kind: str
-    """A value of `INPUT_TYPES`."""
+    """Value of `INPUT_TYPES`."""
     value: Sequence[int | float] | bytes
     """Numbers, or the bytes of a string or of bytes."""
 
     @property
     def key(self) -> bytes:
-        """Bytes that are equal for equal inputs of one application only: what feedback joins by."""
+        """Bytes that identify the input within its application, for feedback."""
         if isinstance(self.value, bytes):
             return self.value
         form = "<i4" if self.kind == "integers" else "<f4" if self.kind == "floats" else "<f8"
@@ -61,7 +58,7 @@ class Input(NamedTuple):
             return np.array(self.value, dtype=np.float64).astype(form).tobytes()
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> Query:
-        """The query for a model.
+        """Return the request for a model.
 
         Raises:
             InvalidRequest: the model takes something else.
@@ -106,10 +103,10 @@ class Input(NamedTuple):
 
 
 def input_type(text: str) -> str:
-    """The readable name of an input type.
+    """Return the canonical name of an input type.
 
     Raises:
-        InvalidRequest: there is none of that name.
+        InvalidRequest: unknown.
     """
     if text not in INPUT_TYPES:
         raise InvalidRequest(f"{text} is not a valid input string")
@@ -117,7 +114,7 @@ def input_type(text: str) -> str:
 
 
 def input_types(signature: Signature) -> tuple[str, ...]:
-    """The input types of applications whose queries a model can take; none: it takes other requests only."""
+    """Return the input types that fit a model; empty: none does."""
     if len(signature.inputs) != 1:
         return ()
     spec = signature.inputs[0]
@@ -135,7 +132,7 @@ def _takes_one_item(spec: TensorSpec, signature: Signature) -> bool:
 
 
 def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
-    """Numbers in the model's datatype; nothing is cut off."""
+    """Convert numbers to the model's datatype without loss of range."""
     wanted = np.dtype(NUMPY[spec.datatype])
     wide: NDArray[np.float64] = np.array(values, dtype=np.float64)
     if wanted.kind == "f":
@@ -149,7 +146,7 @@ def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
             f"input {spec.name!r} of the model takes {spec.datatype}, not all values are whole"
         )
     low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
-    # Integers are exact as float64: Clipper's have 32 bits, those of float inputs were floats.
+    # float64 is exact: Clipper's integers have 32 bits, and the others were floats.
     if wide.size and not (low <= int(wide.min()) and int(wide.max()) <= high):
         raise _out_of_range(values, spec)
     return wide.astype(wanted).tobytes()

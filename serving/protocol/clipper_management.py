@@ -1,11 +1,7 @@
-"""Clipper's management protocol: applications, links, models and versions, as commands on a catalogue.
+"""Clipper's management protocol: commands for applications, links, models and versions.
 
-In: the path and the body of a request; out: a status and a text, plain or JSON. Success is 200,
-every error 400 with one of Clipper's messages, which its clients look for. All paths are POST but
-`/admin/ping`. What the catalogue holds is the hub's affair; which command is allowed, and which
-check comes first, is decided here.
-
-Pure: no sockets. Source: Clipper's management frontend.
+Success is 200; errors are 400 with Clipper's messages, which clients match on. This module
+validates, the `Catalogue` executes. Pure. Source: Clipper's management frontend.
 """
 
 from __future__ import annotations
@@ -30,28 +26,19 @@ BASE = "/admin"
 PING = f"{BASE}/ping"
 PONG = "PONG"
 RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
-"""First parts of the paths of other protocols, in small or large letters: no application can have them."""
+"""First path segments of other protocols, in any case: not allowed as application names."""
 
 SELECTION = (
     "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
 )  # fmt: skip
-"""Members of an application that Clipper does not know: how its models are chosen and combined."""
+"""Members of an application unknown to Clipper: how models are chosen and combined."""
 
 _FORBIDDEN = (",", ":")
-"""What names, versions and labels may not contain: Clipper groups them by these."""
+"""Separators in Clipper's identifiers, forbidden in names, versions and labels."""
 
 
 def dispatch(catalogue: Catalogue, path: str, body: bytes) -> Reply | None:
-    """Carry out a command.
-
-    Args:
-        catalogue: what it is about.
-        path: of the request, from the root.
-        body: JSON.
-
-    Returns:
-        The answer; None where there is no such command.
-    """
+    """Execute a command; return None if unknown."""
     if path == PING:
         return Reply(200, PONG, False)
     known = _COMMANDS.get(path.removeprefix(BASE)) if path.startswith(f"{BASE}/") else None
@@ -164,10 +151,9 @@ def _add_model_links(catalogue: Catalogue, fields: Fields) -> str:
 
 
 def _input_types(catalogue: Catalogue, model: str) -> Sequence[str] | None:
-    """What a model takes: as it was registered, or else as it is served; None: there is no such model.
+    """Return a model's registered input type, else those its signature fits; None: no such model.
 
-    Clipper knows registered models alone; here a model is also served without that, from the command
-    line or from a folder, and its signature says what it takes.
+    Unlike in Clipper, models are also served unregistered.
     """
     version = catalogue.current_version(model)
     found = None if version is None else _model(catalogue, model, version)
@@ -276,7 +262,7 @@ def _check_grouped(text: str, what: str) -> None:
 
 
 def _check_links(catalogue: Catalogue, model: Model) -> None:
-    """A version must take what the applications send that are linked to the model."""
+    """Check that a version takes the inputs of the linked applications."""
     for application in catalogue.applications():
         if model.name in application.models and application.input_type != model.input_type:
             raise Refused(
@@ -381,7 +367,7 @@ _COMMANDS: dict[str, tuple[_Command, str]] = {
     ),
     "/get_state": (_get_state, '{ "app_name" := string, "uid" := int }'),
 }
-"""Path below `BASE` -> the command, and the body that it expects."""
+"""Path below `BASE` -> the command and its body's schema."""
 
 PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
-"""All paths that take a POST."""
+"""All POST paths."""

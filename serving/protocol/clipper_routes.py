@@ -1,13 +1,10 @@
-"""Routes of the query port: Clipper's query protocol over the applications of a hub.
+"""Routes of Clipper's query protocol on the inference port.
 
     POST /{application}/predict     one input or a batch; 200 within the application's latency SLO
     POST /{application}/update      feedback
     GET  /metrics                   Clipper's metrics, in JSON
 
-In: a request's head and body; out: a response at once, or predictions in flight that answer their
-connection when the hub has answered each. Every query of a batch is a query of its own, with its
-own timer in the hub. All bodies say that they are JSON, also where they are plain text: so do
-Clipper's.
+Queries of a batch run separately. Content-Type is always JSON, as in Clipper.
 """
 
 from __future__ import annotations
@@ -43,50 +40,50 @@ _UNEXPECTED = "An unexpected error occurred!"
 
 
 class Application(Protocol):
-    """What the routes need to know of an application."""
+    """An application, as the routes see it."""
 
     @property
     def name(self) -> str:
-        """As it stands in the path of a query."""
+        """Name in query paths."""
         ...
 
     @property
     def input_type(self) -> str:
-        """A readable name of `clipper_inputs.INPUT_TYPES`."""
+        """Value of `clipper_inputs.INPUT_TYPES`."""
         ...
 
     @property
     def default_output(self) -> str:
-        """The answer where no model gives one."""
+        """Response if no model gives one."""
         ...
 
     @property
     def models(self) -> Sequence[str]:
-        """Names of the linked models."""
+        """Linked models."""
         ...
 
 
 class Asker(Protocol):
-    """Whoever waits for the answer to one query."""
+    """Response handler of one query."""
 
     def answered(self, result: clipper_answers.Result) -> None:
-        """Called once, by the SLO's end at the latest; a frame in the result is borrowed for the call."""
+        """Receive the result once, at the SLO at the latest; its frame is borrowed."""
         ...
 
 
 class Applications(Protocol):
-    """What the routes need of a hub."""
+    """Query operations of `ClipperHub`."""
 
     def application(self, name: str) -> Application | None:
-        """The application of a name."""
+        """Return an application by name."""
         ...
 
     def applications(self) -> Sequence[Application]:
-        """All of them."""
+        """Return all applications."""
         ...
 
     def model_versions(self, model: str) -> Sequence[str]:
-        """The versions of a model that are registered."""
+        """Return a model's registered or served versions."""
         ...
 
     def ask(
@@ -98,34 +95,34 @@ class Applications(Protocol):
         version: str | None,
         user: str,
     ) -> Ticket:
-        """Take a query; the asker is called later, never before this returns.
+        """Submit a query; the asker is never called before this returns.
 
-        Overload, a late model and a missing one are answered by the default output, not by errors.
+        Overload, late and missing models yield the default output.
 
         Raises:
-            InvalidRequest: the models do not take such an input.
+            InvalidRequest: no chosen model takes the input.
         """
         ...
 
     def feedback(self, application: str, update: clipper.Update) -> bool:
-        """Whether feedback was taken.
+        """Learn from feedback; False: its query is unknown.
 
         Raises:
-            InvalidRequest: the label is none of this application.
-            NotReady: it cannot be learnt from now; it may be sent again.
+            InvalidRequest: an unsuitable label.
+            NotReady: the state is unreadable now; send again.
         """
         ...
 
 
 class _Target(NamedTuple):
-    """What a method and a path ask for."""
+    """Parsed method and path."""
 
     verb: str
     application: str
 
 
 class _AppMetrics:
-    """What is counted of one application; looked up for each request, as applications come and go."""
+    """Metrics of one application, looked up per request."""
 
     __slots__ = ("default_ratio", "latency", "predictions", "throughput")
 
@@ -143,7 +140,7 @@ class _AppMetrics:
 
 
 class _Batch:
-    """The queries of one request: what they answered so far, and the exchange of the connection."""
+    """In-flight queries of one request."""
 
     __slots__ = (
         "_answers",
@@ -170,7 +167,7 @@ class _Batch:
     ) -> None:
         self._connection = connection
         self._answers = [b""] * queries
-        """The JSON of each."""
+        """JSON of each response."""
         self._missing = queries
         self._default_output = default_output
         self._metrics = metrics
@@ -178,11 +175,11 @@ class _Batch:
         self._done = done
         self._slices = slices
         self._slow: dict[int, Slow] = {}
-        """Answers that are written in pieces, by their places."""
+        """Responses being written in pieces, by position."""
         self.tickets: list[Ticket] = []
 
     def answered(self, place: int, result: clipper_answers.Result) -> None:
-        """One query has its answer, which may take a while to be written."""
+        """Write one response, in pieces if long."""
         pieces = clipper_answers.written(result)
         if pieces is None:
             self._have(place, clipper_answers.answered(result, self._default_output))
@@ -207,7 +204,7 @@ class _Batch:
         self._count(place, write(answer).encode(), is_default=answer["default"])
 
     def _count(self, place: int, answer: bytes, *, is_default: bool) -> None:
-        """Keep one answer; the last one sends them all."""
+        """Store one response; send all after the last."""
         now_s = time.monotonic()
         seconds = now_s - self._started_s
         self._metrics.count(seconds=seconds, is_default=is_default, now_s=now_s)
@@ -231,7 +228,7 @@ class _Batch:
 
 
 class _Place:
-    """The asker of one query: its place in the batch."""
+    """Response handler of one query in a batch."""
 
     __slots__ = ("_batch", "_place")
 
@@ -244,7 +241,7 @@ class _Place:
 
 
 class ClipperRoutes:
-    """Clipper's query protocol over one hub."""
+    """Routes of Clipper's query protocol."""
 
     def __init__(
         self,
@@ -263,7 +260,7 @@ class ClipperRoutes:
         self._slices = Slices()
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        """See `serving.protocol.http.Routes`."""
+        """Implement `serving.protocol.http.Routes`."""
         target: _Target | None = head.meaning
         if target is None:
             found = _target(head.method, head.path)
@@ -334,7 +331,7 @@ class ClipperRoutes:
     def _ask_all(
         self, name: str, asked: clipper.Prediction, version: str | None, batch: _Batch
     ) -> None:
-        """Ask for every input of a request, or for none."""
+        """Submit all queries of a request, or none."""
         try:
             for place, question in enumerate(asked.inputs):
                 asker = _Place(batch, place)
@@ -346,7 +343,7 @@ class ClipperRoutes:
             raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:
-        """Whether a query can be pinned to a version.
+        """Check that a query can be pinned to a version.
 
         Raises:
             RequestError: it cannot.
@@ -368,7 +365,7 @@ class ClipperRoutes:
         try:
             update = clipper.update(body, application.input_type, self._max_json_bytes)
             taken = self._hub.feedback(name, update)
-        except NotReady as error:  # nothing is wrong with it: it may be sent again
+        except NotReady as error:  # valid; the client may retry
             return _plain(error.status, str(error))
         except ServingError as error:
             return _plain(400, str(error))
@@ -380,7 +377,7 @@ def _plain(status: int, text: str) -> Response:
 
 
 def _target(method: str, path: str) -> _Target | Response:
-    """What a method and path mean, or the 404 or 405 that answers them."""
+    """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     match = _PATH.fullmatch(path)
     if match is None and path != _METRICS:

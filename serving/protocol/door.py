@@ -1,11 +1,11 @@
-"""How many connections of clients there are at a time, of each and over all query ports, and what the others get.
+"""Connection limiter: connections per client and over all inference ports.
 
-Clients are told apart by their addresses, but for those on loopback: behind that are all programs of the machine,
-and the proxies among them. Of IPv6 the first 64 bits count: whoever has one address of a network has them all.
+A client is an address, or the first 64 bits of IPv6, which one client may own. Loopback is exempt,
+because it hides all local programs, including proxies.
 
-A connection beyond the limit is answered in the words of its protocol and closed. The answer waits for
-the client's first bytes and the end for the client's: what is closed with bytes unread takes the answer
-with it. Such connections are few and short-lived; beyond that they are closed at once.
+An excess connection gets a response in its protocol once its client has sent something, and closes
+after the client: closing with unread bytes would destroy the response. Beyond `LINGERING`,
+connections close at once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import time
 from typing import cast
 
 LINGERING = 64
-"""Connections that are being refused at a time."""
+"""Connections being rejected at a time."""
 LINGER_S = 5.0
-"""How long one of them may take, to the next sweep."""
+"""Seconds for one of them, rounded up to the next sweep."""
 TEXT = (
     "the server has as many connections as server.max_connections allows, or this client as many as "
     "server.max_connections_of_client does; try again later"
@@ -30,34 +30,34 @@ TEXT = (
 
 
 class Door:
-    """Counts who comes and goes."""
+    """Connection limiter."""
 
     def __init__(self, most: int | None = None, most_of_client: int | None = None) -> None:
-        """Nobody is there.
+        """Start without connections.
 
         Args:
-            most: connections at a time; None: as many as come.
-            most_of_client: of one client; None: as many as of all.
+            most: over all clients; None: unlimited.
+            most_of_client: per client; None: unlimited.
         """
         self.most = most
         self.most_of_client = most_of_client
         self.inside = 0
         self._of_client: dict[str, int] = {}
-        """Of those that are counted for themselves."""
+        """Connections per counted client."""
         self.refused = 0
-        """Connections beyond the limit."""
+        """Excess connections."""
         self.stalled = 0
-        """Connections, and streams of such, whose clients did not take their answers."""
+        """Connections or streams of slow clients."""
         self.late = 0
-        """Requests that did not arrive in time."""
+        """Requests that arrived too slowly."""
         self._refusals: set[_Refusal] = set()
 
     def enter(self, transport: asyncio.Transport, answer: bytes) -> str | None:
-        """Whose a new connection is, for `leave`; None: it may not stay, and its transport is looked after here.
+        """Return the key for `leave`, or None after rejecting the connection.
 
         Args:
-            transport: the connection's; its protocol is replaced when it may not stay.
-            answer: what a client hears that may not.
+            transport: gets another protocol if rejected.
+            answer: rejection to send.
         """
         client = ""
         if self.most_of_client is not None:
@@ -73,7 +73,7 @@ class Door:
         return None
 
     def has_taken(self, client: str) -> bool:
-        """Whether there was a place for one more connection of a client; then it is taken."""
+        """Count a connection if the limits allow it; return whether they do."""
         of_client = self._of_client.get(client, 0)
         is_full = self.most is not None and self.inside >= self.most
         if client and self.most_of_client is not None:
@@ -87,7 +87,7 @@ class Door:
         return True
 
     def leave(self, client: str) -> None:
-        """One that may stay is gone."""
+        """Count an accepted connection as closed."""
         self.inside -= 1
         if client:
             self._of_client[client] -= 1
@@ -95,23 +95,23 @@ class Door:
                 del self._of_client[client]
 
     def sweep(self, now_s: float) -> None:
-        """End refusals that take too long."""
+        """End rejections that take too long."""
         for refusal in list(self._refusals):
             refusal.sweep(now_s)
 
     def close(self) -> None:
-        """End them all."""
+        """End all rejections."""
         self.sweep(float("inf"))
 
 
 def client_of(address: object) -> str:
-    """Whom a connection counts for.
+    """Return the key of a client.
 
     Args:
-        address: of the other side, as sockets have it.
+        address: peer address of a socket.
 
     Returns:
-        An address or the first half of one, or nothing: it is of nobody who could be told from others.
+        An address, half an IPv6 address, or "" if clients cannot be distinguished.
     """
     if not isinstance(address, tuple):
         return ""
@@ -124,7 +124,7 @@ def client_of(address: object) -> str:
 
 
 class _Refusal(asyncio.Protocol):
-    """Says why, once, and listens to nothing."""
+    """Protocol that sends one response and ignores input."""
 
     def __init__(
         self, refusals: set[_Refusal], transport: asyncio.Transport, answer: bytes
@@ -155,16 +155,16 @@ class _Refusal(asyncio.Protocol):
 _GONE = asyncio.Protocol()
 
 _ACKED = struct.Struct("=120xQ")
-"""Of `struct tcp_info` of linux/tcp.h: tcpi_bytes_acked."""
+"""tcpi_bytes_acked of `struct tcp_info` in linux/tcp.h."""
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
-"""Linux has it; elsewhere nobody is taken to stall."""
+"""Linux only; elsewhere no client counts as slow."""
 
 
 def taken(transport: asyncio.Transport | None) -> int | None:
-    """Bytes that a client has taken so far, where more wait for it; None: none do, or it is gone, or nobody knows.
+    """Return bytes that a client has read if more wait; None: none wait, closed, or unknown.
 
-    As the kernel counts them: how much waits says nothing of a client that takes as fast as more comes, and
-    beneath TLS nobody but the kernel knows what waits.
+    The kernel counts them: a buffer's size does not show whether a client reads, and TLS hides what
+    waits.
     """
     if transport is None or _TCP_INFO is None:
         return None
@@ -182,5 +182,5 @@ def taken(transport: asyncio.Transport | None) -> int | None:
         OSError,
         ValueError,
         struct.error,
-    ):  # it has been closed meanwhile, or the kernel is old
+    ):  # closed meanwhile, or an old kernel
         return None

@@ -1,8 +1,7 @@
-"""Where connections with TLS come in, and those of the admin port: each takes its place before it costs more.
+"""Acceptor for TLS and the admin port: connections count at the limiter before they cost more.
 
-In: a socket that is bound. Out: protocols, each with its connection, over TLS where there is a context of it.
-A client that shakes hands slowly holds one of `server.max_connections` as any other does; one for which there is
-no place is closed at once, as a handshake would cost more than its answer is worth. It must not know what is spoken.
+A slow handshake occupies one of `server.max_connections`. Excess connections close at once: a
+handshake costs more than a rejection is worth.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import cast
 from serving.protocol.door import Door, client_of
 
 _AT_ONCE = 64
-"""Connections that are taken in before others have their turn."""
+"""Connections accepted per turn of the loop."""
 _REST_S = 1.0
-"""Time until the next try where the system gives no more open files."""
+"""Seconds until the next try after running out of file descriptors."""
 
 
 class Entrance:
-    """The server of one port."""
+    """Acceptor of one port."""
 
     def __init__(
         self,
@@ -34,15 +33,15 @@ class Entrance:
         handshake_s: float,
         end_s: float,
     ) -> None:
-        """Nobody comes in yet.
+        """Store the settings.
 
         Args:
             sock: bound, not yet listening.
-            context: of TLS; None: without it.
+            context: None: no TLS.
             protocol: factory of connections.
-            door: counts those that come and go.
-            handshake_s: how long a handshake may take.
-            end_s: how long the end of a connection may take.
+            door: connection limiter.
+            handshake_s: limit of a handshake.
+            end_s: limit of a TLS shutdown.
         """
         self._sock = sock
         self._context = context
@@ -55,13 +54,13 @@ class Entrance:
         self._rest: asyncio.TimerHandle | None = None
 
     def open(self, backlog: int) -> None:
-        """Let them in."""
+        """Start accepting."""
         self._sock.setblocking(False)
         self._sock.listen(backlog)
         self._loop.add_reader(self._sock, self._accept)
 
     def close(self) -> None:
-        """Nobody comes in any more; those who have not shaken hands are gone."""
+        """Stop accepting and cancel handshakes."""
         if self._rest is not None:
             self._rest.cancel()
         if self._sock.fileno() >= 0:
@@ -71,7 +70,7 @@ class Entrance:
             handshake.cancel()
 
     async def wait_closed(self) -> None:
-        """Until no handshake is left."""
+        """Wait for the cancelled handshakes."""
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
     def _accept(self) -> None:
@@ -106,13 +105,13 @@ class Entrance:
                 ssl_shutdown_timeout=self._end_s if self._context else None,
             )
         except OSError:
-            pass  # it went away, took too long, or does not speak TLS as it is spoken here
+            pass  # disconnected, too slow, or incompatible TLS
         finally:
             arrival.give_back()
 
 
 class _Arrival(asyncio.Protocol):
-    """A connection that shakes hands, and the place that it holds meanwhile."""
+    """Connection during its handshake, with its place at the limiter."""
 
     def __init__(self, entrance: Entrance, client: str) -> None:
         self._entrance = entrance
@@ -125,7 +124,7 @@ class _Arrival(asyncio.Protocol):
             self._entrance.door.leave(self._client)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.give_back()  # the connection takes it again, at once
+        self.give_back()  # the connection counts itself at once
         protocol = self._entrance.protocol()
         cast("asyncio.Transport", transport).set_protocol(protocol)
         protocol.connection_made(transport)

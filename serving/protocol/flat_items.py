@@ -1,7 +1,4 @@
-"""One item of a model's input from values in a row, as protocols send them that know no shapes.
-
-In: an input's specification and how many values there are; out: the item's shape. Pure.
-"""
+"""Shape of one item from its flat values, for protocols without shapes. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from serving.values import TensorSpec
 
 
 def item_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
-    """The shape of one item with so many elements, without the batch axis.
+    """Return the shape of one item, without the batch axis.
 
-    3072 values are (3, 32, 32) to an input [-1, 3, 32, 32]; one free dimension is deduced.
+    3072 values fit [-1, 3, 32, 32] as (3, 32, 32); one free dimension is deduced.
 
     Raises:
-        InvalidRequest: the input has no such shape, or more than one.
+        InvalidRequest: no shape fits, or several.
     """
     inner = spec.shape[1:]
     fixed = math.prod(length for length in inner if length >= 0)

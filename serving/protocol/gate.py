@@ -1,9 +1,7 @@
-"""What stands before the protocols of the query port: access, compressed bodies, timing.
+"""Middleware of the inference port: access rules, compression, timing.
 
-In: a request; out: a refusal, or what the protocols' routes say, with how long it took where that is
-wanted. What is found out about a head is found out once: a head that is let in and needs nothing more is
-handed to its routes from then on, past this file. Bodies are compressed and decompressed in threads,
-outside the interpreter's lock.
+Decisions are made once per head; plain heads bypass the middleware from then on. Compression runs
+in threads, without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _LENGTH = re.compile(rb"\r\nContent-Length: \d+\r\n")
 
 
 class Gate:
-    """Stands before the routes of a port."""
+    """Middleware before the routes of a port."""
 
     def __init__(
         self,
@@ -49,15 +47,15 @@ class Gate:
         is_timed: bool = False,
         held: Held | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Store the settings.
 
         Args:
-            routes: the protocols.
-            access: who may ask.
-            max_body_bytes: the longest that a compressed body may become.
-            gzip_min_bytes: answers from this length on are compressed where the client asks for it; None: none.
-            is_timed: whether answers say how long their stages took.
-            held: counts bodies that were decompressed; None: nobody does.
+            routes: protocols.
+            access: access rules.
+            max_body_bytes: maximum decompressed body.
+            gzip_min_bytes: minimum response to compress; None: none.
+            is_timed: whether responses report stage times.
+            held: counts decompressed bodies.
         """
         self._routes = routes
         self._access = access
@@ -68,7 +66,7 @@ class Gate:
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        """See `serving.protocol.http.Routes`."""
+        """Implement `serving.protocol.http.Routes`."""
         refusal = self.refusal(head)
         if refusal is not None:
             return refusal
@@ -86,7 +84,7 @@ class Gate:
         return head.handle(head, body, connection)
 
     def refusal(self, head: Head) -> Response | None:
-        """What answers a request by its head alone; None: it is let in."""
+        """Return the response that rejects a head, or None."""
         return self._access.refusal(head)
 
     def work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
@@ -94,12 +92,12 @@ class Gate:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Coder:
-    """What is done for all requests with one head."""
+    """Compression handler of all requests with one head."""
 
     __slots__ = ("encodes", "encoding", "gate", "head")
 
@@ -108,18 +106,18 @@ class _Coder:
     ) -> None:
         self.gate = gate
         self.head = head
-        """As the protocols see it."""
+        """Head as the protocols see it."""
         self.encoding = encoding
-        """Of the bodies; None: they come as they are."""
+        """Encoding of bodies, if compressed."""
         self.encodes = encodes
-        """Of long answers; None: they go as they are."""
+        """Encoding of long responses, if accepted."""
 
     def handle(self, _head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         return _Coded(self, connection).begin(body)
 
 
 class _Coded:
-    """One request: the connection of the protocol's exchange, and the exchange of the connection."""
+    """One request: channel of the inner exchange, and exchange of the connection."""
 
     __slots__ = ("_coder", "_connection", "_held_bytes", "_inner", "_is_gone", "_started_s")
 
@@ -127,7 +125,7 @@ class _Coded:
         self._coder = coder
         self._connection = connection
         self._held_bytes = 0
-        """Of what the body has become."""
+        """Counted bytes of the decompressed body."""
         self._inner: Exchange | None = None
         self._is_gone = False
         self._started_s = 0.0
@@ -158,7 +156,7 @@ class _Coded:
         if self._is_gone or work.cancelled():
             return
         outcome: Exchange | Response
-        # Not raised here: an error keeps the frames that it passes, and this one would keep it, and the body.
+        # Not raised here: error and frame would keep each other, and the body, alive.
         error = work.exception()
         if isinstance(error, ServingError):
             outcome = error_response(error)
@@ -184,14 +182,14 @@ class _Coded:
             return _fault()
 
     def _let_go(self) -> None:
-        """What the body has become is not held any more."""
+        """Release the decompressed body."""
         self._coder.gate.held.free(self._held_bytes)
         self._held_bytes = 0
 
     # Channel
 
     def respond(self, response: Response) -> None:
-        """See `Channel`."""
+        """Implement `Channel`."""
         status, fields, body = response
         if not self._is_long(len(body)):
             fields += self._timing()
@@ -205,7 +203,7 @@ class _Coded:
         )
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """See `Channel`."""
+        """Implement `Channel`."""
         timing = self._timing()
         if timing:
             head = head.replace(b"\r\n", b"\r\n" + timing, 1)
@@ -221,7 +219,7 @@ class _Coded:
         work.add_done_callback(lambda done: self._encoded(fields, done))
 
     def _timing(self) -> bytes:
-        """The field Server-Timing, in milliseconds; without the stages where there was no batch."""
+        """Return the header Server-Timing, in ms; without stages if there was no batch."""
         if not self._coder.gate.is_timed:
             return b""
         stages = {"total": time.monotonic() - self._started_s}
@@ -259,7 +257,7 @@ class _Coded:
     # Exchange
 
     def cancel(self) -> None:
-        """The client went away."""
+        """Stop: the client disconnected."""
         self._is_gone = True
         self._let_go()
         if self._inner is not None:

@@ -1,7 +1,4 @@
-"""One inference over gRPC, whatever its service: the waiter of the engine and the exchange of a connection.
-
-In: the outputs of a model, or an error. Out: one answer of the call. It must not know the messages.
-"""
+"""One inference over gRPC: response handler of the engine, and exchange of a connection."""
 
 from __future__ import annotations
 
@@ -15,23 +12,23 @@ from serving.values import Buffer
 from serving.waiter import Ticket, spoilt
 
 Asked = TypeVar("Asked")
-"""What a codec must know of a request to write its answer."""
+"""What the codec needs to know of a request for its response."""
 
 
 class Reply(Protocol):
-    """The one answer of a call: one of the two is called, once."""
+    """Response writer of a call; exactly one method is called, once."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """The message of the answer; its pieces are only borrowed for the call."""
+        """Send the message; its pieces are borrowed for the call."""
         ...
 
     def refuse(self, error: ServingError) -> None:
-        """No answer, and why."""
+        """Send an error."""
         ...
 
 
 class InFlight(Generic[Asked]):
-    """One inference under way."""
+    """Response handler of one inference."""
 
     __slots__ = (
         "_asked",
@@ -56,16 +53,16 @@ class InFlight(Generic[Asked]):
         steps: Callable[[memoryview, Asked], Iterator[bytes] | None] | None = None,
         slices: Slices | None = None,
     ) -> None:
-        """Keep what is given.
+        """Store the request.
 
         Args:
-            reply: what answers the call.
-            write: the codec's message for a tensors frame, in pieces.
-            asked: of the request, for `write`.
-            started_s: when the call came, on the monotonic clock.
-            done: counts a status and its seconds.
-            steps: the same message in pieces, each of which is soon made, where the whole is not; None: it always is.
-            slices: where these are made.
+            reply: response writer.
+            write: encodes a tensors frame.
+            asked: for `write`.
+            started_s: monotonic.
+            done: counts status and seconds.
+            steps: encodes in short steps, or returns None where `write` is fast enough.
+            slices: runs the steps.
         """
         self._reply = reply
         self._write = write
@@ -78,7 +75,7 @@ class InFlight(Generic[Asked]):
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
-        """The engine has the outputs."""
+        """Send the outputs."""
         if self._steps is not None and self._slices is not None:
             steps = self._steps(frame, self._asked)
             if steps is not None:
@@ -98,12 +95,12 @@ class InFlight(Generic[Asked]):
         self._done(200, time.monotonic() - self._started_s)
 
     def refuse(self, error: ServingError) -> None:
-        """The engine has none."""
+        """Send an error."""
         self._reply.refuse(error)
         self._done(error.status, time.monotonic() - self._started_s)
 
     def cancel(self) -> None:
-        """The client went away."""
+        """Stop: the client disconnected."""
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None

@@ -1,11 +1,8 @@
-"""The query port's HTTP: a lean protocol object per connection, no task per request.
+"""HTTP of the inference port: one lean protocol object per connection, no task per request.
 
-In: bytes of HTTP/1.1 or 1.0; out: bytes. The connection is itself the waiter of its one request in
-flight; what a client pipelines behind it waits here, in order. What the requests mean is
-`serving.protocol.routes`'s affair; this file knows the order of answers, keep-alive and flow control.
-
-Clients repeat the heads of their requests, byte for byte or but for what means nothing here: a request that
-arrives whole behind a head that is known skips the parser. All others are read by `http_reader`.
+A connection has one request in flight; pipelined ones wait here. This module handles order of
+responses, keep-alive and flow control; `Routes` handle requests. A request that arrives complete
+behind a cached head skips the parser; `http_reader` reads the others.
 """
 
 from __future__ import annotations
@@ -40,17 +37,17 @@ from serving.values import Buffer
 log = logging.getLogger(__name__)
 
 _PIPELINED = 64
-"""Requests that may wait on one connection before reading from it stops."""
+"""Pipelined requests per connection before reading stops."""
 _PIPELINED_BYTES = 1024 * 1024
-"""Bytes of their heads and bodies that may."""
+"""Likewise for bytes of heads and bodies."""
 _TURN = 16
-"""Requests that are answered at once, without a replica, before a connection lets others have their turn."""
+"""Requests answered without a replica, before a connection must let others have their turn."""
 _TURN_BYTES = 1024
-"""Of their bodies and answers, those that count as one more: a body may be read before it is refused."""
+"""Body and response bytes that count as one more request, even if rejected."""
 _TURN_READ = 32 * 1024
-"""Bytes from a client that count as one more: a loop reads megabytes of one connection before the next."""
+"""Received bytes that count as one more request."""
 _TURN_PARTS = 64
-"""Fields and pieces of bodies that count as one more."""
+"""Headers and body pieces that count as one more request."""
 
 
 _NOTHING = memoryview(b"")
@@ -60,7 +57,7 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\n%b%b" % (
     CLOSE,
     ending(JSON_TYPE + b"Retry-After: 1\r\n", len(_FULL_BODY)) + _FULL_BODY,
 )
-"""To a client whose connection is one too many."""
+"""Response to a connection over the limit."""
 
 _UNREADABLE = Head(
     method="",
@@ -70,42 +67,42 @@ _UNREADABLE = Head(
     keep_alive=False,
     http_1_0=False,
 )
-"""Stands for the head of what cannot be read: the answer closes the connection."""
+"""Head of an unreadable request; the response closes the connection."""
 
 
 class Channel(Protocol):
-    """Where a request is answered: one of the two is called, once."""
+    """Response writer; exactly one method is called, once."""
 
     def respond(self, response: Response) -> None:
-        """Send an answer."""
+        """Send a response."""
         ...
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """Send an answer whose head is complete but for what the connection adds to it.
+        """Send a response.
 
         Args:
-            head: from the status line on; it may hold the beginning of the body.
-            body: the rest of the body, borrowed for the call.
+            head: lacks only the connection's own headers; may include the beginning of the body.
+            body: the rest, borrowed for the call.
         """
         ...
 
 
 class Exchange(Protocol):
-    """A request that is being worked on; it answers through the connection that it was given."""
+    """Request in progress; it responds through its `Channel`."""
 
     def cancel(self) -> None:
-        """The client went away."""
+        """Stop: the client disconnected."""
         ...
 
 
 class Routes(Protocol):
-    """What stands behind a listener."""
+    """Request handler behind a listener."""
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        """Answer at once, or return what will call `connection.respond` later, exactly once.
+        """Return a response, or an exchange that later calls its `Channel` exactly once.
 
         Raises:
-            ServingError: answered with its status and text.
+            ServingError: becomes the response.
         """
         ...
 
@@ -119,7 +116,7 @@ def _in_the_next_turn(callback: Callable[[], None]) -> None:
 
 
 class Listener:
-    """State that all connections of one port share."""
+    """State shared by the connections of one port."""
 
     def __init__(
         self,
@@ -134,37 +131,37 @@ class Listener:
     ) -> None:
         self.routes = routes
         self.refusal = refusal
-        """What answers a request by its head alone: its body is not waited for, nor held."""
+        """Callback that returns a rejection from the head alone; the body is then dropped."""
         self.max_body_bytes = max_body_bytes
         self.idle_s = idle_s
-        """A connection without a request is closed after this long."""
+        """Seconds until an idle connection is closed."""
         self.request_s = request_s
-        """A request that has not arrived whole after this long is answered 408."""
+        """Seconds for a request to arrive, else 408."""
         self.door = door or Door()
-        """Lets connections in."""
+        """Connection limiter."""
         self.held = held or Held()
-        """Counts what requests hold."""
+        """Counter of buffered bytes."""
         self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
-        """Calls it in the loop's next turn: what other clients have sent by then is not behind it."""
+        """Schedules a call in the next turn, behind other clients' requests."""
         self._stalls: Stalls[Connection] = Stalls()
         self.slices = Slices()
-        """Connections that have had their turn, and more to do."""
+        """Runs connections that used up their turn."""
         self.connections: set[Connection] = set()
         self.heads = KnownHeads(max_body_bytes)
         self.draining = False
 
     def protocol(self) -> Connection:
-        """Factory for the event loop's server."""
+        """Create a connection for the event loop's server."""
         return Connection(self)
 
     def drain(self) -> None:
-        """Close idle connections, and the others after their answer."""
+        """Close idle connections now, others after their response."""
         self.draining = True
         for connection in list(self.connections):
             connection.close_if_idle()
 
     def sweep(self, now_s: float) -> None:
-        """Close what has been idle or incomplete for too long, and whose client does not take its answers."""
+        """Close idle connections, incomplete requests and slow clients."""
         taken = {one: so_far for one in self.connections if (so_far := one.taken()) is not None}
         for connection in self._stalls.over(taken, now_s):
             self.door.stalled += 1
@@ -173,13 +170,13 @@ class Listener:
             connection.sweep(now_s)
 
     def close(self) -> None:
-        """Close every connection now."""
+        """Abort every connection."""
         for connection in list(self.connections):
             connection.abort()
 
 
 class Connection(asyncio.Protocol):
-    """One client connection: the order of its answers, and flow control."""
+    """One client connection: order of responses and flow control."""
 
     __slots__ = (
         "_asked",
@@ -211,56 +208,56 @@ class Connection(asyncio.Protocol):
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
-        """Whose it is, as the door counts."""
+        """Key in the connection limiter."""
         self._exchange: Exchange | None = None
         self._waiting = False
-        """A request is being answered."""
+        """Whether a request is in flight."""
         self._asked = _UNREADABLE
-        """Head of that request."""
+        """Head of the request in flight."""
         self._held_bytes = 0
-        """Of that request, as they are counted."""
+        """Counted bytes of the request in flight."""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
         self._pipelined_bytes = 0
-        """Of heads and bodies among them."""
+        """Bytes of pipelined heads and bodies."""
         self._since_s = time.monotonic()
-        """When the connection was last seen at work, or began, or failed."""
+        """Time of the start, the last activity or the failure."""
         self._worked = False
-        """An answer was written since the last sweep: which notes the time, for a clock costs more than a flag."""
+        """Whether a response was written since the last sweep; cheaper than reading the clock."""
         self._last_head: Head | None = None
         self._last_raw = b""
-        """The last request's head and its bytes: the next one's, mostly."""
+        """Bytes of the last head; the next request mostly repeats it."""
         self._last_bytes = 0
-        """Bytes of the last request, head and body."""
+        """Size of the last request, head and body."""
         self._reader: RequestReader | None = None
-        """For requests that are not recognised; None until the first of them."""
+        """Parser, created for the first uncached head."""
         self._overfull = False
-        """More is pipelined than may wait."""
+        """Whether too much is pipelined."""
         self._taking_up = False
         self._turn = _TURN
-        """What is left of it."""
+        """Rest of the turn."""
         self._is_later = False
-        """It has had its turn; reading stops until it has caught up."""
+        """Whether the turn is used up; reading pauses."""
         self._rest = _NOTHING
-        """What has come and was not read."""
+        """Received, unread bytes."""
         self._unsent_bytes = 0
-        """Bytes of answers that `held` counts while the client does not read."""
+        """Counted bytes of unread responses."""
         self._blocked = False
-        """More answers wait for the client than it reads."""
+        """Whether the client reads too slowly."""
         self._failed = False
-        """What the client sends cannot be read any further."""
+        """Whether the stream became unreadable."""
 
     # Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
-        client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        """Admit or reject a new connection."""
+        client = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
         self._client = self._listener.door.enter(client, _FULL)
         if self._client is not None:
             self._transport = client
             self._listener.connections.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The client is gone; its work is dropped."""
+        """Cancel the request in flight and release all bytes."""
         self._transport = None
         if self._reader is not None:
             self._reader.close()
@@ -277,24 +274,24 @@ class Connection(asyncio.Protocol):
         self._waiting = False
 
     def eof_received(self) -> None:
-        """The client closed its side: as nginx does, this is taken as gone, and its work is dropped."""
+        """Treat half-closed as closed, as nginx does."""
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: nothing more is taken from it."""
+        """Stop reading while the client reads too slowly."""
         self._blocked = True
         if self._transport is not None:
             self._transport.pause_reading()
             self._count_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resume reading."""
         self._blocked = False
         self._count_unsent(0)
         self._resume()
         self._next()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Process bytes from the client."""
         reader = self._reader
         if reader is None or reader.is_between_requests:
             head = self._last_head
@@ -327,7 +324,7 @@ class Connection(asyncio.Protocol):
             self._later()
 
     def _read(self, reader: RequestReader, data: memoryview) -> None:
-        """Read on, until a turn's requests were answered or as many wait as may."""
+        """Parse until the turn is used up or the pipeline is full."""
         position = 0
         try:
             while position < len(data) and self._turn > 0 and not self._overfull:
@@ -344,20 +341,20 @@ class Connection(asyncio.Protocol):
             self._fail(error)
 
     def _leave(self, rest: memoryview) -> None:
-        """So much of what has come is not read.
+        """Keep unread bytes for later, in place of earlier ones.
 
         Raises:
-            TooMuchHeld: there is no room for it.
+            TooMuchHeld: no room.
         """
         self._listener.held.free(len(self._rest))
         self._rest = _NOTHING
         self._listener.held.take(len(rest))
-        if 2 * len(rest) < len(cast("bytes", rest.obj)):  # a view keeps the whole
+        if 2 * len(rest) < len(cast("bytes", rest.obj)):  # a view keeps the whole buffer
             rest = memoryview(bytes(rest))
         self._rest = rest
 
     def _later(self) -> None:
-        """Others have their turn before this goes on."""
+        """Continue after other connections had their turn."""
         transport = self._transport
         if not self._is_later and transport is not None and not transport.is_closing():
             self._is_later = True
@@ -365,7 +362,7 @@ class Connection(asyncio.Protocol):
             self._listener.slices.begin(self._turns(), self._caught_up)
 
     def _turns(self) -> Iterator[bytes]:
-        """A turn at each step, while there is something to do that does not wait for others."""
+        """Run turns while something can proceed."""
         while self._transport is not None:
             self._turn = _TURN
             self._next()
@@ -392,7 +389,7 @@ class Connection(asyncio.Protocol):
         self._resume()
 
     def _resume(self) -> None:
-        """Read on, first what has come already."""
+        """Resume reading, first of bytes already received."""
         if self._transport is None or self._is_later or not self._may_read:
             return
         if self._rest:
@@ -401,13 +398,13 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _begun(self, head: Head, waits: bool) -> Response | None:
-        """A head is there: what refuses it; a client that waits to be told so may send the body of another."""
+        """Return a rejection, or send 100 Continue if expected."""
         refusal = self._listener.refusal(head)
         if refusal is None and waits and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return refusal
 
-    # Requests in order
+    # Requests
 
     def _take(self, head: Head, body: bytes) -> None:
         if self._waiting or self._pipelined or self._blocked or self._turn <= 0:
@@ -453,14 +450,14 @@ class Connection(asyncio.Protocol):
             self._exchange = outcome
 
     def respond(self, response: Response) -> None:
-        """Send the answer of the request in flight, then go on with what was pipelined behind it."""
+        """Send the response, then continue with pipelined requests."""
         status, fields, body = response
         reason = REASONS.get(status, "Unknown").encode()
         head = b"HTTP/1.1 %d %b\r\n%b" % (status, reason, ending(fields, len(body)))
         self.respond_with(head, body)
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """As `respond`; see `Channel.respond_with`."""
+        """Implement `Channel.respond_with`; continue as `respond`."""
         self._exchange = None
         self._waiting = False
         if self._held_bytes:
@@ -488,7 +485,7 @@ class Connection(asyncio.Protocol):
             self._listener.soon(self._next)
 
     def _next(self) -> None:
-        """Take up what was pipelined, until one is in flight or nothing is left. Does not nest."""
+        """Handle pipelined requests until one is in flight, without recursion."""
         if self._taking_up:
             return
         self._taking_up = True
@@ -515,23 +512,23 @@ class Connection(asyncio.Protocol):
         self._taking_up = False
 
     def _let_go(self) -> None:
-        """The request in flight is not held any more."""
+        """Release the bytes of the request in flight."""
         self._listener.held.free(self._held_bytes)
         self._held_bytes = 0
 
     def _count_unsent(self, size: int) -> None:
-        """So much of answers waits for the client."""
+        """Update the count of unread response bytes."""
         self._listener.held.count_unsent(size - self._unsent_bytes)
         self._unsent_bytes = size
 
     def _forget_pipelined(self) -> None:
-        """What waits is not answered any more."""
+        """Drop pipelined requests."""
         self._pipelined.clear()
         self._listener.held.free(self._pipelined_bytes)
         self._pipelined_bytes = 0
 
     def _fail(self, error: ServingError) -> None:
-        """The stream cannot be read any further: answer what came before, then the error, then close."""
+        """Queue an error behind earlier responses, then close."""
         transport = self._transport
         if self._failed or transport is None or transport.is_closing():
             return
@@ -548,7 +545,7 @@ class Connection(asyncio.Protocol):
     # Housekeeping
 
     def taken(self) -> int | None:
-        """Bytes that the client has taken so far, where more wait for it; see `door.taken`."""
+        """Return bytes that the client has read; see `door.taken`."""
         return taken(self._transport)
 
     def close_if_idle(self) -> None:
@@ -564,7 +561,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def sweep(self, now_s: float) -> None:
-        """Close when idle, or when a request does not arrive, for too long."""
+        """Close after too long idle or arriving."""
         if self._worked:
             self._worked = False
             self._since_s = now_s
@@ -578,7 +575,7 @@ class Connection(asyncio.Protocol):
                 self._listener.door.late += 1
                 self._fail(_RequestTimeout(self._listener.request_s))
         elif now_s - self._since_s > self._listener.idle_s and self.taken() is None:
-            if self._transport.is_closing():  # a client that does not end TLS
+            if self._transport.is_closing():  # the client does not complete the TLS shutdown
                 self._transport.abort()
             else:
                 self._transport.close()

@@ -1,7 +1,4 @@
-"""HTTP as values: what a request's head says, what a response is, and how it is written.
-
-In: facts of a head that was read. Out: bytes of a response. Pure; knows neither sockets nor routes.
-"""
+"""HTTP values: heads of requests and responses, and their bytes. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ OTHERS = frozenset(
         b"x-application",
     }
 )
-"""Fields of a request that are kept as they are."""
+"""Request headers kept unparsed."""
 
 REASONS = {
     200: "OK",
@@ -51,7 +48,7 @@ REASONS = {
 
 
 class Head:
-    """What a request's head says, but for the length of the body. Heads that say the same share one."""
+    """Head of a request without its body's length; equal heads share one."""
 
     __slots__ = (
         "application",
@@ -84,24 +81,24 @@ class Head:
         self.content_encoding = content_encoding
         self.keep_alive = keep_alive
         self.others = others or {}
-        """Those of `OTHERS` that are there."""
+        """Present headers of `OTHERS`."""
         self.application = self.others.get(b"x-application", b"").decode("latin-1")
-        """Whose request it is, by its field `X-Application`."""
+        """Flow of the request, from header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
-        """Fields of every answer: what it says of the connection (nothing, where HTTP/1.1 implies it), and `add`."""
+        """Headers of every response: Connection, if not implied, and those of `add`."""
         self.meaning: Any = None
-        """Room for the routes to keep what the head means to them."""
+        """Parsed path, cached by the routes."""
         self.handle: Callable[..., Any] | None = None
-        """What takes requests with this head, where the port's routes have decided it once for all."""
+        """Handler chosen by the routes for all requests with this head."""
         self.own_bytes = 0
-        """Of what is kept of it, where it is of one request alone: heads that are shared are small, and few."""
+        """Counted size while the request waits; 0 for cached heads."""
 
     def add(self, fields: bytes) -> None:
-        """Let every answer to this head have these fields, too."""
+        """Add headers to every response to this head."""
         self.inserted += fields
 
     def copied(self, *, content_encoding: str) -> Head:
-        """The same for a body in another encoding; what it means and who takes it is open."""
+        """Return a copy for a body in another encoding, without `meaning` and `handle`."""
         return Head(
             method=self.method,
             path=self.path,
@@ -114,7 +111,7 @@ class Head:
 
 
 class Response(NamedTuple):
-    """Status, head fields beside the length, and body."""
+    """Status, headers except the length, and body."""
 
     status: int
     fields: bytes
@@ -122,17 +119,17 @@ class Response(NamedTuple):
 
 
 def ending(fields: bytes, body_bytes: int) -> bytes:
-    """The end of a head: its own fields, the length, and the empty line."""
+    """Return the end of a head: its headers, the length, and the empty line."""
     return b"%bContent-Length: %d\r\n\r\n" % (fields, body_bytes)
 
 
 def json_response(status: int, data: object) -> Response:
-    """A response with a JSON body."""
+    """Return a response with a JSON body."""
     return Response(status, JSON_TYPE, json.dumps(data, separators=(",", ":")).encode())
 
 
 def error_response(error: ServingError) -> Response:
-    """The response for an error: `{"error": text}`, with Retry-After where it says one."""
+    """Return `{"error": text}`, with Retry-After if the error has one."""
     response = json_response(error.status, {"error": str(error)})
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:

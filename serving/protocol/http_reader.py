@@ -1,15 +1,9 @@
-"""Reads requests that come in any pieces: httptools' callbacks, and what bounds them.
+"""Incremental reader of one connection's HTTP/1.1 and 1.0 requests, on httptools.
 
-In: bytes of HTTP/1.1 or 1.0. Out: heads and bodies, in order, through callbacks. A head that was read
-once, with a plain Content-Length, is remembered with what it means (`known_heads`): `Connection` hands
-nothing like it to the reader any more. A reader serves one connection.
-
-What is no body is bounded by `MAX_HEAD_BYTES`: the head, the trailers, the extension of each chunk. Trailers
-mean nothing here: what a request says, its head says (RFC 9110, section 6.5.1). The body of a request that is
-refused by its head is dropped as it comes, and so is one for which there is no room. What is still to come of a
-long one passes the parser, which would copy it: it is the length that says where it ends.
-
-Knows methods, lengths and limits; nothing of answers, their order, or the socket.
+Heads with a plain Content-Length are cached (`known_heads`) and then bypass this reader.
+`MAX_HEAD_BYTES` bounds the head, the trailers and each chunk extension. Trailers are ignored (RFC
+9110, section 6.5.1). Rejected bodies are dropped on arrival. The rest of a long body bypasses the
+parser, which would copy it.
 """
 
 from __future__ import annotations
@@ -26,19 +20,19 @@ from serving.protocol.http_messages import OTHERS, Head, Response, error_respons
 from serving.protocol.known_heads import KnownHeads
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Largest request head, trailers or extension of a chunk; more is answered 431."""
+"""Limit of a head, trailers or a chunk extension; more is answered 431."""
 PIECE_BYTES = 16 * 1024
-"""That are fed at once: within them, what is no body is not told from what is."""
+"""Bytes parsed per call; within a piece, body and other bytes are not distinguished."""
 _SMALL_BYTES = 4096
-"""A piece of a body from here on is kept as it is: what an object takes beside it is no more than a hundredth."""
+"""From this size, body pieces stay separate; object overhead is then at most 1 %."""
 _LISTS = frozenset({b"accept-encoding"})
-"""Fields that are kept and may come more than once, as one list; of the others the meaning would be open."""
+"""Headers that may repeat and are joined; repeats of others are ambiguous."""
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*)?")
 """RFC 9110, section 7.2."""
 
 
 class Refused(ServingError):
-    """A request is answered before its body, which its client has not sent yet; nothing more is read."""
+    """Response before a body that the client has not sent; nothing more is read."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response)
@@ -46,7 +40,7 @@ class Refused(ServingError):
 
 
 class RequestReader:
-    """The parser of one connection, at work."""
+    """Parser of one connection."""
 
     __slots__ = (
         "_body_bytes",
@@ -92,12 +86,11 @@ class RequestReader:
         """Wait for a request.
 
         Args:
-            heads: where those that were read are remembered.
-            max_body_bytes: a larger body is refused.
-            held: counts bodies that have not arrived whole.
-            on_head: gets each head before its body, and whether the client waits to be told that it may send
-                that; gives what refuses the request, if anything does.
-            on_request: gets each request that is complete.
+            heads: head cache.
+            max_body_bytes: larger bodies are rejected.
+            held: counts incomplete bodies.
+            on_head: gets each head and whether 100 Continue is expected; may return a rejection.
+            on_request: gets each complete request.
         """
         self._heads = heads
         self._max_body_bytes = max_body_bytes
@@ -108,7 +101,7 @@ class RequestReader:
         self._raw_head: bytes | None = None
         self._url = b""
         self._head: Head | None = None
-        """Of the request whose head is complete."""
+        """Head, once complete."""
         self._length: int | None = None
         self._inference_header: int | None = None
         self._encoding: str | None = None
@@ -117,45 +110,45 @@ class RequestReader:
         self._expect = False
         self._refusal: Response | None = None
         self._pieces: list[bytes | bytearray] = []
-        """Of the body. Small ones that follow one another are one: a client may send two bytes at a time."""
+        """Body so far; adjacent small pieces are merged."""
         self._small: bytearray | None = None
-        """The last of them, where more may be added to it."""
+        """Last piece, if small ones may be appended."""
         self._body_bytes = 0
         self._held_bytes = 0
-        """Of these, as `held` counts them."""
+        """Counted bytes of the body."""
         self._direct_bytes = 0
-        """Bytes of the body that are still to come, and are kept without the parser."""
+        """Remaining body bytes that bypass the parser."""
         self._head_bytes = 0
         self._outside_bytes = 0
-        """Fed since the request, or a part of its body, began."""
+        """Bytes fed since the request or body part began."""
         self._has_moved = False
-        """One of these began with what is fed now."""
+        """Whether a request or body part began in the current piece."""
         self._is_cut = False
-        """The parser takes the body of the request for another protocol."""
+        """Whether the parser takes the body for another protocol."""
         self._is_replayed = False
-        """The parser is told once more what it has told here."""
+        """Whether callbacks repeat a head already read."""
         self.is_between_requests = True
         self.parts = 0
-        """Fields of heads and pieces of bodies that were read: some microseconds each."""
+        """Headers and body pieces read, a few microseconds each."""
         self.began_s = 0.0
 
     def close(self) -> None:
-        """No more will be read. Parser and reader know each other: they are not left to the collector."""
+        """Break the reference cycle with the parser; nothing is read any more."""
         self._parser = None
         self.drop()
 
     def drop(self) -> None:
-        """What has come of a body is not held any more."""
+        """Release the received body."""
         self._pieces = []
         self._small = None
         self._held.free(self._held_bytes)
         self._held_bytes = 0
 
     def begin(self, raw_head: bytes) -> None:
-        """What is fed next begins a request.
+        """Start a request.
 
         Args:
-            raw_head: the bytes up to the first empty line, if it is there already.
+            raw_head: bytes up to the first empty line, if complete.
         """
         self._raw_head = raw_head
         self._outside_bytes = 0
@@ -164,22 +157,19 @@ class RequestReader:
 
     @property
     def most_bytes(self) -> int:
-        """How many bytes may be fed next."""
+        """Maximum size of the next piece."""
         return self._direct_bytes or PIECE_BYTES
 
     def feed(self, piece: memoryview) -> None:
-        """Read on.
-
-        Args:
-            piece: of at most `most_bytes`.
+        """Parse a piece of at most `most_bytes`.
 
         Raises:
-            ServingError: the stream cannot be read any further.
+            ServingError: the rest of the stream is unreadable.
         """
         self._has_moved = False
         if self._direct_bytes:
             self._direct_bytes -= len(piece)
-            read = piece.obj  # of which a view of a part would keep the whole
+            read = piece.obj  # a view of a part would keep the whole buffer
             if not isinstance(read, bytes) or len(read) != len(piece):
                 read = bytes(piece)
             self.on_body(read)
@@ -189,8 +179,8 @@ class RequestReader:
             self._parse(piece)
         if self.is_between_requests:
             return
-        # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
-        # a request or a part of a body began may hold other things before it, so only those after it count.
+        # Counted here, because the parser hides unfinished headers. The piece in which a request or
+        # body part began may hold other bytes before it, so only later pieces count.
         self._outside_bytes = 0 if self._has_moved else self._outside_bytes + len(piece)
         if self._outside_bytes > MAX_HEAD_BYTES:
             raise _HeadTooLarge
@@ -201,7 +191,7 @@ class RequestReader:
             rest_bytes = (self._length or 0) - self._body_bytes
             if rest_bytes >= PIECE_BYTES and not self._direct_bytes:
                 self._direct_bytes = rest_bytes
-                self._parser = httptools.HttpRequestParser(self)  # for what comes behind it
+                self._parser = httptools.HttpRequestParser(self)  # for the bytes behind it
 
     def _parse(self, view: memoryview) -> None:
         while True:
@@ -209,7 +199,7 @@ class RequestReader:
             try:
                 self._parser.feed_data(view)
             except httptools.HttpParserUpgrade as upgrade:
-                # The offer to speak another protocol is not taken up: the request is answered as it is.
+                # The upgrade is ignored; the request is answered as it is.
                 view = view[upgrade.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
                 if self._is_cut:
@@ -225,7 +215,7 @@ class RequestReader:
                 return
 
     def _replay(self, parser: httptools.HttpRequestParser) -> None:
-        """Let a new parser read the body of a request that has offered another protocol."""
+        """Restart the parser for the body of a request that offered an upgrade."""
         framing = b"Transfer-Encoding: chunked"
         if self._length is not None:
             framing = b"Content-Length: %d" % self._length
@@ -234,14 +224,14 @@ class RequestReader:
         self._is_replayed = self._is_cut = False
 
     def _hold(self, size: int) -> None:
-        """More of a body that is not whole."""
+        """Count more of an incomplete body."""
         if self._held.has_let_in(size):
             self._held_bytes += size
         else:
             self._refuse(error_response(self._held.refusal()))
 
     def _refuse(self, response: Response) -> None:
-        """Answer the request so, when it is over; its body is dropped."""
+        """Store a rejection to send after the request; drop the body."""
         self._refusal = response
         self._raw_head = None
         self.drop()
@@ -249,7 +239,7 @@ class RequestReader:
     # httptools callbacks
 
     def on_message_begin(self) -> None:
-        """Parser: a request starts."""
+        """Start a request."""
         if self._is_replayed:
             return
         self._url = b""
@@ -265,7 +255,7 @@ class RequestReader:
         self.began_s = time.monotonic()
 
     def on_url(self, url: bytes) -> None:
-        """Parser: (a part of) the target."""
+        """Append to the target."""
         if self._is_replayed:
             return
         self._url += url
@@ -274,7 +264,7 @@ class RequestReader:
             raise _HeadTooLarge
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Parser: one head field, or one of the trailers."""
+        """Read one header or trailer."""
         if self._is_replayed:
             return
         self.parts += 1
@@ -303,7 +293,7 @@ class RequestReader:
             self._expect = value.lower() == b"100-continue"
 
     def _keep(self, key: bytes, value: bytes) -> None:
-        """A field that is kept as it is."""
+        """Store an unparsed header."""
         before = self._others.get(key)
         if before is not None:
             if key not in _LISTS:
@@ -312,7 +302,7 @@ class RequestReader:
         self._others[key] = value
 
     def on_headers_complete(self) -> None:
-        """Parser: the head is complete."""
+        """Finish the head."""
         parser = self._parser
         if self._is_replayed or parser is None:
             return
@@ -336,7 +326,7 @@ class RequestReader:
             self._refuse(refusal)
 
     def _check(self, version: str, method: str) -> None:
-        """What of a head means that the rest cannot be read, or not by everybody in the same way."""
+        """Reject heads that make the rest unreadable or ambiguous."""
         if version not in {"1.0", "1.1"}:
             raise _UnknownVersion(version)
         host = self._others.get(b"host")
@@ -361,7 +351,7 @@ class RequestReader:
         )
 
     def on_body(self, body: bytes) -> None:
-        """Parser: (a part of) the body."""
+        """Append to the body."""
         self._has_moved = True
         self.parts += 1
         size = len(body)
@@ -380,16 +370,16 @@ class RequestReader:
             self._small += body
 
     def _joined(self) -> bytes:
-        """The body that has come; most come in one piece."""
+        """Return the received body, mostly a single piece."""
         pieces = self._pieces
         first = pieces[0] if len(pieces) == 1 else None
         return first if isinstance(first, bytes) else b"".join(pieces)
 
     def on_message_complete(self) -> None:
-        """Parser: the request is complete."""
+        """Hand over the request."""
         head = self._head
         if self._is_cut or head is None:
-            return  # its body follows
+            return  # the body follows
         self._head = None
         body = self._joined()
         self.drop()

@@ -1,4 +1,4 @@
-"""What the routes of every protocol need of whoever serves the models."""
+"""Interface of the engine to all protocols."""
 
 from __future__ import annotations
 
@@ -11,47 +11,52 @@ from serving.waiter import Ticket, Waiter
 
 
 class Inference(Protocol):
-    """What the routes of every protocol need of an engine."""
+    """Engine, as the routes see it."""
 
     resolved: dict[tuple[str, str | None], Target]
-    """What `resolve` would say of some names, where it would say the same again: always this object, never written
-    to by others. Whoever looks here first saves a call per request."""
+    """Cache of `resolve`: always the same object, written only by the engine.
+
+    Reading it first saves a call per request.
+    """
 
     def ready(self) -> bool:
-        """Whether requests are answered now."""
+        """Return whether requests are served now."""
         ...
 
     def models(self) -> tuple[ModelId, ...]:
-        """What is served."""
+        """Return the served versions."""
         ...
 
     def resolve(self, name: str, version: str | None) -> Target:
-        """The model meant, asked for each request; raises UnknownModel or NotReady."""
+        """Return a model's handle, for one request only; raises UnknownModel or NotReady."""
         ...
 
     def model_ready(self, name: str, version: str | None) -> bool:
-        """Whether the model answers now; raises UnknownModel."""
+        """Return whether a model is ready; raises UnknownModel."""
         ...
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """All versions of a model; raises UnknownModel."""
+        """Return all versions of a model; raises UnknownModel."""
         ...
 
     def resolve_label(self, name: str, label: str) -> str | None:
-        """The version that a label of a model means; None: the model or the label is unknown."""
+        """Return the version of a label, or None if unknown."""
         ...
 
     def states(self) -> Mapping[ModelId, tuple[str, str]]:
-        """Every version that is known: `ready`, `unavailable`, `loading` or `failed`, and why it failed."""
+        """Return each version's state and failure reason.
+
+        States: `ready`, `unavailable`, `loading`, `failed`.
+        """
         ...
 
     def unresolved(self, status: int) -> None:
-        """Count an answered request that meant no model."""
+        """Count a response to a request for an unknown model."""
         ...
 
 
 class Target(Protocol):
-    """What the routes need of a model version."""
+    """Handle of one deployment."""
 
     @property
     def id(self) -> ModelId:
@@ -65,13 +70,13 @@ class Target(Protocol):
 
     @property
     def codecs(self) -> dict[str, Any]:
-        """Room for what the protocols make of the signature."""
+        """Cache of the protocols' codecs."""
         ...
 
     def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
-        """Take a request of an application; the waiter is called later, never before this returns."""
+        """Submit a request of a flow; the handler is never called before this returns."""
         ...
 
     def done(self, status: int, seconds: float) -> None:
-        """Count an answered request."""
+        """Count a response."""
         ...

@@ -1,10 +1,8 @@
-"""Heads of requests that were read, found again by what of them means something.
+"""Cache of parsed heads, found again by the parts that matter.
 
-In: the bytes of a head, and how many follow it. Out: what it says; None: it is not known, and the parser reads it.
-Two heads say the same where they have the same request line and, in the same order, the same fields of those
-that mean something here or to the parser. In all others, as X-Request-Id or User-Agent, they may differ, and in the
-length of the body. What is not plain is nobody's like: a line that is no field, a length that is no number, two
-lengths, a field that says how the body comes. Pure.
+Two heads match if the request line and the relevant headers, in order, are the same; other headers
+and the body's length may differ. Malformed lines or lengths, and headers that change how the body
+arrives, prevent caching. Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ from serving.protocol.http_messages import OTHERS, Head
 
 MAX_HEADS = 512
 MAX_HEAD_BYTES = 2048
-"""A longer one is not remembered."""
+"""Longer heads are not cached."""
 _MAX_LINES = 1024
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"traceparent"})
-"""A head with one of these is always read: the body comes otherwise, or (a trace) no two are alike."""
+"""Headers that prevent caching: other framing, or (traceparent) never repeated."""
 _MEANT = OTHERS | {
     b"connection",
     b"content-encoding",
@@ -27,34 +25,34 @@ _MEANT = OTHERS | {
 }
 _REQUEST = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
-"""Plain ones; each byte is looked at once, whatever a client sends."""
+"""Plain headers; the match is linear for any input."""
 _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
-"""What a line is, if not a length of the body: a field that means nothing, one that means something, none of both."""
+"""Kinds of lines without a length: irrelevant, relevant, uncacheable."""
 
 
 class KnownHeads:
-    """The heads that one port has read, by what they say."""
+    """Head cache of one port."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        """None is known.
+        """Start empty.
 
         Args:
-            max_body_bytes: a request with a longer body is the parser's affair.
+            max_body_bytes: requests with longer bodies go to the parser.
         """
         self._max_body_bytes = max_body_bytes
         self._heads: dict[tuple[bytes, ...], Head] = {}
         self._lines: dict[bytes, int] = {}
-        """What each line is, or the length that it gives. Most lines come again."""
+        """Kind or body length of each line; most lines repeat."""
 
     def __len__(self) -> int:
         return len(self._heads)
 
     def find(self, raw_head: bytes, body_bytes: int) -> Head | None:
-        """What a head says, if it is known and a request whose body is as long as what has come behind it.
+        """Return the cached head of a complete request, else None.
 
         Args:
-            raw_head: up to the empty line and with it.
-            body_bytes: that follow it.
+            raw_head: with the empty line.
+            body_bytes: received behind it.
         """
         if body_bytes > self._max_body_bytes:
             return None
@@ -62,7 +60,7 @@ class KnownHeads:
         return None if said is None or said[1] != body_bytes else self._heads.get(said[0])
 
     def remember(self, raw_head: bytes, head: Head) -> None:
-        """Find it from now on, if it is plain."""
+        """Cache a head, if plain."""
         said = self._meaning(raw_head)
         if said is not None and _REQUEST.fullmatch(said[0][0]):
             if len(self._heads) >= MAX_HEADS and said[0] not in self._heads:
@@ -71,7 +69,7 @@ class KnownHeads:
             head.own_bytes = 0
 
     def _meaning(self, raw_head: bytes) -> tuple[tuple[bytes, ...], int] | None:
-        """The lines of a head that mean something, and the length of the body."""
+        """Return the relevant lines and the body's length."""
         if not 4 < len(raw_head) <= MAX_HEAD_BYTES:
             return None
         known = self._lines

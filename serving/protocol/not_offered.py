@@ -1,7 +1,4 @@
-"""What Triton offers and this server does not: refused at once, with what there is instead.
-
-In: a path, a method's name, or the parameters of a tensor. Out: the line that refuses it. Pure.
-"""
+"""Unsupported features of Triton, rejected with the alternative. Pure."""
 
 from __future__ import annotations
 
@@ -42,12 +39,12 @@ _REGION = "shared_memory_region"
 
 
 def method(name: str) -> Unimplemented | None:
-    """The refusal of a method of the gRPC service; None: it is none of these."""
+    """Return the error for an unsupported gRPC method, else None."""
     return Unimplemented(_METHODS[name]) if name in _METHODS else None
 
 
 def path(asked: str) -> Unimplemented | None:
-    """The refusal of a path of the query port, without its query; None: it is none of these."""
+    """Return the error for an unsupported path (without its query), else None."""
     match = _PATH.fullmatch(asked)
     if match is None:
         return None
@@ -55,15 +52,10 @@ def path(asked: str) -> Unimplemented | None:
 
 
 def check_tensor(what: str, name: object, parameters: Container[str]) -> None:
-    """Whether a tensor travels in the request or the answer.
-
-    Args:
-        what: `input` or `output`.
-        name: its name.
-        parameters: those of the tensor.
+    """Check that a tensor is not in shared memory; `what` is `input` or `output`.
 
     Raises:
-        InvalidRequest: it is in shared memory.
+        InvalidRequest: it is.
     """
     if _REGION in parameters:
         raise InvalidRequest(f"{what} {shown(name)}: {_SHARED_MEMORY}")

@@ -1,7 +1,4 @@
-"""The Open Inference Protocol v2 over REST, for one model version: requests in, answers and metadata out.
-
-`oip_requests` reads, `oip_answers` writes; what is kept about repeated headers and layouts is kept there.
-"""
+"""Codec of the Open Inference Protocol v2 over REST, for one model version."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ EXTENSIONS = ("binary_tensor_data", "classification", "schedule_policy")
 
 
 class Codec:
-    """Requests and answers of one model version."""
+    """Decoder and encoder of one model version."""
 
     def __init__(
         self,
@@ -32,7 +29,7 @@ class Codec:
         self.answers = Answers(name, version, signature)
 
     def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
-        """The model's metadata response, with the versions of it that are served."""
+        """Return the model's metadata with its served versions."""
         signature = self._signature
         known = {"parameters": signature.parameters} if signature.parameters else {}
         return {

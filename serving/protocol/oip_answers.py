@@ -1,10 +1,7 @@
-"""Answers of the Open Inference Protocol v2 over REST: JSON and binary tensors.
+"""Responses of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a tensors frame from a replica and the `Wanted` of its request. Out: the answer's JSON part and its
-binary data. Clients repeat their wishes, and a model the layout of its outputs: the JSON part of such
-answers is written once.
-
-Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension.
+The JSON part is cached per output request and layout. Pure. Specification: the protocol's REST and
+binary-data extension.
 """
 
 from __future__ import annotations
@@ -20,58 +17,52 @@ from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
 
 LONG_BYTES = 64 * 1024
-"""Outputs that take longer to be written in JSON than others should wait."""
+"""Larger JSON outputs are written in pieces, to let other requests run."""
 _KEPT_FORMS = 1024
 _OUTPUTS = b'"outputs":'
-"""Where these are in an answer's JSON part; no text within it holds a quote as it is."""
+"""Marks the outputs in the JSON part; texts escape their quotes."""
 
 
 class Wanted(NamedTuple):
-    """What the answer shall look like."""
+    """Output request: what the response contains."""
 
     id: str | None
     outputs: tuple[tuple[str, bool, int], ...] | None
-    """Requested outputs in order, each with whether it is wanted in binary, and how many classes of it instead of
-    the tensor (0: the tensor); None: all."""
+    """Per output in order: name, whether binary, and classes (0: the tensor). None: all outputs."""
     binary: bool
-    """Form of all outputs when none is requested by name."""
+    """Format of all outputs if none is named."""
 
 
 class Form:
-    """All of an answer but its binary data; answers of equal layout and wishes share one."""
+    """Response template: all but the binary data, shared by responses of one layout."""
 
     __slots__ = ("header", "header_bytes", "meaning")
 
     def __init__(self, header: bytes, header_bytes: int | None) -> None:
         self.header = header
-        """The JSON part of the body."""
+        """JSON part of the body."""
         self.header_bytes = header_bytes
-        """Its length where binary data follows; None: the body is all JSON."""
+        """Length of the JSON part if binary data follows, else None."""
         self.meaning: Any = None
-        """Room for the listener to keep what it made of the form."""
+        """Response head, cached by the routes."""
 
 
 class Answers:
-    """Writes the answers of one model version."""
+    """Response encoder of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._name = name
         self._version = version
         self._signature = signature
         self._forms: dict[wire.Layout, Form] = {}
-        """Of answers without an id all of which is binary."""
+        """Templates of binary responses without id."""
         self._last_form = Form(b"", None)
         self._last_wanted: Wanted | None = None
         self._last_prefix = b""
         self._last_frame_bytes = 0
 
     def answer(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
-        """The form of an answer, and its binary data.
-
-        Args:
-            frame: a tensors frame of the replica.
-            wanted: as the request asked.
-        """
+        """Return template and binary data of a response."""
         if wanted.binary and wanted.outputs is None:
             prefix = self._last_prefix
             if (
@@ -87,7 +78,7 @@ class Answers:
         return Form(header, len(header) if binary_data else None), b"".join(binary_data)
 
     def is_long(self, frame: memoryview, wanted: Wanted) -> bool:
-        """Whether an answer is to be written in pieces, for it may be long in JSON."""
+        """Return whether `written` must write the response in pieces."""
         if len(frame) <= LONG_BYTES:
             return False
         if wanted.outputs is None:
@@ -95,7 +86,7 @@ class Answers:
         return not all(binary for _, binary, _ in wanted.outputs)
 
     def written(self, frame: memoryview, wanted: Wanted) -> tuple[Iterator[bytes], bytes | None]:
-        """As `answer`: the JSON part in pieces, each soon made, and the binary data; None: there are none."""
+        """Return the JSON part in small pieces, and the binary data or None."""
         chosen = self._chosen(frame, wanted)
         data = [tensor.data for tensor, binary in chosen if binary]
         return self._pieces(chosen, wanted.id), b"".join(data) if data else None
@@ -114,7 +105,7 @@ class Answers:
         yield empty[-2:]
 
     def _chosen(self, frame: memoryview, wanted: Wanted) -> list[tuple[Tensor, bool]]:
-        """What is answered, each with whether it is in binary."""
+        """Return the requested outputs, each with whether it is binary."""
         tensors = wire.decode_frame(frame)
         if wanted.outputs is None:
             return [(tensor, wanted.binary) for tensor in tensors]

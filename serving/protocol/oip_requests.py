@@ -1,12 +1,11 @@
-"""Inference requests of the Open Inference Protocol v2 over REST: JSON and binary tensors.
+"""Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a request body and the length of its JSON header; out: a `Query` whose frame goes to a replica
-as it is. A binary request's JSON header is parsed once per distinct header: clients repeat it with
-every request. Large JSON tensors are left to a replica that can read them; then only their
-skeleton is read here.
+In: a body and the length of its JSON header. Out: a `Query` whose frame goes to a replica
+unchanged. Headers of binary requests are cached. Of large JSON only the skeleton is read, if the
+replica can read the numbers.
 
-Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension; error
-texts follow Triton's where clients match on them. Invalid input raises `InvalidRequest`.
+Invalid input raises `InvalidRequest`, with Triton's text where clients match on it. Pure.
+Specification: the protocol's REST and binary-data extension.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from serving.shapes import item_axis
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
 
 LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
-"""JSON bodies above this are decoded in the replica: decoding them here would hold up every other request."""
+"""Larger JSON is decoded in the replica, to let other requests run."""
 
 _DATA = b'"data"'
 _ARRAY = re.compile(rb"\s*:\s*\[")
-"""What stands behind the name of a member that is an array."""
+"""Follows the name of an array member."""
 
 _EMPTY = b"[]"
 _BLANKS = b" \t\r\n"
 _PIECE_BYTES = 128 * 1024
-"""Looked at at once: what fits a processor's cache passes several times as fast."""
+"""Fits a processor's cache, which is several times as fast."""
 
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
-"""A member `id` of any object in a JSON text, whose value is written as it is, without escapes."""
+"""Member `id` of any object, with a value free of escapes."""
 
 _ELEMENTS = "elements of BYTES"
-"""What is read one by one of a binary request."""
-_TENSORS = int(wire.Encoding.TENSORS)  # to look it up takes as long as all of a request's numbers
+"""Parsed one by one from binary requests."""
+_TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers
 _KEPT_HEADERS = 1024
 _KEPT_HEADER_BYTES = 4096
 
 
 class Query:
-    """One inference request, ready to be sent to a replica."""
+    """Inference request, ready for a replica."""
 
     __slots__ = (
         "encoding",
@@ -79,13 +78,13 @@ class Query:
         self.items = items
         self.wanted = wanted
         self.timeout_s = timeout_s
-        """The request's own time limit (parameter `timeout`, microseconds), None: the server's default."""
+        """From parameter `timeout` (microseconds); None: the server's default."""
         self.priority = priority
         """1 is the highest, 0 the default."""
 
 
 class _Layout(NamedTuple):
-    """What a binary request's JSON header says."""
+    """Parsed JSON header of a binary request."""
 
     descriptor: bytes
     data_bytes: int
@@ -96,37 +95,27 @@ class _Layout(NamedTuple):
 
 
 class Requests:
-    """Reads the requests to one model version."""
+    """Request decoder of one model version."""
 
     def __init__(
         self, name: str, signature: Signature, max_json_bytes: int = bounded_json.MAX_JSON_BYTES
     ) -> None:
-        """Nothing is remembered yet.
-
-        Args:
-            name: of the model.
-            signature: what it takes.
-            max_json_bytes: most JSON that is read here.
-        """
+        """Start with empty caches."""
         self._name = name
         self._signature = signature
         self._max_json_bytes = max_json_bytes
         self._outputs = {spec.name: spec for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
         self._named: dict[tuple[bytes, bytes], _Layout] = {}
-        """By what stands before and behind the request's id."""
+        """Layouts by the bytes before and after the request's id."""
         self._last_header = b""
         self._last_layout: _Layout | None = None
 
     def query(self, body: bytes, header_bytes: int | None) -> Query:
-        """Read a request.
-
-        Args:
-            body: the whole body.
-            header_bytes: value of Inference-Header-Content-Length, None when absent.
+        """Parse a request; `header_bytes` is Inference-Header-Content-Length or None.
 
         Raises:
-            InvalidRequest: with the input and what was expected of it.
+            InvalidRequest: names the input and what was expected.
         """
         if header_bytes is None:
             return self._json_query(body)
@@ -174,10 +163,10 @@ class Requests:
         self._last_layout, self._last_header = layout, header
 
     def _named_layout(self, header: bytes) -> _Layout | None:
-        """The layout of a header that differs in nothing but its id from one that was read; None: from all.
+        """Return the layout of a header with an id, cached for headers that differ only in the id.
 
-        A string in its place is a string in the same place of the JSON, whatever its characters, as long as none
-        is an escape; that the place is the id of the request, and of nothing in it, is found out by another name.
+        Replacing a string without escapes keeps the JSON's structure; parsing with another id
+        proves that it is the request's own.
         """
         found = _ID.search(header)
         if found is None:
@@ -185,7 +174,7 @@ class Requests:
         try:
             id_ = found[1].decode()
         except UnicodeDecodeError:
-            return None  # the reader says what is wrong with it
+            return None  # the parser reports it
         around = header[: found.start(1)], header[found.end(1) :]
         layout = self._named.get(around)
         if layout is None:
@@ -200,7 +189,7 @@ class Requests:
         return layout._replace(wanted=layout.wanted._replace(id=id_))
 
     def _layout(self, header: bytes) -> _Layout | None:
-        """The layout of a header all of whose inputs are binary; None when some are not."""
+        """Return the layout, or None unless all inputs are binary and not BYTES."""
         request = self._parsed(header)
         inputs = self._inputs(request)
         if any("data" in item for item in inputs):
@@ -218,7 +207,7 @@ class Requests:
                         f"takes {elements * ITEM_BYTES[datatype]} bytes"
                     )
             else:
-                return None  # the elements of BYTES are checked one by one
+                return None  # elements of BYTES are checked one by one
             declared.append(Tensor(name, datatype, shape, b""))
             sizes.append(size)
         items = tensors_of.checked_items(self._name, self._signature, declared)
@@ -236,7 +225,7 @@ class Requests:
         )
 
     def _mixed_query(self, header: bytes, body: bytes) -> Query:
-        """A request in which some inputs are JSON, or BYTES."""
+        """Parse a request with inputs in JSON or of BYTES."""
         request = self._parsed(header)
         inputs = self._inputs(request)
         declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
@@ -277,7 +266,7 @@ class Requests:
         return _tensor_query([tensor], items, Wanted(None, None, binary=True), None, 0)
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
-        """The shape of one item, or of all that a model takes which is served whole."""
+        """Return the shape of one item, or of the whole input of an unbatched model."""
         axis = item_axis(spec, self._signature)
         shape = [1 if place == axis else length for place, length in enumerate(spec.shape)]
         free = [place for place, length in enumerate(shape) if length < 0]
@@ -322,7 +311,7 @@ class Requests:
         return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
 
     def _large_json_query(self, body: bytes) -> Query | None:
-        """A query that carries the JSON as it is; None when its skeleton is large all the same."""
+        """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
         found = skeleton(body)
         if found is None:
             return None
@@ -359,7 +348,7 @@ class Requests:
             )
         tensors_of.check_count(self._name, self._signature, len(inputs))
         for item in inputs:
-            if item.get("data", 0) is None:  # null is how some clients write what they leave out
+            if item.get("data", 0) is None:  # some clients send null for absent
                 del item["data"]
             parameters = _parameters(item, "an input")
             not_offered.check_tensor("input", item.get("name"), parameters)
@@ -418,10 +407,10 @@ def _tensor_query(
 
 
 def skeleton(body: bytes) -> bytes | None:
-    """A JSON body with `[]` for its arrays of numbers named `data`; None where it is large all the same.
+    """Return a JSON body with its `data` arrays emptied, or None if still large.
 
-    An array without texts and objects in it is taken for one of numbers: whoever reads it says what is wrong. The
-    body is passed over a few times at the speed of memory.
+    Arrays without texts and objects count as numbers; the replica reports errors. Runs at the speed
+    of memory.
     """
     pieces: list[bytes] = []
     size = done = 0
@@ -451,10 +440,10 @@ def skeleton(body: bytes) -> bytes | None:
 
 
 def _check_empty(body: bytes) -> None:
-    """Whether a large text has few empty arrays.
+    """Check a large text for empty arrays, which become lists of thirty times their bytes.
 
     Raises:
-        InvalidRequest: it has many; whoever reads it makes a list of each, which takes thirty times its bytes.
+        InvalidRequest: too many.
     """
     if body.count(b"[") <= MAX_VALUES:
         return
@@ -469,7 +458,7 @@ def _check_empty(body: bytes) -> None:
 
 
 def _end_of_numbers(body: bytes, start: int) -> int:
-    """Where the first text or object behind a place begins, or an object ends."""
+    """Find the next text or object, or the end of the current object."""
     stop = body.find(b'"', start)
     if stop < 0:
         stop = len(body)
@@ -483,7 +472,7 @@ def _end_of_numbers(body: bytes, start: int) -> int:
 def _without_data(
     item: Mapping[str, Any], name: str, datatype: str, shape: tuple[int, ...]
 ) -> Tensor:
-    """An input of a request that has no binary part: KServe's client sends none for tensors of 0 bytes."""
+    """Return an input of 0 bytes, for which KServe's client sends no binary part."""
     size = _binary_size(item, name)
     if size:
         raise InvalidRequest(
@@ -520,7 +509,7 @@ def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
 
 
 def _limits(request: Mapping[str, Any]) -> tuple[float | None, int]:
-    """The request's own time limit in seconds, and its priority."""
+    """Return the request's time limit in seconds and its priority."""
     parameters = _parameters(request, "the request")
     return (
         tensors_of.timeout_s(parameters.get("timeout")),

@@ -1,10 +1,8 @@
-"""What a page in a browser may ask of a port: any page may send requests to whatever its browser reaches.
+"""Trusted hosts and origins: which requests of browser pages a port accepts.
 
-In: what a request says of where it comes from. Out: whether it may be answered. Pure.
-
-A page whose site's name leads to this machine (DNS rebinding) is of the same origin for its browser, and could
-read answers: only its `Host` gives it away. A page of another origin cannot read, but its request would be
-carried out: `Sec-Fetch-Site` (W3C Fetch Metadata) or `Origin` tell of it, which no page can change.
+With DNS rebinding, a page's host name resolves to this machine, and the page may read responses;
+only `Host` reveals it. A page of another origin cannot read, but its request would be executed;
+`Sec-Fetch-Site` (W3C Fetch Metadata) or `Origin` reveal it. Pages cannot change these. Pure.
 """
 
 from __future__ import annotations
@@ -18,20 +16,20 @@ _PORT = re.compile(r"^([^:]*|\[.*\]):\d*$")
 
 
 class Hosts:
-    """The names under which a port may be asked: those of this machine for itself, and further ones."""
+    """Trusted host names: the local ones of this machine, and configured ones."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """Keep what is given.
+        """Store the names.
 
         Args:
-            names: further names and addresses, without a port.
+            names: further names and addresses, without port.
         """
         self._names = {_bare(name) for name in names}
         self._passed: set[str] = set()
-        """Some fields as they came: to take one apart costs as much as the rest of a head."""
+        """Cache of accepted headers; parsing one costs as much as the rest of a head."""
 
     def refusal(self, host: str) -> str | None:
-        """Why a request with this field Host is not answered; None: it is."""
+        """Return the error message for a Host header, or None if trusted."""
         if host in self._passed:
             return None
         name = _bare(host)
@@ -46,12 +44,12 @@ class Hosts:
 
 
 def is_foreign(site: bytes | None, origin: bytes | None, host: bytes | None) -> bool:
-    """Whether a page of another origin asks.
+    """Return whether a page of another origin sent a request.
 
     Args:
-        site: the field Sec-Fetch-Site, which newer browsers send to trustworthy addresses.
-        origin: the field Origin, which all of them send with what may change something.
-        host: the field Host.
+        site: Sec-Fetch-Site, only from newer browsers to trustworthy addresses.
+        origin: Origin, from all browsers with changing requests.
+        host: Host.
     """
     if site is not None:
         return site not in {b"same-origin", b"none"}
@@ -59,7 +57,7 @@ def is_foreign(site: bytes | None, origin: bytes | None, host: bytes | None) -> 
 
 
 def _bare(host: str) -> str:
-    """A name or an address without its port, as names are compared."""
+    """Return a host without its port, normalised for comparison."""
     host = _PORT.sub(r"\1", host.strip().lower())
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1]

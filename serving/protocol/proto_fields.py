@@ -1,11 +1,6 @@
-"""Protobuf's wire format by hand: fields of a message, read as views and written as pieces.
+"""Protobuf's wire format: fields of a message, read as views and written as pieces.
 
-In: the bytes of a message; out: its fields with their numbers, in order, contents of strings,
-messages and packed numbers as views. And back. Repeated whole numbers are read and written as
-arrays. Unknown fields are passed over by whoever reads. Pure.
-
-Source: the encoding of Protocol Buffers. A varint holds 7 bits a byte, the least first; negative
-numbers are their two's complement of 64 bits.
+Callers skip unknown fields. Pure. Source: the encoding of Protocol Buffers.
 """
 
 from __future__ import annotations
@@ -24,22 +19,17 @@ _FIXED = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT = 10
 _LARGEST = 2**64
 MAX_FIELDS = MAX_VALUES
-"""Of one request: a body of nothing but the shortest would hold the thread that serves everybody for a minute. Only
-texts come as many fields, one each."""
+"""Per request, since the shortest fields could block the event loop for a minute."""
 
 Field = tuple[int, int, int, memoryview]
-"""Number, wire type, value of a varint or else 0, content of everything else."""
+"""Number, wire type, value of a varint or 0, content otherwise."""
 
 
 def read(message: memoryview, budget: Budget) -> Iterator[Field]:
-    """The fields of a message.
-
-    Args:
-        message: its bytes.
-        budget: of the request that it belongs to.
+    """Yield the fields of a message.
 
     Raises:
-        InvalidRequest: it is none, or has more fields than there may be.
+        InvalidRequest: malformed, or over budget.
     """
     position, end = 0, len(message)
     while position < end:
@@ -75,10 +65,10 @@ def read(message: memoryview, budget: Budget) -> Iterator[Field]:
 
 
 def text(content: memoryview) -> str:
-    """The text of a string field.
+    """Return the text of a string field.
 
     Raises:
-        InvalidRequest: it is not UTF-8.
+        InvalidRequest: not UTF-8.
     """
     try:
         return str(content, "utf-8")
@@ -87,7 +77,7 @@ def text(content: memoryview) -> str:
 
 
 def entry(content: memoryview, budget: Budget) -> tuple[str, memoryview]:
-    """Key and value of a map's entry; what is absent is empty. Raises as `read`."""
+    """Return key and value of a map entry, empty if absent; raises as `read`."""
     key, value = "", content[:0]
     for number, kind, _, inner in read(content, budget):
         if number == 1 and kind == BYTES:
@@ -98,10 +88,10 @@ def entry(content: memoryview, budget: Budget) -> tuple[str, memoryview]:
 
 
 def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
-    """Packed varints, modulo 2**64.
+    """Return packed varints modulo 2**64.
 
     Raises:
-        InvalidRequest: they are none.
+        InvalidRequest: malformed.
     """
     numbers = varints.unpack(content)
     if numbers is None:
@@ -110,32 +100,32 @@ def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
 
 
 def number(field: int, value: int) -> bytes:
-    """A field with a whole number; 0 is its absence."""
+    """Encode an integer field; 0 is omitted."""
     return varints.one(field << 3 | VARINT) + varints.one(value) if value else b""
 
 
 def opening(field: int, content_bytes: int) -> bytes:
-    """What stands before the content of a string, a message or packed numbers."""
+    """Encode tag and length of a string, message or packed field."""
     return varints.one(field << 3 | BYTES) + varints.one(content_bytes)
 
 
 def content(field: int, value: bytes) -> bytes:
-    """A field with a message or bytes."""
+    """Encode a message or bytes field."""
     return opening(field, len(value)) + value
 
 
 def string(field: int, value: str) -> bytes:
-    """A field with a text; the empty one is its absence."""
+    """Encode a text field; an empty one is omitted."""
     return content(field, value.encode()) if value else b""
 
 
 def map_entry(field: int, key: str, value: bytes) -> bytes:
-    """An entry of a map whose values are messages."""
+    """Encode an entry of a map of messages."""
     return content(field, string(1, key) + content(2, value))
 
 
 def signed(value: int) -> int:
-    """A varint as a number of 64 bits with a sign."""
+    """Convert a varint to a signed 64-bit integer."""
     return value - _LARGEST if value >= _LARGEST >> 1 else value
 
 

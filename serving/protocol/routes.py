@@ -1,7 +1,6 @@
-"""Routes of the query port: Open Inference Protocol v2 on one engine.
+"""Routes of the Open Inference Protocol v2 on the inference port.
 
-In: a request's head and body; out: a response at once (health, metadata, errors), or an inference in
-flight that answers its connection when the engine does. One object per inference, no task.
+One object per inference, no task.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from serving.protocol.triton_routes import TritonRoutes
 from serving.waiter import Batch, Ticket, Timed, spoilt
 
 _CODEC = "open inference"
-"""Where a model version keeps this protocol's codec."""
+"""Key of this protocol's codec at a deployment."""
 _MODEL = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
 )
@@ -40,7 +39,7 @@ _BINARY_FIELDS = (
 
 
 class _Asked:
-    """What a method and a path ask for."""
+    """Parsed method and path."""
 
     __slots__ = ("kind", "model", "name", "version")
 
@@ -52,7 +51,7 @@ class _Asked:
 
 
 class _InFlight:
-    """One inference: the waiter of the engine and the exchange of the connection."""
+    """Response handler of one inference, and exchange of its connection."""
 
     __slots__ = (
         "_answers",
@@ -83,7 +82,7 @@ class _InFlight:
         self._slices = slices
         self._slow: Slow | None = None
         self._batch: Batch | None = None
-        """Its own, where the answer is written in pieces: by then it is not known any more."""
+        """Saved for responses in pieces; the ticket forgets it."""
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
@@ -103,7 +102,7 @@ class _InFlight:
         self._target.done(error.status, time.monotonic() - self._started_s)
 
     def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
-        """The JSON part was written in pieces; the binary data follow it."""
+        """Send the JSON part written in pieces, then the binary data."""
         self._slow = None
         if isinstance(outcome, Exception):
             spoilt(self, outcome)
@@ -127,7 +126,7 @@ class _InFlight:
 
 
 class OipRoutes:
-    """Open Inference Protocol v2 over one engine."""
+    """Routes of the Open Inference Protocol v2."""
 
     def __init__(
         self,
@@ -135,13 +134,7 @@ class OipRoutes:
         triton: TritonRoutes | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Keep what is given.
-
-        Args:
-            engine: what serves the models.
-            triton: Triton's extensions, where they are offered.
-            max_json_bytes: most JSON of a request that is read here.
-        """
+        """Store the settings; `triton` are Triton's extensions, if offered."""
         self._engine = engine
         self._max_json_bytes = max_json_bytes
         self._resolved = engine.resolved
@@ -150,9 +143,9 @@ class OipRoutes:
         self._extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if triton else ())]
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        """See `serving.protocol.http.Routes`."""
+        """Implement `serving.protocol.http.Routes`."""
         asked: _Asked | None = head.meaning
-        if asked is None:  # the first request with this head
+        if asked is None:  # first request with this head
             if self._triton is not None:
                 answered = self._triton.handle(head, body, connection)
                 if answered is not None:
@@ -162,7 +155,7 @@ class OipRoutes:
                 return found
             head.meaning = asked = found
         if asked.kind == "infer":
-            head.handle = functools.partial(self._infer, asked)  # nothing more is to be decided
+            head.handle = functools.partial(self._infer, asked)  # nothing else to decide
             return self._infer(asked, head, body, connection)
         return self._ask(asked)
 
@@ -224,13 +217,13 @@ class OipRoutes:
 
 
 def _response_head(form: Form, data_bytes: int) -> bytes:
-    """The head of a 200 with this form, and the JSON part of its body."""
+    """Return the head of a 200 and the JSON part of its body."""
     fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 
 def _asked(method: str, path: str) -> _Asked | Response:
-    """What a method and path mean, or the 404 or 405 that answers them."""
+    """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     fixed = _FIXED.get(path.rstrip("/"))
     match = None if fixed else _MODEL.fullmatch(path)

@@ -1,8 +1,7 @@
-"""Long work of the event loop, done a slice at a time: whatever else there is to do comes between.
+"""Incremental jobs: long work on the event loop in short steps.
 
-In: iterators whose every step is short, and whom to tell. Out: the pieces that came of one, or what it raised. A
-turn of the loop does one step of one of them, in turns, so that however many there are they leave the loop to
-everybody else. A thread would hold the interpreter's lock for as long, a switch of threads at a time.
+Each turn of the loop runs one step of one job. A thread would not help: it holds the interpreter's
+lock for a whole switch interval.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 Ended = Callable[[list[bytes] | Exception], None]
-"""Called once, with all pieces or with what was raised."""
+"""Called once, with all pieces or the exception."""
 
 
 class Slow:
-    """One piece of work."""
+    """One incremental job."""
 
     __slots__ = ("ended", "pieces", "steps")
 
@@ -26,19 +25,19 @@ class Slow:
         self.ended: Ended | None = ended
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Drop the job without calling back."""
         self.ended = None
 
 
 class Slices:
-    """All such work of one loop."""
+    """Runner of all incremental jobs of one loop."""
 
     def __init__(self) -> None:
-        """Nothing is to be done."""
+        """Start without jobs."""
         self._waiting: deque[Slow] = deque()
 
     def begin(self, steps: Iterator[bytes], ended: Ended) -> Slow:
-        """Take something up; `ended` is called later, never before this returns."""
+        """Start a job; `ended` is never called before this returns."""
         slow = Slow(steps, ended)
         self._waiting.append(slow)
         if len(self._waiting) == 1:
@@ -49,7 +48,7 @@ class Slices:
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One step of the first one, which then waits behind the others."""
+        """Run one step of the first job and requeue it."""
         slow = self._waiting[0]
         outcome: list[bytes] | Exception | None = None
         if slow.ended is not None:
@@ -57,7 +56,7 @@ class Slices:
                 slow.pieces.append(next(slow.steps))
             except StopIteration:
                 outcome = slow.pieces
-            except Exception as error:  # whoever waits for it is told
+            except Exception as error:  # passed to the callback
                 outcome = error
         self._waiting.popleft()
         if slow.ended is not None and outcome is None:

@@ -1,8 +1,6 @@
-"""Whose receiver does not take what is sent to it.
+"""Slow-client detector: finds receivers that do not read what is sent.
 
-In, every few seconds: how many bytes each receiver has taken so far for which more waits, and the time. Out:
-those that took too few for too long. One that takes a little now and then is given up as well: what it
-leaves standing is memory. Pure.
+One that reads a little now and then also counts, because its pending data occupies memory. Pure.
 """
 
 from __future__ import annotations
@@ -11,28 +9,28 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 STALL_S = 30.0
-"""A receiver that takes less than `LEAST_BYTES` in this time is given up.
+"""Seconds in which a receiver must read `LEAST_BYTES`.
 
-As long as a request may take to arrive: who is alive sends and takes within seconds, and a network that
-was away for longer has lost the connection anyway."""
+A live client reads within seconds; after so long a failure, the connection is lost.
+"""
 LEAST_BYTES = 4096
-"""136 bytes a second: no link is that slow."""
+"""136 bytes a second: slower than any link."""
 
 K = TypeVar("K")
 
 
 class Stalls(Generic[K]):
-    """What was taken when, since a receiver last took enough."""
+    """Progress of each receiver."""
 
     def __init__(self, within_s: float = STALL_S) -> None:
         self._within_s = within_s
         self._marks: dict[K, tuple[float, int]] = {}
 
     def over(self, taken: Mapping[K, int], now_s: float) -> list[K]:
-        """The receivers that took too little for too long; each is named as long as it is in `taken`.
+        """Return the slow receivers, on every call.
 
         Args:
-            taken: bytes so far, of each receiver for which more waits.
+            taken: bytes read by each receiver with pending data.
             now_s: monotonic.
         """
         before, self._marks = self._marks, {}

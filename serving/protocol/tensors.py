@@ -1,8 +1,4 @@
-"""Checks of a request's tensors and parameters that every wire form of the protocol makes alike.
-
-In: names, datatypes, shapes and bytes as a codec read them, and the model's signature. Out: the
-request's items, or `InvalidRequest` with what was given and what was expected. Pure.
-"""
+"""Checks of tensors and parameters for all encodings of the Open Inference Protocol. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +13,10 @@ LONGEST_TIMEOUT_US = 86_400_000_000
 
 
 def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
-    """Whether datatype and shape can be those of an input at all.
+    """Check datatype and shape of an input.
 
     Raises:
-        InvalidRequest: one of them cannot.
+        InvalidRequest: one is invalid.
     """
     if datatype not in ITEM_BYTES:
         raise InvalidRequest(
@@ -31,10 +27,10 @@ def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
 
 
 def check_count(model: str, signature: Signature, given: int) -> None:
-    """Whether inputs are no more than the model takes: asked before any of them is looked at.
+    """Check the number of inputs before any is read.
 
     Raises:
-        InvalidRequest: they are.
+        InvalidRequest: too many.
     """
     if given > len(signature.inputs):
         names = ", ".join([spec.name for spec in signature.inputs])
@@ -42,15 +38,10 @@ def check_count(model: str, signature: Signature, given: int) -> None:
 
 
 def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -> int:
-    """Items of a request whose tensors fit the signature.
-
-    Args:
-        model: its name, for the error.
-        signature: what the model takes.
-        tensors: what was given; their data is not looked at, and may be read after this.
+    """Return the items of a request, whose tensors may lack data.
 
     Raises:
-        InvalidRequest: they do not fit.
+        InvalidRequest: the tensors do not fit the signature.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     names = {tensor.name for tensor in tensors}
@@ -86,24 +77,17 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
             )
         items = length
     if not is_batched:
-        return 1  # the model takes a request as it is, and no two together
-    return max(1, items or 0)  # items of nothing as well: whoever walks them takes its time
+        return 1  # unbatched: one request at a time
+    return max(1, items or 0)  # empty items count too: walking them takes time
 
 
 def check_bytes(
     name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: Budget
 ) -> None:
-    """Whether raw data holds exactly the elements that the shape names.
-
-    Args:
-        name: of the input.
-        datatype: that the model takes.
-        shape: as it was declared.
-        data: what came.
-        budget: of the request, for elements that are looked at one by one.
+    """Check that raw data holds exactly the elements of its shape.
 
     Raises:
-        InvalidRequest: it does not.
+        InvalidRequest: it does not, or BYTES exceed the budget.
     """
     elements = math.prod(shape)
     expected = elements * ITEM_BYTES[datatype]
@@ -126,7 +110,7 @@ def check_bytes(
 
 
 def timeout_s(timeout_us: object) -> float | None:
-    """The parameter `timeout`; None where it was not given.
+    """Return the parameter `timeout` in seconds, or None.
 
     Raises:
         InvalidRequest: no number of microseconds, or out of range.
@@ -146,10 +130,10 @@ def timeout_s(timeout_us: object) -> float | None:
 
 
 def priority(value: object) -> int:
-    """The parameter `priority`: 1 is the highest, 0 (also where it was not given) the default.
+    """Return the parameter `priority`: 1 is the highest, 0 the default.
 
     Raises:
-        InvalidRequest: it is no such number.
+        InvalidRequest: not such a number.
     """
     if value is None:
         return 0

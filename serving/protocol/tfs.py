@@ -1,12 +1,8 @@
-"""TensorFlow Serving's REST protocol: predict, classify and regress requests, answers, status, metadata.
+"""Codec of TensorFlow Serving's REST protocol.
 
-In: a request's body; out: a `Query` whose frame goes to a replica as it is. Back: a tensors frame
-of a replica and the method of its request; out: the answer's body. Predict takes rows (`instances`,
-answered by `predictions`) or columns (`inputs`, answered by `outputs`).
-
-Pure: no sockets, no engine. Source: the documentation of TensorFlow Serving's REST API, and what
-its server does where that says less; error texts are its own where clients match on them. Invalid
-input raises `InvalidRequest`.
+Predict takes rows (`instances`, answered by `predictions`) or columns (`inputs`, answered by
+`outputs`). Invalid input raises `InvalidRequest`, in TensorFlow Serving's words where clients match
+on them. Pure. Source: its REST documentation and, where that is silent, its server.
 """
 
 from __future__ import annotations
@@ -27,24 +23,24 @@ from serving.values import Buffer, Signature, Tensor, TensorSpec
 
 Method = Literal["predict", "classify", "regress"]
 Form = Literal["row", "columnar", "classify", "regress"]
-"""What the answer looks like."""
+"""Format of the response."""
 
 MAX_SCORES = 2**17
-"""Of an answer to classify, each written with its label."""
+"""Per classify response, each written with its label."""
 LONG_BYTES = 64 * 1024
-"""Outputs that take longer to be written than others should wait."""
+"""Larger outputs are written in pieces, to let other requests run."""
 SIGNATURE_NAME = "serving_default"
 State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
-"""Of a model's version, as the status says it."""
+"""State of a version, in TensorFlow Serving's terms."""
 
 
 class VersionState(NamedTuple):
-    """One version of a model, in the words of its status."""
+    """State of one version."""
 
     version: str
     state: State
     error: str = ""
-    """Why it could not be loaded."""
+    """Why it failed to load."""
 
 
 _DATA_TYPES: dict[str, str] = {
@@ -53,32 +49,32 @@ _DATA_TYPES: dict[str, str] = {
 
 
 class Request(NamedTuple):
-    """A body that is a JSON object."""
+    """Parsed JSON object of a body."""
 
     document: Mapping[str, Any]
     infinities: bool
-    """The text holds the token Infinity: an infinite number is meant."""
+    """Whether the text has the token Infinity, so that infinite numbers are intended."""
 
 
 class Query(NamedTuple):
-    """One request, ready to be sent to a replica."""
+    """Request, ready for a replica."""
 
     frame: tuple[Buffer, ...]
     frame_bytes: int
     encoding: int
     items: int
     timeout_s: float | None
-    """The protocol has no time limit of a request: the server's default."""
+    """Always the default; the protocol has no time limit."""
     form: Form
     priority: int = 0
-    """The protocol has none: the default."""
+    """Always the default."""
 
 
 def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Request:
-    """The object in a body.
+    """Parse the JSON object of a body.
 
     Raises:
-        InvalidRequest: it holds none, or would be too much work to read.
+        InvalidRequest: invalid, or too large.
     """
     if not body:
         raise InvalidRequest("JSON Parse error: The document is empty")
@@ -92,7 +88,7 @@ def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Request:
 
 
 class Codec:
-    """Requests and answers of one model version."""
+    """Decoder and encoder of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self.name = name
@@ -104,10 +100,10 @@ class Codec:
     # Requests
 
     def query(self, given: Request, method: Method) -> Query:
-        """Read a request.
+        """Decode a request.
 
         Raises:
-            InvalidRequest: what is wrong with it, and where.
+            InvalidRequest: what is wrong, and where.
         """
         self._check_signature_name(given.document)
         if method == "predict":
@@ -121,13 +117,12 @@ class Codec:
         return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
 
     def large_query(self, body: bytes) -> Query | None:
-        """The query of a large predict request, its numbers left to the replica.
+        """Return a predict request whose numbers the replica reads.
 
-        None where the body is not large, or not one array of numbers for the only input, evenly
-        nested: then it is read by `query`.
+        None unless the body is a large, evenly nested array of numbers for the only input.
 
         Raises:
-            InvalidRequest: its shape does not fit the model.
+            InvalidRequest: the shape does not fit the model.
         """
         specs = self._signature.inputs
         if len(body) <= LARGE_JSON_BYTES or len(specs) != 1:
@@ -156,10 +151,10 @@ class Codec:
             )
 
     def check_method(self, method: Method) -> None:
-        """Whether the model can be asked by a method.
+        """Check that the model supports a method.
 
         Raises:
-            InvalidRequest: it takes no rows, which examples are, or has no output to answer with.
+            InvalidRequest: no rows, or no suitable output.
         """
         self._check_rows()
         outputs = self._signature.outputs
@@ -271,15 +266,11 @@ class Codec:
     # Answers
 
     def answer(self, frame: memoryview, form: Form) -> bytes:
-        """The body of an answer.
-
-        Args:
-            frame: a tensors frame of the replica.
-            form: of the request.
+        """Encode a response from a tensors frame.
 
         Raises:
-            InvalidRequest: the outputs have no such form: their first dimensions differ.
-            PredictionFailed: the model's outputs are not what they should be.
+            InvalidRequest: the outputs' first dimensions differ.
+            PredictionFailed: invalid outputs.
         """
         tensors = wire.decode_frame(frame)
         if not tensors:
@@ -299,11 +290,11 @@ class Codec:
         return write(data, constants=True).encode()
 
     def written(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
-        """As `answer`, in pieces, each of which is soon made; None: it is soon made as a whole.
+        """Encode as `answer` in small pieces; None if short.
 
         Raises:
             InvalidRequest: as `answer`.
-            PredictionFailed: as `answer`, at once or between two pieces.
+            PredictionFailed: as `answer`, also between pieces.
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None
@@ -326,10 +317,11 @@ class Codec:
         yield b"}}"
 
     def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
-        """Pairs of label and score, per item.
+        """Return pairs of label and score, per item.
 
         Raises:
-            PredictionFailed: the model returned no scores.
+            InvalidRequest: too many scores.
+            PredictionFailed: no scores.
         """
         score = _named(tensors, scores(self._signature.outputs))
         count = math.prod(score.shape)
@@ -354,10 +346,10 @@ class Codec:
         ]
 
     def regressions(self, tensors: Sequence[Tensor]) -> list[float]:
-        """A number per item.
+        """Return one number per item.
 
         Raises:
-            PredictionFailed: the model returned none, or several.
+            PredictionFailed: none, or several.
         """
         tensor = _named(tensors, regressions(self._signature.outputs))
         if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
@@ -371,7 +363,7 @@ class Codec:
     # About the model
 
     def metadata(self) -> dict[str, Any]:
-        """The answer to a question for the model's metadata."""
+        """Return the model's metadata."""
         definition = {
             "inputs": {spec.name: _tensor_info(spec) for spec in self._signature.inputs},
             "outputs": {spec.name: _tensor_info(spec) for spec in self._signature.outputs},
@@ -390,7 +382,7 @@ class Codec:
 
 
 def status(versions: Sequence[VersionState]) -> dict[str, Any]:
-    """The answer to a question for a model's status."""
+    """Return the model's status."""
     return {
         "model_version_status": [
             {
@@ -404,19 +396,19 @@ def status(versions: Sequence[VersionState]) -> dict[str, Any]:
 
 
 def scores(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
-    """The output that classify answers with: `scores`, or the only one of numbers per class."""
+    """Return the output for classify: `scores`, or the only one with numbers per class."""
     return _chosen(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
 
 
 def regressions(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
-    """The output that regress answers with: `outputs`, or the only one of a number per item."""
+    """Return the output for regress: `outputs`, or the only one with a number per item."""
     fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
     numbers = tuple(name for name in _DATA_TYPES if name not in {"BYTES", "BOOL"})
     return _chosen(fitting, "outputs", (1, 2), numbers)
 
 
 def type_name(datatype: str) -> str:
-    """TensorFlow's name of a datatype."""
+    """Return TensorFlow's name of a datatype."""
     return tfs_tensors.TYPE_NAMES[datatype]
 
 
@@ -431,7 +423,7 @@ def _chosen(
 
 
 def _named(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
-    """The tensor of an output."""
+    """Return the tensor of an output."""
     for tensor in tensors:
         if spec is not None and tensor.name == spec.name:
             return tensor
@@ -445,7 +437,7 @@ def _framed(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes
 
 
 def _check_rows_of(tensors: Sequence[Tensor]) -> None:
-    """Whether outputs have as many rows each."""
+    """Check that outputs have equally many rows."""
     count = None
     for tensor in tensors:
         if not tensor.shape:
@@ -459,7 +451,7 @@ def _check_rows_of(tensors: Sequence[Tensor]) -> None:
 
 
 def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
-    """The outputs item by item; objects where there are several outputs."""
+    """Return the outputs per item, as objects if there are several."""
     columns = [nested(tensor) for tensor in tensors]
     if len(columns) == 1:
         only: list[Any] = columns[0]
@@ -469,7 +461,7 @@ def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
 
 
 def _is_named(value: object) -> bool:
-    """Whether a value is an object of tensors by name."""
+    """Return whether a value is an object of tensors by name."""
     return isinstance(value, dict) and not tfs_tensors.is_b64(value)
 
 

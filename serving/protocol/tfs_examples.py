@@ -1,11 +1,7 @@
-"""Examples of TensorFlow Serving's classify and regress requests as input tensors.
+"""Examples of TensorFlow Serving's classify and regress requests, as input tensors.
 
-In: the objects of `examples` and the optional `context`, features by name; out: the tensors that a
-model's signature takes. A feature feeds the input of its name. A model that takes serialized
-examples instead, one BYTES per item, gets each as a `tf.Example`, whose protobuf form is written
-here by hand: it is three nested messages.
-
-Pure. Invalid input raises `InvalidRequest`.
+A feature feeds the input of its name. A model whose only input is one BYTES per item gets
+serialized `tf.Example`s. Invalid input raises `InvalidRequest`. Pure.
 """
 
 from __future__ import annotations
@@ -22,24 +18,26 @@ from serving.protocol.flat_items import item_shape
 from serving.values import Signature, Tensor, TensorSpec
 
 Example = Mapping[str, Sequence[Any]]
-"""Values by feature; all of one feature are of one kind (bytes, int or float)."""
+"""Values by feature; a feature's values are all bytes, int or float."""
 
 MAX_SHARED = 2**18
-"""Features with their values and bytes of texts that a context may become, as often as there are examples: few
-bytes sent would else be seconds of work."""
+"""Features, values and text bytes created by copying the context into examples.
+
+A few sent bytes could become seconds of work.
+"""
 
 MAX_FEATURES = 2**14
-"""Of all examples of a request, and the examples themselves; each takes some microseconds, apart from its values."""
+"""Examples and features per request, some microseconds each."""
 
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
 
 
 def examples(document: Mapping[str, Any]) -> list[Example]:
-    """The examples of a request, each with the context's features.
+    """Return a request's examples, merged with its context.
 
     Raises:
-        InvalidRequest: there are none, or a feature is none.
+        InvalidRequest: none, or a malformed feature.
     """
     if "examples" not in document:
         raise InvalidRequest(
@@ -59,10 +57,10 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
 
 
 def _check_number(listed: Sequence[object]) -> None:
-    """Whether examples are few enough to be read.
+    """Check that the examples are few enough to parse.
 
     Raises:
-        InvalidRequest: they are not.
+        InvalidRequest: too many.
     """
     features = Budget(MAX_FEATURES, "examples and features of them")
     values = Budget(what="values of features")
@@ -75,10 +73,10 @@ def _check_number(listed: Sequence[object]) -> None:
 
 
 def in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
-    """Examples with the features that they share.
+    """Merge shared features into every example.
 
     Raises:
-        InvalidRequest: together they would be far larger than what was sent.
+        InvalidRequest: the result would be too large.
     """
     size = sum(map(_size, context.values()))
     if size * len(listed) > MAX_SHARED:
@@ -90,10 +88,10 @@ def in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
 
 
 def tensors(listed: Sequence[Example], signature: Signature) -> list[Tensor]:
-    """The model's inputs for these examples.
+    """Return the model's inputs.
 
     Raises:
-        InvalidRequest: a feature is missing, or does not fit its input.
+        InvalidRequest: a feature is missing or does not fit.
     """
     if _takes_serialized(listed, signature):
         spec = signature.inputs[0]
@@ -104,7 +102,9 @@ def tensors(listed: Sequence[Example], signature: Signature) -> list[Tensor]:
 
 
 def serialized(example: Example) -> bytes:
-    """A `tf.Example`: features=1 {feature=1 map<string, Feature>}; a Feature is bytes_list=1, float_list=2 or
+    """Encode a `tf.Example`.
+
+    features=1 {feature=1 map<string, Feature>}; a Feature is bytes_list=1, float_list=2 or
     int64_list=3, each with value=1, numbers packed.
     """
     entries = []
@@ -122,7 +122,7 @@ def serialized(example: Example) -> bytes:
 
 
 def _size(values: Sequence[Any]) -> int:
-    """Of a feature: itself, its values, and their bytes."""
+    """Return 1, plus a feature's values and their bytes."""
     return 1 + len(values) + sum(len(value) for value in values if isinstance(value, bytes))
 
 
@@ -145,7 +145,7 @@ def _feature(name: str, content: object) -> list[Any]:
         raise InvalidRequest("A feature's name has half a surrogate pair, which no text holds")
     values = [_value(name, item) for item in (content if isinstance(content, list) else [content])]
     kinds = {type(value) for value in values}
-    if kinds == {int, float}:  # 1 among 0.5 and 2.5 is a float, whatever it was written like
+    if kinds == {int, float}:  # 1 among 0.5 and 2.5 is a float
         return [float(value) for value in values]
     if len(kinds) > 1:
         raise InvalidRequest(
@@ -178,7 +178,7 @@ def _value(name: str, item: object) -> bytes | int | float:
 
 
 def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
-    """One input of all examples."""
+    """Return one input of all examples."""
     flat: list[Any] = []
     length: int | None = None
     for example in listed:
@@ -206,12 +206,12 @@ def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
 
 
 def _as_text(value: object) -> object:
-    """Bytes as they may be shown in an error's text."""
+    """Decode bytes for an error message."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _is_text(text: str) -> bool:
-    """Whether a text can be written in UTF-8."""
+    """Return whether a text is valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -230,5 +230,5 @@ def _varint(value: int) -> bytes:
 
 
 def _message(field: int, content: bytes) -> bytes:
-    """A field whose value has a length: wire type 2."""
+    """Encode a field of wire type 2."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content

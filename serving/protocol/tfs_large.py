@@ -1,11 +1,8 @@
-"""Large predict requests of TensorFlow Serving's protocol, made ready without reading their numbers.
+"""Large predict requests of TensorFlow Serving, passed to the replica with unparsed numbers.
 
-In: the text of a body; out: a frame in the JSON encoding of the replica wire, whose numbers the
-replica reads, where the body is what most large ones are: one array of numbers for the only input,
-evenly nested. Anything else is None, and is read whole, which finds what is wrong with it.
-
-Brackets and commas alone tell the shape, in passes over the bytes at C speed: some 1 ms a megabyte,
-where reading its numbers here would hold up every other request for 60 ms. Pure.
+Applies to one evenly nested array of numbers for the only input; `tfs` parses other bodies.
+Brackets and commas give the shape at about 1 ms per MB; parsing the numbers would block the event
+loop for 60 ms. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from serving.protocol.bounded_json import SMALL_BYTES
 from serving.values import Buffer, TensorSpec
 
 LARGE_JSON_BYTES = SMALL_BYTES
-"""Bodies above this are looked at in this way."""
+"""Larger bodies are tried."""
 
 _SIGNATURE_NAME = rb'"signature_name"\s*:\s*"(?:serving_default)?"\s*'
 _START = re.compile(
@@ -30,13 +27,13 @@ _STRUCTURE = b"[],"
 _BLANKS = b" \t\r\n"
 _NUMBERS = b"0123456789+-.eE"
 _PIECE_BYTES = 128 * 1024
-"""Looked at at once: what fits a processor's cache passes several times as fast."""
+"""Fits a processor's cache, which is several times as fast."""
 _LONGEST_ENDS = 200
 """Bytes before and after the array."""
 
 
 class Large(NamedTuple):
-    """A request whose numbers were not read."""
+    """Request with unparsed numbers."""
 
     form: Literal["row", "columnar"]
     shape: tuple[int, ...]
@@ -44,7 +41,7 @@ class Large(NamedTuple):
 
 
 def large(body: bytes, spec: TensorSpec) -> Large | None:
-    """The request in a body, for a model whose only input is given; None where it is another kind."""
+    """Return the request for this only input, or None for other kinds."""
     if spec.datatype in {"BYTES", "BOOL"} or not spec.shape:
         return None
     start = _START.match(body, 0, _LONGEST_ENDS)
@@ -67,7 +64,7 @@ def large(body: bytes, spec: TensorSpec) -> Large | None:
 
 
 def _structure(array: memoryview) -> bytes | None:
-    """Brackets and commas of an array; None where there is anything else than numbers, or an empty array."""
+    """Return brackets and commas; None for non-numbers or an empty array."""
     found = bytearray()
     before = b""
     for at in range(0, len(array), _PIECE_BYTES):
@@ -85,10 +82,10 @@ def _structure(array: memoryview) -> bytes | None:
 
 
 def regular_shape(structure: bytes, rank: int) -> tuple[int, ...] | None:
-    """The shape of evenly nested arrays without an empty one, from their brackets and commas.
+    """Return the shape of evenly nested, non-empty arrays from brackets and commas.
 
-    The first array of each depth ends at the first so many closing brackets in a row; each must be
-    the one within it over and over, and the outermost the whole.
+    The first array of depth d ends at the first d closing brackets in a row, and must repeat the
+    one within; the outermost must be the whole.
     """
     sizes: list[int] = []
     inner = b""

@@ -1,13 +1,11 @@
-"""Routes of the query port: TensorFlow Serving's REST protocol on one engine.
+"""Routes of TensorFlow Serving's REST protocol on the inference port.
 
     POST /v1/models/{model}[/versions/{number} | /labels/{label}]:(predict | classify | regress)
     GET  /v1/models/{model}[/versions/{number} | /labels/{label}]              -> status
     GET  /v1/models/{model}[/versions/{number} | /labels/{label}]/metadata
-    GET  /monitoring/prometheus/metrics                                        (where it is switched on)
+    GET  /monitoring/prometheus/metrics                                        (if switched on)
 
-In: a request's head and body; out: a response at once, or an inference in flight that answers its
-connection when the engine does. One object per inference, no task. Letters in the fixed parts of a
-path may be large or small.
+Fixed parts of paths ignore case.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _LARGEST_VERSION = 2**63 - 1
 
 
 _CODEC = "tensorflow serving"
-"""Where a model version keeps this protocol's codec."""
+"""Key of this protocol's codec at a deployment."""
 
 _STATES: Mapping[str, tfs.State] = {
     "ready": "AVAILABLE",
@@ -52,11 +50,11 @@ _STATES: Mapping[str, tfs.State] = {
     "loading": "LOADING",
     "failed": "END",
 }
-"""State of a version in the engine -> the same here. Without a replica it is being loaded again."""
+"""Engine state -> TensorFlow Serving's; a version without replicas loads again."""
 
 
 class _Asked:
-    """What a method and a path ask for."""
+    """Parsed method and path."""
 
     __slots__ = ("kind", "label", "name", "version")
 
@@ -68,13 +66,13 @@ class _Asked:
 
 
 class NotFound(InvalidRequest):
-    """No such model or version, in the words of TensorFlow Serving."""
+    """Unknown model or version, in TensorFlow Serving's words."""
 
     status = 404
 
 
 class _InFlight:
-    """One inference: the waiter of the engine and the exchange of the connection."""
+    """Response handler of one inference, and exchange of its connection."""
 
     __slots__ = (
         "_batch",
@@ -105,7 +103,7 @@ class _InFlight:
         self._slices = slices
         self._slow: Slow | None = None
         self._batch: Batch | None = None
-        """Its own, where the answer is written in pieces."""
+        """Saved for responses written in pieces."""
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
@@ -146,7 +144,7 @@ class _InFlight:
 
 
 def _send_metrics(connection: Channel, outcome: list[bytes] | Exception) -> None:
-    """Answer a question for the metrics with their pieces, or with why there are none."""
+    """Send the metrics, or the error."""
     if isinstance(outcome, Exception):
         log.error("the metrics met a fault of the server", exc_info=outcome)
         error = ServingError("internal error; the server's log has the reason")
@@ -156,7 +154,7 @@ def _send_metrics(connection: Channel, outcome: list[bytes] | Exception) -> None
 
 
 class TfsRoutes:
-    """TensorFlow Serving's REST protocol over one engine."""
+    """Routes of TensorFlow Serving's REST protocol."""
 
     def __init__(
         self,
@@ -165,20 +163,14 @@ class TfsRoutes:
         metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Keep what is given.
-
-        Args:
-            engine: what serves the models.
-            metrics: the page of metrics, in pieces; None: there is none on this port.
-            max_json_bytes: most JSON of a request that is read here.
-        """
+        """Store the settings; `metrics` returns the text in pieces, None: not on this port."""
         self._engine = engine
         self._metrics = metrics
         self._max_json_bytes = max_json_bytes
         self._slices = Slices()
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        """See `serving.protocol.http.Routes`."""
+        """Implement `serving.protocol.http.Routes`."""
         asked: _Asked | None = head.meaning
         if asked is None:
             found = self._asked(head.method, head.path)
@@ -223,12 +215,9 @@ class TfsRoutes:
         return codec.query(request, cast("tfs.Method", asked.kind))
 
     def _resolved(self, asked: _Asked, body: bytes | None = None) -> Target:
-        """The model meant.
+        """Return the model's handle.
 
-        Args:
-            asked: how it is named.
-            body: of a request; a malformed one is told before an unknown model is, as by
-                TensorFlow Serving, if it is short.
+        A short malformed body is reported before an unknown model, as in TensorFlow Serving.
         """
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
@@ -245,7 +234,7 @@ class TfsRoutes:
         return json_response(200, tfs.status(states(self._engine, asked.name, version)))
 
     def _asked(self, method: str, path: str) -> _Asked | Response:
-        """What a method and path mean, or the error that answers them."""
+        """Parse method and path, or return an error."""
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
@@ -273,7 +262,7 @@ class TfsRoutes:
 
 
 def not_found(name: str, version: str | None) -> str:
-    """TensorFlow Serving's words for a model or version that it does not have."""
+    """Return TensorFlow Serving's message for an unknown model or version."""
     meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
     return f"Servable not found for request: {meant}"
 
@@ -281,10 +270,10 @@ def not_found(name: str, version: str | None) -> str:
 def resolved_version(
     engine: Inference, name: str, version: str | None, label: str | None
 ) -> str | None:
-    """The version that a request names, by itself or by a label; None: it names none.
+    """Return the version that a request names directly or by label.
 
     Raises:
-        InvalidRequest: the label is unknown, or the model of a label.
+        InvalidRequest: unknown label or model.
     """
     if label is None:
         return version
@@ -295,10 +284,10 @@ def resolved_version(
 
 
 def states(engine: Inference, name: str, version: str | None) -> list[tfs.VersionState]:
-    """The versions of a model with their states, the newest first; one alone where it is asked for.
+    """Return a model's versions with states, newest first, or the requested one.
 
     Raises:
-        NotFound: there is none.
+        NotFound: none.
     """
     found = [
         tfs.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
@@ -321,7 +310,7 @@ def _codec(target: Target) -> tfs.Codec:
 
 
 def _age(version: tfs.VersionState) -> tuple[int, int, str]:
-    """Order of versions: numbers by their value, behind them whatever else there is."""
+    """Return a sort key: numeric versions by value, above all others."""
     text = version.version
     if text.isascii() and text.isdecimal() and len(text) <= 19:
         return 1, int(text), ""

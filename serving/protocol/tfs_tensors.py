@@ -1,11 +1,8 @@
 """Tensors between TensorFlow Serving's JSON and raw bytes.
 
-In: a JSON value (a scalar or evenly nested arrays; bytes as `{"b64": text}`) and a datatype; out: a
-shape and little-endian, row-major bytes. And back. What is even and of one kind is converted all at
-once by numpy; the rest is walked element by element, to say where it is wrong in TensorFlow
-Serving's own words. Nesting is bounded by `bounded_json`.
-
-Pure. Invalid input raises `InvalidRequest`.
+In: a JSON value (scalar or evenly nested arrays; bytes as `{"b64": text}`) and a datatype. Out:
+shape and little-endian, row-major bytes. And back. numpy converts uniform arrays; others are
+walked, to report errors (`InvalidRequest`) in TensorFlow Serving's words. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ TYPE_NAMES: dict[str, str] = {
     "FP64": "double",
     "BYTES": "string",
 }
-"""Datatype -> TensorFlow's name of it."""
+"""Datatype -> TensorFlow's name."""
 
 _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "b": frozenset({bool}),
@@ -48,7 +45,7 @@ _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "i": frozenset({int}),
     "f": frozenset({int, float}),
 }
-"""Kind of a numpy type -> what JSON's parser makes of values that may stand for it."""
+"""Kind of a numpy type -> accepted types of parsed JSON values."""
 
 
 def _range_of(wanted: np.dtype[Any]) -> tuple[float, float]:
@@ -64,7 +61,7 @@ _FITTING: dict[str, tuple[frozenset[type], float, float]] = {
     name: (_PYTHON_TYPES[np.dtype(code).kind], *_range_of(np.dtype(code)))
     for name, code in NUMPY.items()
 } | {"BYTES": (frozenset({str, bytes}), -math.inf, math.inf)}
-"""Datatype -> types that elements have, and the least and the greatest number of them."""
+"""Datatype -> accepted types, minimum and maximum."""
 
 _JSON_TYPES = {
     type(None): "Null",
@@ -77,32 +74,29 @@ _JSON_TYPES = {
 
 
 class Dense(NamedTuple):
-    """A tensor without its name."""
+    """Tensor without a name."""
 
     shape: tuple[int, ...]
     data: bytes
 
 
 def json_type(value: object) -> str:
-    """A JSON type by the name that TensorFlow Serving and Clipper give it."""
+    """Return TensorFlow Serving's and Clipper's name of a JSON type."""
     return str(value) if isinstance(value, bool) else _JSON_TYPES[type(value)]
 
 
 def is_b64(value: object) -> bool:
-    """Whether a value stands for bytes in base64."""
+    """Return whether a value stands for base64 bytes."""
     return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
 
 
 def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
-    """A whole tensor: a scalar or nested arrays.
+    """Convert a whole tensor: a scalar or nested arrays.
 
-    Args:
-        value: from the parser.
-        datatype: of the model's input.
-        infinities: the text holds the token Infinity; without it, an infinite number was too large.
+    For `infinities` see `tfs.Request`; if false, an infinite number was too large.
 
     Raises:
-        InvalidRequest: which element does not fit, and where.
+        InvalidRequest: names the wrong element.
     """
     quick = _at_once(value, datatype)
     if quick is not None:
@@ -115,16 +109,12 @@ def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
 
 
 def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities: bool) -> Dense:
-    """The rows of one input, all of one shape, as a tensor with one more dimension.
+    """Convert at least one row, all of equal shape, to a tensor.
 
-    Args:
-        values: at least one.
-        datatype: of the model's input.
-        key: the input's name where the rows are objects, for the errors' texts.
-        infinities: see `dense`.
+    `key` is the input's name, if rows are objects.
 
     Raises:
-        InvalidRequest: the row that is wrong.
+        InvalidRequest: names the wrong row.
     """
     quick = _at_once(list(values), datatype)
     if quick is not None:
@@ -154,10 +144,10 @@ def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities
 
 
 def flat_bytes(values: list[Any], datatype: str, *, infinities: bool) -> bytes:
-    """The bytes of elements that were checked one by one, or of text and bytes for BYTES.
+    """Encode checked elements, or texts and bytes for BYTES.
 
     Raises:
-        InvalidRequest: a float is too large for the datatype, a text cannot be written in UTF-8.
+        InvalidRequest: too large a float, or invalid UTF-8.
     """
     if datatype == "BYTES":
         return b"".join(struct.pack("<I", len(text)) + text for text in map(_encoded, values))
@@ -167,10 +157,10 @@ def flat_bytes(values: list[Any], datatype: str, *, infinities: bool) -> bytes:
 
 
 def check(value: object, datatype: str) -> None:
-    """Whether one element may stand for a value of the datatype.
+    """Check that an element fits the datatype.
 
     Raises:
-        InvalidRequest: it may not.
+        InvalidRequest: it does not.
     """
     types, least, greatest = _FITTING[datatype]
     if type(value) in types:
@@ -187,17 +177,17 @@ def check(value: object, datatype: str) -> None:
 
 
 def are_all(values: list[Any], datatype: str) -> bool:
-    """Whether all of many elements surely fit, at a fraction of `check`'s cost; False: look at each."""
+    """Check many elements cheaply; False means that `check` must decide."""
     if datatype == "BYTES":
         return set(map(type, values)) <= {str, bytes}
     return _at_once(values, datatype) is not None
 
 
 def decoded(value: dict[str, str]) -> bytes:
-    """The bytes of a `{"b64": text}`; padding may be missing.
+    """Decode `{"b64": text}`; padding may be missing.
 
     Raises:
-        InvalidRequest: it is no base64.
+        InvalidRequest: no base64.
     """
     text = "".join(value["b64"].split())
     try:
@@ -207,12 +197,12 @@ def decoded(value: dict[str, str]) -> bytes:
 
 
 def nested(tensor: Tensor) -> Any:
-    """A tensor as JSON values: nested lists, or a scalar.
+    """Convert a tensor to nested lists or a scalar.
 
-    Bytes whose tensor's name ends in `_bytes` become objects in base64, others text.
+    BYTES become base64 objects if the name ends in `_bytes`, else text.
 
     Raises:
-        PredictionFailed: the model's BYTES are malformed, or are no text where text is due.
+        PredictionFailed: malformed BYTES, or not UTF-8.
     """
     if tensor.datatype == "BYTES":
         elements = byte_strings(tensor)
@@ -229,7 +219,7 @@ def nested(tensor: Tensor) -> Any:
 
 
 def written(tensor: Tensor) -> Iterator[bytes]:
-    """The JSON of `nested` in pieces, each of which is soon made.
+    """Encode as `nested`, as JSON in small pieces.
 
     Raises:
         PredictionFailed: as `nested`.
@@ -244,10 +234,7 @@ def written(tensor: Tensor) -> Iterator[bytes]:
 
 
 def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
-    """The JSON of objects with a value of each tensor, along their first axis, in pieces as `written`.
-
-    Args:
-        tensors: as many rows of each.
+    """Encode equally many rows of each tensor as JSON objects, in small pieces.
 
     Raises:
         PredictionFailed: as `nested`.
@@ -260,7 +247,7 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
     def objects() -> Iterator[list[str]]:
         missing = tensors[0].shape[0]
         while missing:
-            # One step of what is behind: so none holds much that others have not come to.
+            # Advance the column that is furthest behind, so that none buffers much.
             behind = min(range(len(ready)), key=lambda place: len(ready[place]))
             ready[behind] += next(columns[behind])
             count = min(map(len, ready))
@@ -269,13 +256,13 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
                 del one[:count]
             missing -= count
         for column in columns:
-            yield from column  # nothing but the error of one that holds more than its shape says
+            yield from column  # only raises, for a column longer than its shape
 
     return listed(objects())
 
 
 def listed(values: Iterator[list[str]]) -> Iterator[bytes]:
-    """An array of values, some at a time; an empty list is a pause."""
+    """Encode an array from chunks of values; an empty chunk is a pause."""
     before = "["
     for some in values:
         if some:
@@ -287,11 +274,11 @@ def listed(values: Iterator[list[str]]) -> Iterator[bytes]:
 
 
 def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The JSON of each row, of elements that are JSON themselves; some at a time, an empty list is a pause.
+    """Encode rows from encoded elements, in chunks; an empty chunk is a pause.
 
     Args:
-        shape: of the tensor, one dimension or more.
-        texts: its elements; they raise where they are not as many as the shape says.
+        shape: not empty.
+        texts: must raise unless their number fits the shape.
     """
     if 0 in shape:
         yield from texts
@@ -304,14 +291,14 @@ def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[
 
 def _empty_rows(shape: Sequence[int]) -> Iterator[list[str]]:
     if not shape[0]:
-        return  # and a row of them would not be empty
+        return  # a row would not be empty
     empty = write(np.empty(shape[1:]).tolist())
     for start in range(0, shape[0], PIECE):
         yield [empty] * min(PIECE, shape[0] - start)
 
 
 def _grouped(values: Iterator[list[str]], size: int) -> Iterator[list[str]]:
-    """Arrays of so many values each."""
+    """Join values to arrays of `size`."""
     parts: list[str] = []
     missing = size
     for some in values:
@@ -339,7 +326,7 @@ def _written_texts(tensor: Tensor) -> Iterator[list[str]]:
 
 
 def _written_column(tensor: Tensor) -> Iterator[list[str]]:
-    """The JSON of each row of a tensor, some at a time; an empty list is a pause within a long one."""
+    """Encode a tensor's rows, in chunks; an empty chunk is a pause within a long row."""
     if tensor.datatype == "BYTES":
         yield from rows_of_texts(tensor.shape, _written_texts(tensor))
         return
@@ -359,18 +346,13 @@ def _written_column(tensor: Tensor) -> Iterator[list[str]]:
         opening, closing = "[" * depth, "]" * depth
         for start in range(0, len(array), step):
             text = json_of_numbers(array[start : start + step]).decode()
-            # Rows are told apart by as many brackets as nothing within them has.
+            # No row contains this many brackets in sequence, so they separate rows.
             rows = text[1 + depth : -1 - depth].split(f"{closing},{opening}")
             yield [f"{opening}{one}{closing}" for one in rows]
 
 
 def number_pieces(array: NDArray[Any], text: Callable[[NDArray[Any]], bytes]) -> Iterator[bytes]:
-    """The JSON of an array of numbers in pieces.
-
-    Args:
-        array: of any shape.
-        text: the JSON of a small one.
-    """
+    """Encode numbers in pieces; `text` encodes a small array."""
     if array.size <= PIECE or not array.ndim:
         yield text(array)
         return
@@ -391,16 +373,16 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def json_of_numbers(array: NDArray[Any]) -> bytes:
-    """The JSON of an array of numbers, NaN and infinities by their names, as no JSON has them."""
+    """Encode numbers as JSON, with NaN and infinities by name."""
     values = shortest(array) if array.dtype.kind == "f" else array
     return write(values.tolist(), constants=True).encode()
 
 
 def byte_strings(tensor: Tensor) -> list[bytes]:
-    """The elements of a BYTES tensor.
+    """Return the elements of a BYTES tensor.
 
     Raises:
-        PredictionFailed: they are not as many as the shape says, or cut off.
+        PredictionFailed: wrong number, or truncated.
     """
     return [one for some in elements(tensor) for one in some]
 
@@ -416,10 +398,10 @@ def _text(item: bytes, name: str) -> str:
 
 
 def _at_once(value: object, datatype: str) -> NDArray[Any] | None:
-    """Even numbers of the right kind as an array; None where a closer look is needed."""
+    """Convert uniform numbers to an array, or return None to look closer."""
     if datatype == "BYTES" or not isinstance(value, list):
         return None
-    # As objects first: numpy would take true for 1, "1" for a text of the longest one's length.
+    # As objects first: numpy would convert true to 1, and pad texts to the longest one.
     objects = np.array(value, dtype=object)
     wanted = np.dtype(NUMPY[datatype])
     if not set(map(type, objects.ravel().tolist())) <= _PYTHON_TYPES[wanted.kind]:
@@ -438,13 +420,13 @@ def _at_once(value: object, datatype: str) -> NDArray[Any] | None:
 
 
 def _converted(values: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):  # what overflows is told from what was infinite by the caller
+    with np.errstate(over="ignore"):  # the caller separates overflow from infinity
         array: NDArray[Any] = np.array(values, dtype=np.float64 if wanted.kind == "f" else wanted)
         return array.astype(wanted)
 
 
 def _overflows(objects: NDArray[np.object_], array: NDArray[Any]) -> bool:
-    """Whether a finite number became an infinite one."""
+    """Return whether a finite number became infinite."""
     if array.dtype.kind != "f" or not array.size:
         return False
     wide = np.abs(objects.astype(np.float64))
@@ -464,7 +446,7 @@ def _lossy(value: object, datatype: str) -> InvalidRequest:
 
 
 def _shape_of(value: object) -> tuple[int, ...]:
-    """The shape that the first elements tell."""
+    """Return the shape by the first elements."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -477,7 +459,7 @@ def _shape_of(value: object) -> tuple[int, ...]:
 def _walk(
     value: object, level: int, shape: tuple[int, ...], datatype: str, flat: list[Any]
 ) -> None:
-    """Append the elements in order, each checked; TensorFlow Serving's words where it is uneven."""
+    """Append checked elements in order; raise TensorFlow Serving's errors if uneven."""
     if not isinstance(value, list):
         if level != len(shape):
             raise InvalidRequest(

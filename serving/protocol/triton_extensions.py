@@ -1,12 +1,11 @@
-"""Triton's extensions of the Open Inference Protocol over REST: statistics, configuration, repository.
+"""Triton's extensions over REST: statistics, model configuration, model repository.
 
     GET  /v2/models[/{m}[/versions/{v}]]/stats
     GET  /v2/models/{m}[/versions/{v}]/config
     POST /v2/repository/index                      {"ready": bool}
     POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
 
-In: paths, bodies and the values of a hub; out: what is asked, and the data of the answers. Pure. What
-a hub of models must give is written down here as `ModelHub`.
+Parses paths and bodies, and encodes responses; `ModelHub` executes. Pure.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec
 
 EXTENSIONS = ("statistics", "model_configuration", "model_repository")
-"""Their names in the server's metadata."""
+"""Names in the server's metadata."""
 
 _KINDS = {"cuda": "KIND_GPU", "cpu": "KIND_CPU"}
-"""Where a model is to run -> Triton's word for it."""
+"""Device -> Triton's instance kind."""
 
 State = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE"]
 
@@ -41,17 +40,17 @@ _PATH = re.compile(
 
 
 class Indexed(NamedTuple):
-    """One model version that the server knows, loaded or not."""
+    """One version in the repository, loaded or not."""
 
     name: str
     version: str
     state: State
     reason: str
-    """Why it is not ready; empty where it is, or where it was never asked for."""
+    """Why it is not ready; may be empty."""
 
 
 class Configured(NamedTuple):
-    """A model version and how it is served."""
+    """A version with its settings."""
 
     model: ModelId
     signature: Signature
@@ -59,40 +58,37 @@ class Configured(NamedTuple):
 
 
 class ModelHub(Protocol):
-    """What these extensions need of whoever serves the models.
+    """Interface of the repository service (`serving.hub.Hub`), for the event loop's thread.
 
-    All is called in the event loop's thread. Errors are `ServingError`: UnknownModel for names and
-    versions that do not exist, NotReady where a model exists and cannot be asked now.
+    Raises UnknownModel, or NotReady if a model cannot respond now.
     """
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """Of one version, of all versions of a model (version None), or of all models (both None)."""
+        """Return statistics of one version, all of a model (version None) or all (name None)."""
         ...
 
     def configured(self, name: str, version: str | None) -> Configured:
-        """The version that a name and an optional version mean, and how it is served."""
+        """Return a version and its settings."""
         ...
 
     def index(self) -> Iterable[Indexed]:
-        """Every version that could be served."""
+        """Return every version that could be served."""
         ...
 
     async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
-        """Load a model, or load it again; returns when it is ready.
+        """Load or reload a model, and wait until it is ready.
 
-        Args:
-            name: the model.
-            config: a configuration in Triton's JSON form that replaces its own; None: its own.
+        `config` is in Triton's JSON form; None: the model's own.
         """
         ...
 
     async def unload(self, name: str) -> None:
-        """Unload all versions of a model; returns when no request can reach it any more."""
+        """Unload all versions, and wait until no request can reach them."""
         ...
 
 
 class Ask(NamedTuple):
-    """What a path asks for."""
+    """Parsed path."""
 
     kind: Literal["stats", "config", "index", "load", "unload"]
     name: str | None
@@ -100,12 +96,12 @@ class Ask(NamedTuple):
 
     @property
     def method(self) -> str:
-        """The HTTP method that it takes."""
+        """Expected HTTP method."""
         return "GET" if self.kind in {"stats", "config"} else "POST"
 
 
 def asked(path: str) -> Ask | None:
-    """What a path asks for; None: it is none of these extensions."""
+    """Parse a path; None if it is none of these."""
     match = _PATH.fullmatch(path.partition("?")[0])
     if match is None:
         return None
@@ -118,7 +114,7 @@ def asked(path: str) -> Ask | None:
 
 
 def only_ready(body: bytes) -> bool:
-    """The body of an index: whether only models that are ready are wanted.
+    """Return whether an index request wants ready models only.
 
     Raises:
         InvalidRequest: malformed.
@@ -130,10 +126,10 @@ def only_ready(body: bytes) -> bool:
 
 
 def load_config(body: bytes) -> Mapping[str, Any] | None:
-    """The body of a load: the configuration that is to replace the model's own.
+    """Return the configuration in a load request's body.
 
     Raises:
-        InvalidRequest: malformed, or it brings files.
+        InvalidRequest: malformed, or with files.
     """
     parameters = _object(body).get("parameters", {})
     if not isinstance(parameters, dict):
@@ -142,10 +138,10 @@ def load_config(body: bytes) -> Mapping[str, Any] | None:
 
 
 def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | None:
-    """The parameter `config` of a load.
+    """Return the parameter `config` of a load.
 
     Raises:
-        InvalidRequest: malformed, or there are files among the parameters.
+        InvalidRequest: malformed, or with files.
     """
     files = [name for name in parameters if name.startswith("file:")]
     if files:
@@ -157,7 +153,7 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
         return None
     try:
         config = read(text.encode(), constants=True) if isinstance(text, str) else None
-    except ValueError:  # half a surrogate pair, or no JSON
+    except ValueError:  # lone surrogate, or invalid JSON
         config = None
     if not isinstance(config, dict):
         raise InvalidRequest(f"parameter config is {shown(text)}, expected a JSON object as text")
@@ -180,7 +176,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def statistics_json(models: Iterable[ModelStatistics]) -> dict[str, Any]:
-    """The answer to a request for statistics."""
+    """Encode statistics."""
     return {"model_stats": [_model_json(model) for model in models]}
 
 
@@ -211,7 +207,7 @@ def _total_json(total: Total) -> dict[str, int]:
 
 
 def config_json(given: Configured) -> dict[str, Any]:
-    """A model's configuration in the fields of Triton's that have a meaning here, with the numbers of its proto."""
+    """Return a model's configuration in the fields of Triton's proto that apply."""
     settings, signature = given.settings, given.signature
     is_batched = signature.is_batched
     config: dict[str, Any] = {
@@ -230,7 +226,7 @@ def config_json(given: Configured) -> dict[str, Any]:
         ],
         "response_cache": {"enable": settings.cache.capacity_mb > 0},
     }
-    if given.model.version.isdecimal():  # Triton knows no others
+    if given.model.version.isdecimal():  # Triton has only numeric versions
         config["version_policy"] = {"specific": {"versions": [int(given.model.version)]}}
     if is_batched:
         delay_us = settings.batching.timeout_us
@@ -242,7 +238,7 @@ def config_json(given: Configured) -> dict[str, Any]:
 
 
 def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
-    """A tensor of the configuration: its shape, without the axis of the items where there is one."""
+    """Encode a tensor of the configuration, without its batch axis."""
     data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
     axis = spec.item_axis if is_batched else None
     dims = [size for at, size in enumerate(spec.shape) if at != axis]
@@ -250,12 +246,7 @@ def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
 
 
 def index_json(models: Iterable[Indexed], *, ready: bool) -> list[dict[str, str]]:
-    """The answer to an index.
-
-    Args:
-        models: all that there are.
-        ready: only those that are ready.
-    """
+    """Encode an index, optionally of ready models only."""
     return [
         {"name": name, "version": version, "state": state, "reason": reason}
         for name, version, state, reason in models

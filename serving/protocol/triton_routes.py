@@ -1,8 +1,6 @@
-"""Routes of Triton's extensions on the query port: a helper that the port's routes ask first.
+"""Routes of Triton's extensions; `OipRoutes` tries them first.
 
-In: a request's head and body; out: a response at once, an exchange that answers later (loading and
-unloading take their time), or None where the path is none of these. A load goes on when its client
-leaves, as it would be half a load otherwise.
+A load continues after its client disconnects, to avoid half a load.
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ log = logging.getLogger(__name__)
 
 
 class _Control:
-    """A load or unload that is under way."""
+    """Load or unload in progress."""
 
     def __init__(self, connection: Channel) -> None:
         self._connection: Channel | None = connection
 
     def cancel(self) -> None:
-        """The client went away: nobody hears of the end."""
+        """Drop the response: the client disconnected."""
         self._connection = None
 
     def finished(self, task: asyncio.Task[None]) -> None:
-        """Say how it ended."""
+        """Send the outcome."""
         error = ServingError("the server stops") if task.cancelled() else task.exception()
         if error is None:
             response = Response(200, b"", b"")
@@ -46,17 +44,17 @@ class _Control:
 
 
 class TritonRoutes:
-    """The extensions over one hub."""
+    """Routes of Triton's extensions."""
 
     def __init__(self, hub: ModelHub) -> None:
         self._hub = hub
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response | None:
-        """Answer at once, later through the connection, or not at all: None.
+        """Respond now or later, or return None for other paths.
 
         Raises:
-            ServingError: answered with its status and text.
+            ServingError: becomes the response.
         """
         ask = extensions.asked(head.path)
         if ask is None:
@@ -91,7 +89,7 @@ class TritonRoutes:
         return control
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel loads and unloads."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Whole numbers as protobuf packs them (varints), read and written as arrays.
+"""Protobuf varints as arrays.
 
-A varint holds 7 bits a byte, the least first; its last byte is below 128. Negative numbers are
-their two's complement of 64 bits, ten bytes long. Pure; some 10 ns a byte, where a loop over the
-elements takes ten times that. Forty bytes of memory are used for each meanwhile, so what is read is bounded.
+A varint holds 7 bits a byte, the lowest first; its last byte is below 128. Negative numbers are
+64-bit two's complement. Each byte takes 10 ns, a tenth of a loop, and 40 bytes of memory, so the
+input is bounded. Pure.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from serving.errors import InvalidRequest
 _LONGEST = 10
 """Bytes of the largest number."""
 MOST_BYTES = 8 * 2**20
-"""Read at once: some 0.1 s, while nobody else is served."""
+"""Maximum per call: about 0.1 s of the event loop."""
 
 
 def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
-    """The numbers, modulo 2**64; None when the bytes are no varints.
+    """Return the numbers modulo 2**64, or None if malformed.
 
     Raises:
-        InvalidRequest: they are too many.
+        InvalidRequest: too many bytes.
     """
     check_size(len(data))
     encoded = np.frombuffer(data, dtype=np.uint8)
@@ -44,10 +44,10 @@ def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
 
 
 def check_size(size: int) -> None:
-    """Whether so many bytes of one tensor may be read.
+    """Check the size of one tensor's packed numbers.
 
     Raises:
-        InvalidRequest: they may not.
+        InvalidRequest: above `MOST_BYTES`.
     """
     if size > MOST_BYTES:
         raise InvalidRequest(
@@ -57,12 +57,12 @@ def check_size(size: int) -> None:
 
 
 def pack(values: NDArray[np.integer]) -> bytes:
-    """The bytes of whole numbers of any kind."""
+    """Encode integers of any dtype."""
     numbers = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64).view(np.uint64)
     if not numbers.size or numbers.max() < 128:
         return numbers.astype(np.uint8).tobytes()
     shifts = np.arange(_LONGEST, dtype=np.uint64) * np.uint64(7)
-    rest = numbers[:, None] >> shifts  # (n, 10): what is left before each byte
+    rest = numbers[:, None] >> shifts  # (n, 10): bits remaining before each byte
     parts = (rest & np.uint64(127)).astype(np.uint8)
     parts[:, :-1] |= np.where(rest[:, 1:] > 0, 128, 0).astype(np.uint8)
     used = rest > 0
@@ -71,7 +71,7 @@ def pack(values: NDArray[np.integer]) -> bytes:
 
 
 def one(value: int) -> bytes:
-    """One whole number; of a negative one its two's complement."""
+    """Encode one integer; a negative one as two's complement."""
     value %= 2**64
     encoded = bytearray()
     while value > 127:

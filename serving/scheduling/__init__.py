@@ -1,4 +1,4 @@
-"""Scheduling: the seam that every scheduler stands behind, and the registry of schedulers."""
+"""Schedulers by their name in `scheduling.policy`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from serving.values import ModelId
 SCHEDULERS: dict[str, Callable[[ModelId, ServingSettings], Scheduler]] = {
     "adaptive": AdaptiveScheduler,
 }
-"""`scheduling.policy` -> factory of a scheduler for the replicas of one model."""
+"""`scheduling.policy` -> factory of a scheduler for one model's replicas."""
 
 SHARED: dict[str, Callable[[ServingSettings], Scheduler]] = {
     "clockwork": ClockworkScheduler.of,
 }
-"""`scheduling.policy` -> factory of a scheduler for replicas that many models share."""
+"""`scheduling.policy` -> factory of a scheduler for replicas shared by many models."""

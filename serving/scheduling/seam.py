@@ -1,23 +1,14 @@
-"""The seam between a scheduler and everything that runs it: events in, plans out.
+"""The interface between a scheduler and its caller: events in, plans out.
 
-Rule 1. A scheduler is sans-IO: `on(event, now_s)` tells it what happened, `plan(now_s)` asks what
-to do. It sees ids, item counts, deadlines and times; never payloads, futures, sockets or clocks.
-Time is an argument and never runs back.
+1. Sans-IO: a scheduler sees ids, item counts, deadlines and times, which never decrease.
+2. `on` does bounded work: no scan of the queue.
+3. Every id ends exactly once: all its parts have an ok `Result`, or it is in one `Refusal`, or it
+   was cancelled. Later results are ignored.
+4. A worker gets nothing before its `LOAD` has succeeded, only an `UNLOAD` while it drains, nothing
+   once it is down, and never more unfinished actions than slots.
+5. `wake_at_s` is the next time at which `plan` would return something new without an event.
 
-Rule 2. It is incremental: `on` does a bounded amount of work, no scan of the queue per event.
-
-Rule 3. Every submitted id leaves exactly once: its parts are all executed (one `Result` that is ok each), or
-it is in one `Refusal`, or it was cancelled. After a refusal or a cancellation its late results are
-ignored.
-
-Rule 4. A worker gets nothing before its `LOAD` has succeeded, nothing but an `UNLOAD` while it drains, nothing
-after it went down, and never more unfinished actions than its slots.
-
-Rule 5. `wake_at_s` is the next time at which `plan` would give something new although no event
-arrives.
-
-The same object runs in production, in virtual-time tests and in a simulator. Where a request is
-split, its parts are ranges of items: (id, start, stop).
+Production, virtual-time tests and simulators run the same object.
 """
 
 from __future__ import annotations
@@ -30,15 +21,15 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
 MOST_LOSSES = 1
-"""Lost workers that a request survives: it is given to another one once."""
+"""Lost workers that a request survives."""
 BACKGROUND = 2**31
-"""A priority below every one that a request can have: what is of use only where there is time left."""
+"""Priority below every client request: such work is useful only in spare time."""
 
 
 class Submitted:
-    """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`; ids grow."""
+    """A new request; `items` >= 1, `deadline_s` is on the clock of `now_s`, ids increase."""
 
-    # No named tuple, which takes longer to make: here and in what there is for each batch.
+    # A named tuple takes longer to create; the other objects per request or batch avoid it too.
     __slots__ = ("bytes", "deadline_s", "flow", "id", "items", "model", "priority")
 
     def __init__(
@@ -56,38 +47,35 @@ class Submitted:
         self.items = items
         self.deadline_s = deadline_s
         self.priority = priority
-        """1 is the most urgent, 0 the default of the settings. It orders the requests of one flow."""
+        """Within the flow: 1 is the most urgent, 0 the settings' default."""
         self.flow = flow
-        """Whose request it is: flows share the workers evenly while they compete for them."""
+        """Competing flows share the workers evenly."""
         self.bytes = size_bytes
-        """That are sent to a worker for it."""
+        """Sent to a worker for it."""
 
 
 class Cancelled(NamedTuple):
-    """Nobody waits for the request any more."""
+    """The client has abandoned the request."""
 
     id: int
 
 
 class ModelUp(NamedTuple):
-    """A model may be asked for, and loaded by any worker of the pool."""
+    """A model may be requested, and loaded by any worker of the pool."""
 
     model: ModelId
     pages: int
-    """Memory that it takes in a worker."""
+    """Memory in a worker."""
     load_s: float
-    """Seconds of a LOAD, as a profile has it."""
+    """Seconds of a LOAD, from the profile."""
     batch_s: Mapping[int, float]
     """Items -> seconds of a batch."""
     pads: bool = False
-    """Whether a batch of another size takes as long as the next larger one of these."""
+    """Whether other sizes are padded to the next larger one."""
 
 
 class Profiled(NamedTuple):
-    """A model was measured anew: its actions will take other times, as workers have other limits.
-
-    Who waits for it goes on to wait. A model that is not known is none.
-    """
+    """A model was profiled again, for other limits; requests stay queued."""
 
     model: ModelId
     load_s: float
@@ -97,32 +85,32 @@ class Profiled(NamedTuple):
 
 
 class ModelDown(NamedTuple):
-    """A model will not be asked for any more."""
+    """A model will not be requested any more."""
 
     model: ModelId
 
 
 class WorkerUp(NamedTuple):
-    """A worker can take actions; it may hold `slots` unfinished ones (one running, the others buffered)."""
+    """A worker can take `slots` unfinished actions: one runs, the others are buffered."""
 
     worker: int
     slots: int
     pages: int | None = None
-    """Memory for models; None: as many as there are."""
+    """Memory for models; None: no limit."""
     loaded: tuple[ModelId, ...] = ()
-    """Models that it holds already: it was here before the scheduler was."""
+    """Models already in its memory."""
     loads_apart: bool = False
-    """Whether it can load a model while it runs a batch; not where both need the same core."""
+    """Whether loads run beside batches; False if both need the same core."""
 
 
 class WorkerDraining(NamedTuple):
-    """The worker finishes what it has and gets nothing new."""
+    """The worker gets nothing new."""
 
     worker: int
 
 
 class WorkerDown(NamedTuple):
-    """The worker is gone with all that it held."""
+    """The worker is gone with all its actions and models."""
 
     worker: int
     reason: str
@@ -131,8 +119,8 @@ class WorkerDown(NamedTuple):
 class Result:
     """An action ended.
 
-    `ok` is False when the action as a whole failed: a LOAD that could not load, an action whose window
-    had closed before it could start. The parts of such an INFER were not executed.
+    `ok` is False if the load failed or the window had closed; no part of such an INFER was
+    executed.
     """
 
     __slots__ = ("action", "ok", "times", "too_large", "worker")
@@ -150,23 +138,23 @@ class Result:
         self.ok = ok
         self.times = times
         self.too_large = too_large
-        """An INFER that is not ok, since its parts, or their answers, are too large for one message. That is nobody's
-        fault: each of its requests waits again, and from then on goes alone, in actions of one part."""
+        """Whether an INFER or its responses exceeded one message.
+        Each of its requests is queued again and runs solo, one part per action."""
 
 
 class Warmed(NamedTuple):
-    """A worker has run batches of real sample inputs while it loaded."""
+    """Batch times of a worker's warm-up on real sample inputs."""
 
     batch_s: Mapping[int, float]
-    """Items -> seconds of execution in the worker, inputs and outputs included."""
+    """Items -> seconds of inputs, execution and outputs."""
     cpu: float | None = None
-    """Cores that it had, None: no limit; under others batches take other times."""
+    """Its cores, on which the times depend; None: no limit."""
     threads: int = 1
     """Threads inside one operator."""
 
 
 class SettingsChanged(NamedTuple):
-    """New settings are in force; what was learnt is forgotten unless `keep_learnt`."""
+    """New settings apply; learned state is dropped unless `keep_learnt`."""
 
     settings: ServingSettings
     keep_learnt: bool
@@ -188,7 +176,7 @@ Event = (
 
 
 class Kind(enum.Enum):
-    """What an action does."""
+    """Type of an action."""
 
     LOAD = "load"
     INFER = "infer"
@@ -200,7 +188,7 @@ Part = tuple[int, int, int]
 
 
 class Action:
-    """One thing that a worker shall do, within its window (an open window is 0 to infinity)."""
+    """A command to a worker, to start within its window (open: 0 to infinity)."""
 
     __slots__ = ("earliest_s", "expected_s", "id", "kind", "latest_s", "model", "parts", "worker")
 
@@ -226,13 +214,13 @@ class Action:
 
 
 class Reason(enum.Enum):
-    """Why a request is refused."""
+    """Reason of a rejection."""
 
     QUEUE_FULL = "queue full"
     TOO_MANY_ITEMS = "more items than may wait"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     HOPELESS = "became hopeless while it waited"
-    """It was admitted, and cannot be in time any more; its deadline is still to come."""
+    """Admitted, but unable to meet its deadline, which is still to come."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
     CANNOT_LOAD = "its model cannot be loaded in time"
@@ -241,7 +229,7 @@ class Reason(enum.Enum):
 
 
 class Refusal(NamedTuple):
-    """The request will not be executed (any further)."""
+    """The request will not be executed any further."""
 
     id: int
     reason: Reason
@@ -249,7 +237,7 @@ class Refusal(NamedTuple):
 
 
 class Plan:
-    """What to do now, in order, and when to ask again at the latest (None: only after an event)."""
+    """What to do now, in order, and when to plan again (None: after an event)."""
 
     __slots__ = ("actions", "refusals", "wake_at_s")
 
@@ -262,21 +250,21 @@ class Plan:
 
 
 class Scheduler(Protocol):
-    """Decides when what runs where."""
+    """Decides what runs when and where."""
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
         ...
 
     def plan(self, now_s: float) -> Plan:
-        """What follows from all events so far; called after events and at `wake_at_s`."""
+        """Return what to do; called after events and at `wake_at_s`."""
         ...
 
     @property
     def waiting_items(self) -> int:
-        """Items in the queue, for metrics."""
+        """Queued items, for metrics."""
         ...
 
     def waiting_of(self, model: ModelId) -> int:
-        """Items of a model in the queue, for metrics; 0 where it is not known."""
+        """Return the queued items of a model, 0 if unknown, for metrics."""
         ...

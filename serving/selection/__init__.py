@@ -1,6 +1,5 @@
-"""Selection: which of an application's models are asked, and what becomes of what they say.
+"""Selection: which models of an application are queried, and how their outputs are combined.
 
-Policies are pure functions over a state value (`policy.py`, one file each, `registry.py`); the
-hub drives `answering.Pending` for one query and `contexts.Contexts` for what users taught. Only
-the state stores wait, write and read.
+Policies are pure functions over a state value. `answering.Pending` runs one query,
+`contexts.Contexts` holds what was learned, and only state stores do I/O.
 """

@@ -1,14 +1,13 @@
-"""One query, from the choice of models to its answer; driven by a hub that asks the models.
+"""One query, from the selection of models to its response.
 
     selector.begin(query, state, draw, now_s) -> Pending
-      pending.models        whom to ask
-      pending.deadline_s    when to stop waiting
-      pending.arrived(model, answer) / pending.failed(model) -> True when nothing is awaited any more
-      pending.finish() -> Finished     the result for the client, the decision for the log
+      pending.models        models to query
+      pending.deadline_s    latest time for `finish`
+      pending.arrived(model, answer) / pending.failed(model) -> True once no model is awaited
+      pending.finish() -> Finished     result for the client, decision for the log
 
-A hub calls `finish` when `arrived` or `failed` says so, or at the deadline, whichever comes first;
-then what has arrived is combined, and what has not lowers the confidence. It must not wait, nor
-read a clock: times are arguments.
+The caller runs `finish` once no model is awaited, or at the deadline; missing outputs lower the
+confidence. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from serving.selection.prediction import Answer, Truth
 
 NO_MODELS = "No connected models found for query"
 TOO_LATE = "Failed to retrieve a prediction response within the specified latency SLO"
-"""These two are Clipper's words, which its clients look for."""
+"""Both messages are Clipper's; its clients match them."""
 ALL_FAILED = "No model gave an answer"
 
 
@@ -32,60 +31,58 @@ NOBODY = Choice(models=(), probabilities={})
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What the client gets."""
+    """The client's response."""
 
     query_id: int
     output: str | float
-    """A label or a number; the application's default where `is_default`."""
+    """Label or number, or the application's default."""
     is_default: bool
     explanation: str | None
-    """Why the default was given."""
+    """Reason for the default."""
     confidence: float
     is_suspicious: bool
-    """The models disagree so much that the input may be broken, or made to deceive."""
+    """Whether models disagree so much that the input may be broken or adversarial."""
     used: tuple[str, ...]
-    """Models that stand behind the combined answer, given or not."""
+    """Models behind the combined output."""
     missing: tuple[str, ...]
-    """Models that were asked and did not answer in time."""
+    """Queried models without an output in time."""
 
 
 class Finished(NamedTuple):
-    """Both ends of a query."""
+    """Outcome of a query."""
 
     result: Result
     decision: Decision
 
 
 class Selector:
-    """An application's policy, ready to be asked."""
+    """An application's policy."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
         self.policy = application.selection_policy()
 
     def initial(self) -> State:
-        """The state that has learnt nothing."""
+        """Return the initial state."""
         state: State = self.policy.initial(self.application.models)
         return state
 
     def newcomer(self, shared: State) -> State:
-        """Where a user begins of whom nothing is known."""
+        """Return the initial state of a new user."""
         state: State = self.policy.newcomer(shared)
         return state
 
     def stored(self, state: State) -> str:
-        """A state as text, which names its policy."""
+        """Serialize a state and its policy's name."""
         return json.dumps(
             {"policy": self.application.policy, "state": state.as_json()}, separators=(",", ":")
         )
 
     def restored(self, text: str) -> State | None:
-        """The state of a text, for the models that are linked now.
-
-        None where it is another policy's: what that one learnt has no meaning here.
+        """Parse a state for the linked models; return None if another policy's.
 
         Raises:
-            ValueError: it is not the text of a state.
+            ValueError: not a serialized state.
         """
         try:
             data = json.loads(text)
@@ -99,18 +96,18 @@ class Selector:
         return state
 
     def begin(self, query: Query, state: State, *, draw: float, now_s: float) -> Pending:
-        """Choose whom to ask; `draw` is in [0, 1)."""
+        """Select models; `draw` is in [0, 1)."""
         choice = self.policy.select(state, query, draw) if state.models else NOBODY
         return Pending(self, query, state, choice, now_s + self.application.latency_slo_s)
 
     def observe(self, state: State, decision: Decision, truth: Truth) -> State:
-        """The state after feedback."""
+        """Return the state after feedback."""
         observed: State = self.policy.observe(state, decision, truth)
         return observed
 
 
 class Pending:
-    """A query under way."""
+    """A query in progress."""
 
     __slots__ = (
         "_answers",
@@ -137,30 +134,27 @@ class Pending:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Whom to ask; none where no model is linked: then `finish` at once."""
+        """Models to query; if empty, `finish` at once."""
         return self.choice.models
 
     @property
     def is_complete(self) -> bool:
-        """Nothing is awaited any more."""
+        """Whether no model is awaited."""
         return not self._awaited
 
     def arrived(self, model: str, answer: Answer) -> bool:
-        """A model has answered; True when nothing is awaited any more.
-
-        An answer after `finish`, or a second one, changes nothing.
-        """
+        """Record an output, unless late or repeated; return True once no model is awaited."""
         if self._finished is None and model in self._awaited:
             self._answers[model] = answer
         return self.failed(model)
 
     def failed(self, model: str) -> bool:
-        """A model will not answer; True when nothing is awaited any more."""
+        """Record a failure; return True once no model is awaited."""
         self._awaited.discard(model)
         return not self._awaited
 
     def finish(self) -> Finished:
-        """Combine what has arrived; a second call returns the same."""
+        """Combine the outputs so far, once."""
         if self._finished is None:
             self._finished = self._combined()
         return self._finished

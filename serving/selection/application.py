@@ -1,8 +1,4 @@
-"""An application: the models behind one name, how they are chosen, and what is promised.
-
-A value, checked where it is made, with a JSON form. It must not know where its models run, nor
-what was learnt about them.
-"""
+"""Application settings: models behind a name, selection policy and SLO."""
 
 from __future__ import annotations
 
@@ -29,31 +25,34 @@ class Application:
     """One application."""
 
     name: str
-    """As it stands in the path of a request."""
+    """As in request paths."""
     input_type: InputType = "doubles"
     default_output: str = ""
-    """The answer where none can be given in time, or with confidence."""
+    """Response if none is available in time or confident enough."""
     latency_slo_s: float = 0.1
-    """Seconds after which what has arrived is combined."""
+    """Seconds until the outputs so far are combined."""
     models: tuple[str, ...] = ()
-    """Linked models, in the order in which they were linked."""
+    """Linked models, in linking order."""
     policy: str = "fixed"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Of the policy."""
+    """Options of the policy."""
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """What asking a model costs, 0 to 1, in the unit of loss: 0.01 is worth one wrong answer in a
-    hundred."""
+    """Cost of querying a model, 0 to 1, in units of loss: 0.01 equals one error in a hundred."""
     task: Task = CLASSES
     contexts: Contexts = "shared"
-    """Whose feedback a policy learns from: everybody's, or each user's own."""
+    """Whether to learn from all feedback together or per user."""
     most_users: int = 100_000
-    """Users that have states of their own, at most: those who gave feedback last. A user is whoever a request names, so
-    that without a bound a disk could be filled; a state has some kilobytes."""
+    """Limit on user states; those with the oldest feedback are dropped.
+
+    Requests name users freely, and a state has some kilobytes.
+    """
     confidence_threshold: float = 0.0
-    """Below it the default output is given, marked. 0: every answer is given."""
+    """Confidence below which the default is returned; 0: never."""
     suspicious_threshold: float = 0.3
-    """Answers that the models support less are marked as suspicious; 0: none. In
-    benchmarks/selection.py 0.3 marks one clean image in twenty, and most of the noisy ones."""
+    """Agreement below which outputs are marked suspicious; 0: never.
+
+    0.3 marks one clean image in twenty, and most noisy ones (benchmarks/selection.py).
+    """
 
     def __post_init__(self) -> None:
         require(
@@ -92,26 +91,26 @@ class Application:
         self.selection_policy()
 
     def selection_policy(self) -> Policy[Any]:
-        """The policy with this application's options.
+        """Build the policy.
 
         Raises:
-            InvalidSettings: there is no such policy or option.
+            InvalidSettings: unknown policy or option.
         """
         return registry.create(self.policy, task=self.task, costs=self.costs, options=self.options)
 
     def linked(self, *models: str) -> Application:
-        """With more models.
+        """Return a copy with more models.
 
         Raises:
-            InvalidSettings: one is linked already.
+            InvalidSettings: already linked.
         """
         return dataclasses.replace(self, models=(*self.models, *models))
 
     def unlinked(self, *models: str) -> Application:
-        """Without some of its models.
+        """Return a copy without some models.
 
         Raises:
-            InvalidSettings: one is not linked.
+            InvalidSettings: not linked.
         """
         for model in models:
             require(model in self.models, "models", model, f"one of {', '.join(self.models)}")
@@ -119,7 +118,7 @@ class Application:
         return dataclasses.replace(self, models=kept)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, all fields."""
+        """Return all fields as plain data."""
         return {
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "models": list(self.models),
@@ -130,10 +129,10 @@ class Application:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Application:
-        """Inverse of `as_json`; what is absent has its default.
+        """Build an application; absent fields get defaults.
 
         Raises:
-            InvalidSettings: an unknown key, none of the name, or a wrong value.
+            InvalidSettings: unknown key, no name, or invalid value.
         """
         try:
             return cls._from_json(data)

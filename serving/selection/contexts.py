@@ -1,8 +1,7 @@
-"""The states of one application: everybody's, and where it asks for them each user's.
+"""Policy states of one application: a shared one and, if configured, one per user.
 
-In: queries and feedback by user. Out: the state to decide with. States in use are kept in memory,
-the least recently used leave; all are in the store. With user contexts every feedback teaches twice:
-the user's state, and everybody's, from which newcomers begin. No clock; it belongs to one thread.
+Recent states are cached; the store has all. With user states, feedback updates the user's and the
+shared one, from which new users start. No clock; single-threaded.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ class Contexts:
         self._capacity = capacity
         self._states: OrderedDict[str, State] = OrderedDict()
         self.fresh = 0
-        """Queries that were decided by a state which has learnt nothing, as theirs could not be read."""
+        """Queries decided with an initial state, as theirs was unreadable."""
         self._bound()
 
     def for_query(self, user: str) -> State:
-        """The state to decide with; where it cannot be read, one that has learnt nothing of the user.
+        """Return the state for a decision, or an initial one if the store is unavailable.
 
-        Such a state is not kept: when the store is back, what was learnt counts again.
+        The initial one is not cached, so the store's counts again later.
         """
         try:
             return self.state(user)
-        except NotReady:  # the store tells it, once
+        except NotReady:  # the store logs it once
             self.fresh += 1
         shared = self._states.get(EVERYBODY)
         if shared is None:
@@ -46,10 +45,10 @@ class Contexts:
         return shared if self._context(user) == EVERYBODY else self._selector.newcomer(shared)
 
     def state(self, user: str) -> State:
-        """The state for a query of a user.
+        """Return a user's state.
 
         Raises:
-            NotReady: the store cannot be reached, and the state is not in memory.
+            NotReady: not cached, and the store is unavailable.
         """
         user = self._context(user)
         state = self._states.get(user)
@@ -62,7 +61,7 @@ class Contexts:
         """Learn from feedback.
 
         Raises:
-            NotReady: as `state`, or too much waits to be written; nothing was learnt then.
+            NotReady: as `state`, or too many writes wait; nothing was learned.
         """
         user = self._context(decision.query.user)
         learnt = {
@@ -76,13 +75,13 @@ class Contexts:
             self._kept(context, state)
 
     def relink(self, selector: Selector) -> None:
-        """Go on with the changed application; what was learnt of models that stay is kept."""
+        """Switch to the changed application, keeping what was learned."""
         self._selector = selector
         self._states.clear()
         self._bound()
 
     def _bound(self) -> None:
-        """Users are whoever a request names: their states are bounded in the store, as they are in memory."""
+        """Limit stored users, as requests name users freely."""
         application = self._selector.application
         if application.contexts == "user":
             self._store.keep_most(application.name, application.most_users)

@@ -1,8 +1,7 @@
-"""The bounded log of decisions, which feedback joins.
+"""Bounded log of decisions, which feedback joins once, by query id or by user and input.
 
-In: decisions as they are made. Out: the decision that a feedback speaks of, by the query's id or
-by user and input, once. Beyond its bounds, in entries and in bytes, the oldest leaves; what leaves
-is counted, because its feedback will teach nothing. No clock, no locks: it belongs to one thread.
+Beyond its limits the oldest decision is dropped and counted, as its feedback will be lost. No
+clock; single-threaded.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from serving.selection.prediction import Scores
 from serving.values import Buffer
 
 _ENTRY_BYTES = 1200
-"""What an entry costs beside its names and scores: objects and table slots, CPython 3.11."""
+"""Cost of an entry beside names and scores, CPython 3.11."""
 _SCORE_BYTES = 32
-"""A float object and its place in a tuple."""
+"""A float object and its tuple slot."""
 
 
 def input_hash(pieces: Iterable[Buffer]) -> str:
-    """Hash of an input's bytes, given in pieces; 16 bytes, in hexadecimal digits."""
+    """Hash an input given in pieces: 16 bytes, in hexadecimal."""
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(piece)
@@ -30,7 +29,7 @@ def input_hash(pieces: Iterable[Buffer]) -> str:
 
 
 class DecisionLog:
-    """Decisions that no feedback has joined yet, the oldest first."""
+    """Decisions without feedback, oldest first."""
 
     def __init__(self, *, capacity: int = 10_000, capacity_bytes: int = 64 * 2**20) -> None:
         require(capacity >= 1, "decisions.capacity", capacity, "a whole number above 0")
@@ -40,22 +39,19 @@ class DecisionLog:
         self._entries: OrderedDict[int, Decision] = OrderedDict()
         self._by_input: dict[tuple[str, str], OrderedDict[int, None]] = {}
         self.bytes = 0
-        """Bytes in use, estimated."""
+        """Estimated memory in use."""
         self.dropped = 0
-        """Decisions that left for want of room."""
+        """Decisions dropped at the limits."""
         self.joined = 0
-        """Decisions that feedback has found."""
+        """Decisions that feedback joined."""
         self.unmatched = 0
-        """Feedbacks that found none: too late, joined before, or never decided here."""
+        """Feedback that joined none: late, repeated or unknown."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, decision: Decision) -> None:
-        """Keep a decision, at the cost of the oldest ones; one of the same id is replaced.
-
-        One that is larger than the whole log is dropped at once.
-        """
+        """Add or replace a decision; drop the oldest as needed, or itself if too large."""
         self._remove(decision.query.id)
         cost = size_bytes(decision)
         if cost > self._capacity_bytes:
@@ -70,25 +66,24 @@ class DecisionLog:
         self.bytes += cost
 
     def join(self, query_id: int) -> Decision | None:
-        """The decision of a query, which leaves the log: a feedback sent twice teaches once."""
+        """Remove and return a query's decision."""
         return self._counted(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """The newest decision for a user and an input, which leaves the log.
+        """Remove and return the newest decision for a user and input.
 
-        Where there is none it is one that nobody's name stands on: Clipper's clients name the user in
-        feedback alone.
+        Falls back to one without user, as Clipper's clients send the user in feedback only.
         """
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
         return self._counted(self._remove(next(reversed(ids))) if ids else None)
 
     def give_back(self, decision: Decision) -> None:
-        """Feedback has found it and could not be learnt from: it may come once more."""
+        """Restore a decision whose feedback was not learned."""
         self.joined -= 1
         self.put(decision)
 
     def clear(self) -> None:
-        """Forget all decisions; the counters stay."""
+        """Remove all decisions; counters stay."""
         self._entries.clear()
         self._by_input.clear()
         self.bytes = 0
@@ -114,7 +109,7 @@ class DecisionLog:
 
 
 def size_bytes(decision: Decision) -> int:
-    """About what a decision occupies. Names of models and labels are shared by all decisions."""
+    """Estimate a decision's memory; names are shared."""
     scores = sum(
         len(answer.probabilities) if isinstance(answer, Scores) else 4
         for answer in decision.answers.values()

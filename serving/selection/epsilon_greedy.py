@@ -1,7 +1,6 @@
-"""Policy `epsilon-greedy`: the model that was wrong least often, and now and then another one.
+"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another.
 
-What is compared is mean loss plus cost. A model that was never asked, or whose observations have
-faded, counts as faultless and is asked again. Pure.
+A model without remembered observations counts as faultless and is queried. No I/O.
 """
 
 from __future__ import annotations
@@ -26,19 +25,17 @@ from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, r
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonGreedy:
-    """The best mean, with exploration."""
+    """Best mean with exploration."""
 
     name: ClassVar[str] = "epsilon-greedy"
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """What asking a model costs, in the unit of loss."""
+    """Cost of querying a model, in units of loss."""
     epsilon: float = 0.1
-    """Share of queries that go to any model with equal chance; a tenth keeps some ten
-    observations of each of five models within the memory."""
+    """Share of queries to a random model; 0.1 remembers some ten observations of each of five."""
     memory: float | None = 1000.0
-    """Feedbacks after which an observation counts 1/e; None: all count for ever, and a change is
-    followed late."""
+    """Feedback count after which an observation weighs 1/e; None: never fades."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "0 to 1")
@@ -54,7 +51,7 @@ class EpsilonGreedy:
         return Tallies.from_json(data)
 
     def relinked(self, state: Tallies, models: Sequence[str]) -> Tallies:
-        """See `Policy`; a new model is asked at once, because nothing speaks against it."""
+        """See `Policy`; a new model is queried at once."""
         return state.relinked(models)
 
     def newcomer(self, shared: Tallies) -> Tallies:

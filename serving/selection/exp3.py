@@ -1,17 +1,15 @@
-"""Policy `exp3`: one model a query, by weights that only its own loss moves.
+"""Policy `exp3`: one model per query, by weights that only its own loss updates.
 
-Auer, Cesa-Bianchi, Freund and Schapire 2002, "The nonstochastic multiarmed bandit problem", SIAM
-J. Comput. 32(1), figure 1, for losses instead of rewards as Clipper has it (section 5.1):
+Auer, Cesa-Bianchi, Freund and Schapire 2002, "The nonstochastic multiarmed bandit problem", SIAM J.
+Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
 
     p_i = (1 - gamma) w_i / sum w + gamma / K
-    w_i <- w_i exp(-eta loss / p_i)         for the model that was asked
+    w_i <- w_i exp(-eta loss / p_i)         for the queried model
 
-loss / p_i is an unbiased estimate of the loss of every model, asked or not. p_i is the probability
-at the time of the decision, from the log; feedback may come late. A cost is known without asking,
-so it is charged to every model at every step, which adds no noise.
-
-With `sharing` this is Exp3.S (section 8 there), which follows changes of the best model. Against
-the best single model without changes its regret is of the order of sqrt(T K ln K). Pure.
+loss / p_i is an unbiased estimate of each model's loss; p_i is from decision time, as feedback may
+be late. Known costs are charged to all models at every step, without noise. `sharing` makes it
+Exp3.S (section 8), which follows changes of the best model. Without changes the regret is of order
+sqrt(T K ln K). No I/O.
 """
 
 from __future__ import annotations
@@ -36,25 +34,31 @@ from serving.selection.prediction import CLASSES, Answer, Task, Truth
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp3:
-    """Exponential weights from the loss of the model that was asked."""
+    """Exponential weights from the queried model's loss."""
 
     name: ClassVar[str] = "exp3"
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """What asking a model costs, in the unit of loss."""
+    """Cost of querying a model, in units of loss."""
     gamma: float = 0.05
-    """Share of queries that go to any model with equal chance. The bound's own value for five
-    models and 20,000 queries is 0.015 where nothing changes and 0.07 where the best model changes
-    twice; it also keeps loss / p_i below K / gamma."""
+    """Share of queries to a random model.
+
+    The bound's value for five models and 20,000 queries is 0.015, or 0.07 if the best model changes
+    twice; it keeps loss / p_i below K / gamma.
+    """
     learning_rate: float = 0.05
-    """eta. The bound's own sqrt(2 ln K / (K T)) is 0.006 for five models and 20,000 queries whose
-    losses are all as large as can be. Models that are mostly right bear more: in
-    benchmarks/selection.py 0.02 makes a tenth more errors, and 0.1 gains nothing."""
+    """eta.
+
+    The bound's sqrt(2 ln K / (K T)) is 0.006 for five models and 20,000 queries with maximal
+    losses. Good models bear more: in benchmarks/selection.py 0.02 makes a tenth more errors, and
+    0.1 gains nothing.
+    """
     sharing: float = 1e-4
-    """alpha, the part of all weight dealt evenly after each feedback: one over the number of
-    feedbacks after which a change is reckoned with, as in Exp3.S. 0: none, the weights of the past
-    stay for ever."""
+    """alpha: share of all weight spread evenly after each feedback; 0: weights never fade.
+
+    One over the expected feedback count between changes, as in Exp3.S.
+    """
 
     def __post_init__(self) -> None:
         require(0 < self.gamma <= 1, "gamma", self.gamma, "a number above 0, at most 1")
@@ -84,7 +88,7 @@ class Exp3:
         return shared.tempered(NEWCOMER_NATS)
 
     def weights(self, state: LogWeights) -> Mapping[str, float]:
-        """See `Policy`; exploration is part of them."""
+        """See `Policy`; includes exploration."""
         each = self.gamma / max(1, len(state.models))
         return {
             model: (1 - self.gamma) * share + each

@@ -1,16 +1,16 @@
-"""Policy `exp4`: all models are asked, and answer by a weighted vote over any number of classes.
+"""Policy `exp4`: query all models and take a weighted vote over any number of classes.
 
-Exp4 of Auer et al. 2002 (SIAM J. Comput. 32(1), section 7) with models as experts. Every model's
-answer is seen, so every model's loss is known and the update needs no division by a probability:
+Exp4 of Auer et al. 2002 (SIAM J. Comput. 32(1), section 7) with models as experts, all losses
+known:
 
     w_i <- w_i exp(-eta loss_i)
 
-Where costs let one model stand for all, the losses of the others are not seen at that query; the
-queries that do go to all then count for them by one over the probability of being asked.
+Where costs let one model respond alone, the others' losses count, in queries to all, by one over
+the query probability.
 
-The confidence is the share of all weight, the missing included, that stands behind the answer. The
-weights soon belong to the best models; agreement, which tells strange input, counts each model by
-how often it is right, so there the others keep a voice. Pure.
+The confidence is the share of all weight, missing models included, behind the output. Agreement,
+which detects unusual input, weights models by accuracy, as the weights soon favour the best. No
+I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, r
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp4State:
-    """Weights; and losses, of each model and of all together."""
+    """Weights, and error counts per model and of the ensemble."""
 
     weights: LogWeights
     tallies: Tallies
@@ -42,7 +42,7 @@ class Exp4State:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The linked models."""
+        """Linked models."""
         return self.weights.models
 
     def as_json(self) -> dict[str, Any]:
@@ -65,29 +65,35 @@ class Exp4State:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp4:
-    """Exponential weights from the losses of all."""
+    """Exponential weights from all losses."""
 
     name: ClassVar[str] = "exp4"
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """What asking a model costs, in the unit of loss; empty: all are always asked."""
+    """Cost of querying a model, in units of loss; empty: always query all."""
     learning_rate: float = 0.1
-    """eta. The bound's own sqrt(8 ln K / T) is 0.025 for five models and 20,000 queries, and the
-    best where models are alike and vote down one another's errors; the more they differ and
-    change, the more is better: in benchmarks/selection.py 0.1 makes a tenth fewer errors."""
+    """eta.
+
+    The bound's sqrt(8 ln K / T) is 0.025 for five models and 20,000 queries, best for similar
+    models. Models that differ and change need more: in benchmarks/selection.py 0.1 makes a tenth
+    fewer errors.
+    """
     sharing: float = 1e-4
-    """Part of all weight dealt evenly after each feedback: one over the number of feedbacks after
-    which a change is reckoned with. 0: none."""
+    """Share of all weight spread evenly after each feedback; 0: none.
+
+    One over the expected feedback count between changes.
+    """
     vote: voting.By = "scores"
-    """`scores`: a model's weight is spread by its probabilities, so that its doubt counts, and a
-    confidence below 1 is left where one model has won all weight; `majority`: all of it goes to
-    the model's label, as always where a model gives no probabilities."""
+    """How a model votes.
+
+    `scores` spreads its weight by probability, so the confidence stays below 1 even if it has all
+    weight; `majority` gives it to its label, as always without probabilities.
+    """
     explore: float = 0.1
-    """Where one cheap model will do, the share of queries that go to all nevertheless."""
+    """Share of queries to all models although one would do."""
     memory: float | None = 1000.0
-    """Feedbacks after which an observed loss counts 1/e in agreement and in the choice by cost;
-    None: all count for ever."""
+    """Feedback count after which an observation weighs 1/e; None: never fades."""
 
     def __post_init__(self) -> None:
         require(
@@ -111,7 +117,7 @@ class Exp4:
         return Exp4State.from_json(data)
 
     def relinked(self, state: Exp4State, models: Sequence[str]) -> Exp4State:
-        """See `Policy`; what was known of all together is not known of others."""
+        """See `Policy`; ensemble errors hold for the same models only."""
         same = set(models) == set(state.models)
         return Exp4State(
             weights=state.weights.relinked(models),
@@ -138,7 +144,7 @@ class Exp4:
 
     def combine(self, state: Exp4State, choice: Choice, answers: Mapping[str, Answer]) -> Combined:
         """See `Policy`."""
-        # A model that was unlinked while its answer was under way counts nothing.
+        # A model unlinked during the query counts nothing.
         nobody = dict.fromkeys(choice.models, 0.0)
         return voting.combined(
             self.task,
@@ -169,7 +175,7 @@ class Exp4:
 def loss_of_all(
     task: Task, models: Sequence[str], decision: Decision, truth: Truth
 ) -> float | None:
-    """How wrong the combination was; None where not all linked models were asked."""
+    """Loss of the combined output; None if not all models were queried."""
     if set(decision.choice.models) != set(models) or decision.output is None:
         return None
     if isinstance(decision.output, str):

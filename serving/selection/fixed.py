@@ -1,7 +1,6 @@
-"""Policy `fixed`: one model answers everything.
+"""Policy `fixed`: one model responds to everything; its errors are counted. No I/O.
 
-The others may stay linked, to be switched to. How often the model was wrong is counted all the
-same. Pure.
+Other models may stay linked, to switch to.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Fixed:
 
     task: Task = CLASSES
     model: str | None = None
-    """Who answers; None: the model that was linked first. One that is not linked: likewise."""
+    """The model; else the first linked one."""
 
     def __post_init__(self) -> None:
         require(self.model != "", "model", self.model, "a model's name, or none")
@@ -42,7 +41,7 @@ class Fixed:
         return state.relinked(models)
 
     def newcomer(self, shared: Tallies) -> Tallies:
-        """See `Policy`; there is nothing that a user's context changes."""
+        """See `Policy`; user states make no difference."""
         return Tallies.none(shared.models)
 
     def weights(self, state: Tallies) -> Mapping[str, float]:
@@ -65,13 +64,13 @@ class Fixed:
 
 
 def alone(task: Task, choice: Choice, answers: Mapping[str, Answer]) -> Combined:
-    """What one model said; its confidence is its own."""
+    """Return the output of one model."""
     equal = dict.fromkeys(choice.models, 1.0)
     return voting.combined(task, choice, answers, weights=equal, standings=equal, by="scores")
 
 
 def losses_of_asked(task: Task, decision: Decision, truth: Truth) -> dict[str, float]:
-    """The loss of every model that was asked; one that gave no answer in time was wrong."""
+    """Loss of each queried model; a missing output counts as wrong."""
     return {
         model: loss(task, decision.answers.get(model), truth) for model in decision.choice.models
     }

@@ -1,9 +1,8 @@
-"""Whether all models are asked, or one cheap model will do.
+"""Cascade: query one cheap model if it is good enough, else all.
 
-In: how often each model was wrong, how often all together, and what each costs, in the unit of
-loss: a cost of 0.01 is worth one wrong answer in a hundred. One model is asked where its mean loss
-plus its cost is no more than that of all together plus all costs. Now and then all are asked
-nevertheless, so that what is known of them stays true. Pure.
+It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs, in
+units of loss (0.01: one error in a hundred). Some queries go to all regardless, to keep the
+estimates true. No I/O.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from serving.selection.policy import Choice
 from serving.selection.tallies import Tallies
 
 _ENOUGH = 30.0
-"""Observations of all together before one model may stand for them: with fewer, a difference of
-ten percentage points is not seen."""
+"""Minimum ensemble observations; fewer cannot show ten percentage points."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """How often the combination of all models was wrong."""
+    """Error count of all models combined."""
 
     count: float = 0.0
     losses: float = 0.0
@@ -42,7 +40,7 @@ class Together:
         return cls(count=float(data["count"]), losses=float(data["losses"]))
 
     def observed(self, loss: float | None, keep: float) -> Together:
-        """One more feedback; None: not all models were asked."""
+        """Add a feedback; None if not all models were queried."""
         return Together(
             count=keep * self.count + (loss is not None), losses=keep * self.losses + (loss or 0.0)
         )
@@ -60,13 +58,13 @@ def choice(
     explore: float,
     draw: float,
 ) -> Choice:
-    """All models, or the one that will do; without costs always all.
+    """Select all models, or one that is good enough; without costs always all.
 
     Args:
-        tallies: losses of each model.
-        together: losses of all combined.
-        costs: of each model, 0 where it has none.
-        explore: share of queries that go to all even where one will do.
+        tallies: losses per model.
+        together: losses of the ensemble.
+        costs: per model, default 0.
+        explore: share of queries to all regardless.
         draw: in [0, 1).
     """
     models = tallies.models

@@ -1,9 +1,8 @@
-"""Weights of multiplicative-weights policies, kept as logarithms.
+"""Log-space weights of multiplicative-weights policies.
 
-In: losses times a learning rate, as they come. Out: weights that sum to 1. The largest logarithm
-is always 0, so nothing overflows, however many losses were seen. Sharing (Herbster and Warmuth
-1998, Fixed-Share; the last line of Exp3.S in Auer et al. 2002) gives every model a part of all
-weight after each step: a floor from which one that has recovered climbs back. Pure.
+The largest log is always 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share;
+last line of Exp3.S in Auer et al. 2002) gives every model part of all weight after each step, so a
+recovered model climbs back. No I/O.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 LOWEST = -200.0
-"""No weight falls below e^-200, with or without sharing: finite for ever, and 0 to any sum."""
+"""Floor of log weights: finite, yet 0 in any sum."""
 
 NEWCOMER_NATS = 2.0
-"""A new user's weights differ by at most e^2: the order that all users taught, soon outvoted."""
+"""A new user's weights differ by at most e^2: the shared order, soon outvoted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogWeights:
-    """Logarithms of weights, the largest 0."""
+    """Log weights, the largest 0."""
 
     models: tuple[str, ...]
     logs: tuple[float, ...]
@@ -35,7 +34,7 @@ class LogWeights:
 
     @classmethod
     def equal(cls, models: Sequence[str]) -> LogWeights:
-        """All alike."""
+        """Return equal weights."""
         return cls(models=tuple(models), logs=(0.0,) * len(models))
 
     def as_json(self) -> dict[str, Any]:
@@ -51,13 +50,13 @@ class LogWeights:
         )
 
     def shares(self) -> tuple[float, ...]:
-        """The weights; they sum to 1."""
+        """Return the weights; they sum to 1."""
         weights = [math.exp(log) for log in self.logs]
         total = math.fsum(weights)
         return tuple(weight / total for weight in weights)
 
     def stepped(self, steps: Mapping[str, float], sharing: float) -> LogWeights:
-        """Each log weight less its step (0 or more), then `sharing` of all weight dealt evenly."""
+        """Subtract steps (at least 0), then spread `sharing` of all weight evenly."""
         logs = [
             log - steps.get(model, 0.0) for model, log in zip(self.models, self.logs, strict=True)
         ]
@@ -69,7 +68,7 @@ class LogWeights:
         return LogWeights(models=self.models, logs=tuple(logs))
 
     def relinked(self, models: Sequence[str]) -> LogWeights:
-        """For other models; a new one has the mean weight of those that stay."""
+        """Return weights for other models; new ones get the mean."""
         known = dict(zip(self.models, self.logs, strict=True))
         kept = [known[model] for model in models if model in known]
         mean = math.log(math.fsum(math.exp(log) for log in kept) / len(kept)) if kept else 0.0
@@ -77,13 +76,13 @@ class LogWeights:
         return LogWeights(models=tuple(models), logs=tuple(logs))
 
     def tempered(self, nats: float) -> LogWeights:
-        """The same order, the weights apart by a factor of at most e^nats."""
+        """Return weights in the same order, within a factor e^nats."""
         lowest = min(self.logs, default=0.0)
         factor = min(1.0, nats / -lowest) if lowest < 0 else 1.0
         return LogWeights(models=self.models, logs=tuple(factor * log for log in self.logs))
 
 
 def _anchored(logs: Sequence[float]) -> list[float]:
-    """The same weights with a largest logarithm of 0."""
+    """Shift the logs so that the largest is 0."""
     highest = max(logs, default=0.0)
     return [max(LOWEST, log - highest) for log in logs]

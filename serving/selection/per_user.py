@@ -1,18 +1,17 @@
-"""Policy `per-user`: a linear combination of all models' scores, learnt for each user online.
+"""Policy `per-user`: a linear combination of all models' scores, learned online for each user.
 
-In the line of Velox (Crankshaw et al., CIDR 2015, section 4): the models are features that all
-users share, a user's weights over them are a ridge regression, updated by every feedback, and a
-user of whom nothing is known begins at what all users taught together:
+As in Velox (Crankshaw et al., CIDR 2015, section 4): models are shared features, a user's weights a
+ridge regression over feedback, and new users start from the shared weights:
 
     minimise  sum over feedback (y - w.x)^2 + ridge |w - prior|^2    over w >= 0
 
-Classes: x holds each model's probability of a class, y is 1 for the right class and 0 for others,
-one row per class. Number: x holds each model's number and a 1 for the user's own offset, in units
-of `task.scale`. Weights of models are not negative: stacked predictors fit best so (Breiman 1996,
-"Stacked regressions"), and a weight then is a vote. The offset is free.
+Classes: x has each model's probability of a class, y is 1 for the right class, else 0; one row per
+class. Number: x has each model's number and a 1 for the user's offset, in units of `task.scale`.
+Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
+votes; the offset is free.
 
-What is kept is the Gram matrix and the moments of the data, so an update costs d^2 and the weights
-a few solutions of d equations, d being the number of models; no feedback is kept. Pure.
+The state holds the Gram matrix and moments, no feedback. With d models an update costs d^2, and the
+weights a few solutions of d equations. No I/O.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, r
 Vector = tuple[float, ...]
 
 _LARGEST = 1e5
-"""Numbers count up to so many scales: the squares of a broken model's output stay finite."""
+"""Limit on numbers in scales, so that squares stay finite."""
 Array = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PerUserState:
-    """Sums over the feedback of one user, and the weights that follow from them.
+    """Sums over one user's feedback, and the resulting weights.
 
-    d is the number of models, and for numbers one more, the offset, which comes last.
+    d is the number of models, plus one for numbers: the offset, last.
     """
 
     tallies: Tallies
@@ -74,7 +73,7 @@ class PerUserState:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The linked models."""
+        """Linked models."""
         return self.tallies.models
 
     def as_json(self) -> dict[str, Any]:
@@ -109,13 +108,13 @@ class PerUser:
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """What asking a model costs, in the unit of loss; empty: all are always asked."""
+    """Cost of querying a model, in units of loss; empty: always query all."""
     ridge: float = 10.0
-    """Strength of the prior: about so many feedbacks until a user's own count as much."""
+    """Prior strength: about the feedback count at which a user's own weighs as much."""
     memory: float | None = 1000.0
-    """Feedbacks after which one counts 1/e; None: all count for ever."""
+    """Feedback count after which one weighs 1/e; None: never fades."""
     explore: float = 0.1
-    """Where one cheap model will do, the share of queries that go to all nevertheless."""
+    """Share of queries to all models although one would do."""
 
     def __post_init__(self) -> None:
         require(
@@ -129,7 +128,7 @@ class PerUser:
         require_costs(self.costs)
 
     def initial(self, models: Sequence[str]) -> PerUserState:
-        """See `Policy`; the mean of all models."""
+        """See `Policy`; the models' mean."""
         offset = (0.0,) if self.task.kind == "number" else ()
         return self._empty(
             Tallies.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
@@ -157,7 +156,7 @@ class PerUser:
         elif count:
             prior[:] = 1.0 / count
 
-        # Rows of the new sums that have an old one, the offset's included.
+        # Rows of the new sums with an old one, including the offset's.
         new = [place for place, model in enumerate(models) if model in places]
         before = [places[models[place]] for place in new]
         if len(state.prior) > len(places):
@@ -173,11 +172,11 @@ class PerUser:
         )
 
     def newcomer(self, shared: PerUserState) -> PerUserState:
-        """See `Policy`; what all users taught is the prior."""
+        """See `Policy`; the shared weights are the prior."""
         return self._empty(shared.tallies.at_most(NEWCOMER_OBSERVATIONS), shared.weights)
 
     def weights(self, state: PerUserState) -> Mapping[str, float]:
-        """See `Policy`; of the linear combination, without its offset."""
+        """See `Policy`; without the offset."""
         own = state.weights[: len(state.models)]
         total = sum(own)
         if total <= 0:
@@ -193,7 +192,7 @@ class PerUser:
     def combine(
         self, state: PerUserState, choice: Choice, answers: Mapping[str, Answer]
     ) -> Combined:
-        """See `Policy`; where answers are missing, the others' weights stand for all."""
+        """See `Policy`; present models get the weights of missing ones."""
         nobody = dict.fromkeys(choice.models, 0.0)
         found = voting.combined(
             self.task,
@@ -211,10 +210,9 @@ class PerUser:
         return found
 
     def observe(self, state: PerUserState, decision: Decision, truth: Truth) -> PerUserState:
-        """See `Policy`; what is missing is filled in, and draws its model's weight towards 0.
+        """See `Policy`; missing outputs get the others' mean and lower their model's weight.
 
-        Filled in with the mean of the others, which can always stand for it, so that only the
-        weight of the silent model changes: the confidence is not held down by a dead one.
+        Other weights stay, so a dead model does not lower the confidence.
         """
         keep = keep_of(self.memory)
         tallies = state.tallies.observed(losses_of_asked(self.task, decision, truth), keep)
@@ -222,7 +220,7 @@ class PerUser:
             loss_of_all(self.task, state.models, decision, truth), keep
         )
         there = [model in decision.answers for model in state.models]
-        # One that was not asked is not silent: a row without it says nothing about weights.
+        # A row without a model that was not queried carries no information on weights.
         is_row = any(there) and set(state.models) <= set(decision.choice.models)
         if not is_row:
             return dataclasses.replace(state, tallies=tallies, together=together)
@@ -243,7 +241,7 @@ class PerUser:
     def _rows(self, answers: Sequence[Answer | None], truth: Truth) -> tuple[Array, Array]:
         """Rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
 
-        One that is missing has the mean of those that are there, of which there is one at least.
+        A missing output gets the mean of the others.
         """
         if isinstance(truth, float):
             values = [[self._scaled(a.value)] if isinstance(a, Number) else None for a in answers]
@@ -277,7 +275,7 @@ class PerUser:
         return self.task.scale * (total * mean + state.weights[-1])
 
     def _scaled(self, value: float) -> float:
-        """A number in scales, bounded."""
+        """Convert a number to scales, bounded."""
         return min(_LARGEST, max(-_LARGEST, value / self.task.scale))
 
     def _empty(self, tallies: Tallies, prior: Vector) -> PerUserState:
@@ -318,16 +316,16 @@ class PerUser:
 
 
 def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ()) -> Array:
-    """The minimum of w'aw / 2 - b'w where the first `count` of w are not negative.
+    """Minimise w'aw / 2 - b'w with the first `count` of w non-negative.
 
-    Lawson and Hanson's active sets on normal equations (Bro and De Jong 1997); `a` is positive
-    definite, so the minimum is one point and it is found after finitely many steps.
+    Lawson-Hanson active sets on normal equations (Bro and De Jong 1997); `a` is positive definite,
+    so the minimum is unique and found in finitely many steps.
 
     Args:
         a: (d, d), symmetric.
         b: (d,).
-        count: how many are bound; the rest are free.
-        start: a solution that may still have the same zeros, which then costs one step; or none.
+        count: number of bound weights.
+        start: earlier solution; one step if its zeros still hold.
     """
     d = len(b)
     is_bound = np.arange(d) < count
@@ -351,7 +349,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
             if not falls.any():
                 w = goal
                 break
-            # As far towards the goal as all stay at 0 or above; whoever meets 0 is bound again.
+            # Go towards the goal while all stay at 0 or above; weights at 0 are bound.
             steps = w[falls] / np.maximum(w[falls] - goal[falls], np.finfo(float).tiny)
             w = w + min(1.0, float(steps.min())) * (goal - w)
             met = falls & (w <= 1e-15)
@@ -361,7 +359,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
 
 
 def _solved(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
-    """The minimum with all others at 0: (d,)."""
+    """Minimum with the other weights at 0: (d,)."""
     w = np.zeros(len(b))
     if is_open.all():
         w[:] = np.linalg.solve(a, b)
@@ -372,7 +370,7 @@ def _solved(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
 
 
 def _filled(rows: Sequence[Sequence[float] | None]) -> Array:
-    """The rows, those that are missing with the mean of the others."""
+    """Replace missing rows by the mean of the others."""
     there = [row for row in rows if row is not None]
     mean = [sum(column) / len(there) for column in zip(*there, strict=True)]
     return np.array([mean if row is None else row for row in rows], dtype=np.float64)

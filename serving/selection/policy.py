@@ -1,14 +1,12 @@
-"""What a selection policy is, and the values that it takes and gives.
+"""Interface of selection policies, and the values they exchange.
 
-A policy is a frozen value with its options; it keeps nothing. What it has learnt is a state, a
-frozen value of its own that every method takes and `observe` returns anew:
+A policy is a frozen value of options. What it learned is a frozen state:
 
-    select(state, query, draw) -> Choice          whom to ask
-    combine(state, choice, answers) -> Combined   what their answers amount to
-    observe(state, decision, truth) -> State      what the feedback teaches
+    select(state, query, draw) -> Choice          models to query
+    combine(state, choice, answers) -> Combined   one output from theirs
+    observe(state, decision, truth) -> State      learn from feedback
 
-Chance is `draw`, a number in [0, 1) that the caller has drawn, so the same call gives the same
-choice. Models are named by strings. It must not know how models are asked, nor how late it is.
+`draw` in [0, 1) is the only randomness, so equal calls give equal choices. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -23,55 +21,56 @@ from serving.selection.prediction import Answer, Truth, as_plain
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a policy may know of a query."""
+    """A policy's view of a query."""
 
     id: int
     user: str = ""
-    """Context of the state; empty: everybody's."""
+    """User of the state; empty: shared."""
     input_hash: str = ""
-    """Of the input's bytes; joins feedback that names no query."""
+    """Hash of the input; joins feedback without query id."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Whom to ask."""
+    """Selected models."""
 
     models: tuple[str, ...]
     probabilities: Mapping[str, float]
-    """For each linked model the probability with which it was to be asked."""
+    """Per linked model, the probability of being queried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """What the answers amount to."""
+    """Combined output."""
 
     output: str | float | None
-    """A label or a number; None: nothing has arrived."""
+    """A label or number; None: no model output."""
     confidence: float
-    """In [0, 1]: agreement weighted by the policy; what is missing agrees with nothing."""
+    """In [0, 1]: agreement by the policy's weights; missing models disagree."""
     agreement: float
-    """In [0, 1]: how far those that answered support the output, by their probability of it, each
-    counted by how often it is right. Here a model that has won all the weight does not speak for
-    the others. 1 of one."""
+    """In [0, 1]: how far the models with output support it, by probability and accuracy; 1 for one.
+
+    Unlike the confidence, it is not dominated by a model with all the weight.
+    """
     used: tuple[str, ...]
-    """Models whose answers made the output."""
+    """Models whose outputs were used."""
     missing: tuple[str, ...]
-    """Models that were asked and have not answered."""
+    """Queried models without output."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One query as it was decided: what feedback needs to teach something."""
+    """A decided query, as feedback needs it."""
 
     query: Query
     choice: Choice
     answers: Mapping[str, Answer]
-    """What arrived in time."""
+    """Outputs that arrived in time."""
     output: str | float | None
     is_default: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, for logs and for people."""
+        """Return plain data for logs and people."""
         return {
             "query_id": self.query.id,
             "user": self.query.user,
@@ -85,15 +84,15 @@ class Decision:
 
 
 class State(Protocol):
-    """What a policy has learnt."""
+    """Learned state of a policy."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The linked models, in the order in which they were linked."""
+        """Linked models, in linking order."""
         ...
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data from which the policy restores an equal state."""
+        """Return plain data for `Policy.restored`."""
         ...
 
 
@@ -101,53 +100,53 @@ S = TypeVar("S", bound=State)
 
 
 class Policy(Protocol[S]):
-    """How models are chosen and combined."""
+    """How models are selected and combined."""
 
     name: ClassVar[str]
-    """As the registry knows it."""
+    """Name in the registry."""
 
     def initial(self, models: Sequence[str]) -> S:
-        """The state that has learnt nothing."""
+        """Return the initial state."""
         ...
 
     def restored(self, data: Mapping[str, Any]) -> S:
-        """Inverse of a state's `as_json`.
+        """Parse a state's `as_json`.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not the JSON form of a state of this policy.
+            ValueError, KeyError, TypeError: not a state of this policy.
         """
         ...
 
     def relinked(self, state: S, models: Sequence[str]) -> S:
-        """The state for other models: what was learnt of those that stay is kept.
+        """Return the state for other models, keeping what was learned.
 
-        A new one begins in the middle: neither best nor worst.
+        A new model starts in the middle.
         """
         ...
 
     def newcomer(self, shared: S) -> S:
-        """Where a user begins of whom nothing is known, given what all users taught together."""
+        """Return a new user's initial state."""
         ...
 
     def weights(self, state: S) -> Mapping[str, float]:
-        """How much each model counts now; they sum to 1."""
+        """Return the models' current weights; they sum to 1."""
         ...
 
     def select(self, state: S, query: Query, draw: float) -> Choice:
-        """Whom to ask; there is at least one linked model, and `draw` is in [0, 1)."""
+        """Select among linked models (at least one); `draw` is in [0, 1)."""
         ...
 
     def combine(self, state: S, choice: Choice, answers: Mapping[str, Answer]) -> Combined:
-        """What has arrived, as one answer; models asked and not in `answers` are missing."""
+        """Combine outputs; queried models not in `answers` are missing."""
         ...
 
     def observe(self, state: S, decision: Decision, truth: Truth) -> S:
-        """The state after feedback; models that are no longer linked teach nothing."""
+        """Return the state after feedback; unlinked models are ignored."""
         ...
 
 
 def require(holds: bool, option: str, value: object, expected: str) -> None:
-    """Check one option.
+    """Check an option.
 
     Raises:
         InvalidSettings: it does not hold.
@@ -160,7 +159,7 @@ def require_costs(costs: Mapping[str, float]) -> None:
     """Check costs.
 
     Raises:
-        InvalidSettings: one is negative, or above 1.
+        InvalidSettings: a cost is outside 0 to 1.
     """
     for model, cost in costs.items():
         require(
@@ -169,7 +168,7 @@ def require_costs(costs: Mapping[str, float]) -> None:
 
 
 def drawn(probabilities: Sequence[float], draw: float) -> int:
-    """The index that a draw in [0, 1) falls on; never one of probability 0."""
+    """Return the index hit by a draw in [0, 1), never with probability 0."""
     last, reached = 0, 0.0
     for index, probability in enumerate(probabilities):
         if probability > 0.0:
@@ -181,7 +180,7 @@ def drawn(probabilities: Sequence[float], draw: float) -> int:
 
 
 def one_of(models: Sequence[str], probabilities: Sequence[float], draw: float) -> Choice:
-    """The choice of exactly one model."""
+    """Select one model at random."""
     return Choice(
         models=(models[drawn(probabilities, draw)],),
         probabilities=dict(zip(models, probabilities, strict=True)),

@@ -1,9 +1,4 @@
-"""What models say in a form that can be voted on, and how wrong it was.
-
-In: a model's output tensors, one item along the first axis; a truth from feedback. Out: an answer
-per item (a label, class probabilities, or a number), and a loss in [0, 1]. It must not know who
-said it, nor what is done with it.
-"""
+"""Model outputs as votes (label, class probabilities, number), and their loss in [0, 1]."""
 
 from __future__ import annotations
 
@@ -24,13 +19,13 @@ Kind = Literal["classes", "number"]
 Loss = Literal["squared", "absolute"]
 
 Truth = str | float
-"""What was right: a class label, or a number."""
+"""True label: a class label or number."""
 
 MISSING_LOSS = 1.0
-"""Loss of a model that was asked and did not answer in time: to the user it was as bad as wrong."""
+"""Loss of a queried model without output in time."""
 
 _SUM_TOLERANCE = 1e-3
-"""How far probabilities in FP16 may be from a sum of 1."""
+"""Tolerance of a sum of FP16 probabilities from 1."""
 
 
 class Label(NamedTuple):
@@ -40,7 +35,7 @@ class Label(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """A probability for each class, in the order of the labels."""
+    """Class probabilities, in label order."""
 
     labels: tuple[str, ...]
     probabilities: tuple[float, ...]
@@ -57,20 +52,19 @@ Answer = Label | Scores | Number
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What an application's models predict, and what counts as wrong."""
+    """Kind of prediction of an application's models, and its loss."""
 
     kind: Kind = "classes"
     output: str | None = None
-    """Name of the output tensor that is read; None: the only one, or the first."""
+    """Output tensor to read; None: the first."""
     labels: tuple[str, ...] = ()
-    """Names of the classes in the order of the scores; empty: their indices. A class told by its index, by
-    a model or by feedback, is the one of that name."""
+    """Class names in score order; empty: indices. An index stands for its name."""
     scale: float = 1.0
-    """Difference of numbers that is as wrong as can be, a loss of 1; in the number's own unit."""
+    """Difference of numbers with loss 1, in their unit."""
     tolerance: float | None = None
-    """Numbers that differ by no more agree; None: a tenth of `scale`."""
+    """Largest difference that agrees; None: a tenth of `scale`."""
     loss: Loss = "squared"
-    """How the loss of a number grows up to `scale`."""
+    """How a number's loss grows up to `scale`."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -88,19 +82,19 @@ class Task:
 
     @property
     def agreeing(self) -> float:
-        """The largest difference of numbers that agree."""
+        """Effective `tolerance`."""
         return self.scale / 10 if self.tolerance is None else self.tolerance
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, all fields."""
+        """Return all fields as plain data."""
         return {**dataclasses.asdict(self), "labels": list(self.labels)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Task:
-        """Inverse of `as_json`; what is absent has its default.
+        """Build a task; absent fields get their defaults.
 
         Raises:
-            InvalidSettings: an unknown key or a wrong value.
+            InvalidSettings: unknown key or invalid value.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         for key in data:
@@ -126,21 +120,21 @@ class Task:
 
 
 CLASSES = Task()
-"""What is predicted where nothing else is said: classes, told by an index or a label."""
+"""Default task: classes given by index or label."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value from JSON is a number that a float can hold; of whole numbers JSON has larger ones."""
+    """Whether a JSON value is a number in the range of float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 def label_text(value: object) -> str:
-    """The one spelling of a label: 3, 3.0 and "3" are the same class.
+    """Normalize a label: 3, 3.0 and "3" are equal.
 
     Raises:
-        ValueError: neither a string nor a whole number.
+        ValueError: neither string nor integer.
     """
     match value:
         case str():
@@ -155,10 +149,10 @@ def label_text(value: object) -> str:
 
 
 def class_of(task: Task, value: object) -> str:
-    """The class that a value tells: a label, or the index of one where the task names its classes.
+    """Return the class of a label, or of an index into the task's labels.
 
     Raises:
-        ValueError: neither a string nor a whole number.
+        ValueError: neither string nor integer.
     """
     label = label_text(value)
     if task.labels and not isinstance(value, str | bytes) and 0 <= int(label) < len(task.labels):
@@ -167,10 +161,10 @@ def class_of(task: Task, value: object) -> str:
 
 
 def truth(task: Task, value: object) -> Truth:
-    """What feedback says, checked.
+    """Check a true label.
 
     Raises:
-        InvalidRequest: it is not a label, or not a finite number.
+        InvalidRequest: neither label nor finite number.
     """
     if task.kind == "classes":
         try:
@@ -183,14 +177,13 @@ def truth(task: Task, value: object) -> Truth:
 
 
 def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
-    """One answer for each item of a model's outputs.
+    """Parse a model's outputs, one per item.
 
-    Classes: floats (n, k) are scores of k classes, k above 1; strings or whole numbers (n,) or
-    (n, 1) are labels. Scores that are no probabilities are taken for logits. Number: (n,) or
-    (n, 1).
+    Classes: floats (n, k), k above 1, are scores, or logits if not probabilities; strings or
+    integers (n,) or (n, 1) are labels. Number: (n,) or (n, 1).
 
     Raises:
-        PredictionFailed: the outputs cannot be read so, or are not finite.
+        PredictionFailed: unexpected or not finite.
     """
     tensor = _chosen(task, outputs)
     if tensor.datatype == "BYTES":
@@ -218,7 +211,7 @@ def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
 
 
 def voted(answer: Label | Scores) -> str:
-    """The class that an answer votes for; of equal scores the first."""
+    """Return the class with the highest score, the first if tied."""
     if isinstance(answer, Label):
         return answer.label
     best = max(range(len(answer.probabilities)), key=answer.probabilities.__getitem__)
@@ -226,9 +219,9 @@ def voted(answer: Label | Scores) -> str:
 
 
 def loss(task: Task, answer: Answer | None, right: Truth) -> float:
-    """How wrong an answer was, in [0, 1]; None did not come in time.
+    """Loss of an output in [0, 1]; None: missing.
 
-    Classes: 0 or 1. Numbers: the difference over `task.scale`, squared or not, at most 1.
+    Classes: 0 or 1. Numbers: difference over `task.scale`, squared or not, at most 1.
     """
     if answer is None:
         return MISSING_LOSS
@@ -239,7 +232,7 @@ def loss(task: Task, answer: Answer | None, right: Truth) -> float:
 
 
 def as_plain(answer: Answer) -> str | float | dict[str, float]:
-    """An answer as JSON shows it."""
+    """Convert an output to JSON data."""
     if isinstance(answer, Label):
         return answer.label
     if isinstance(answer, Number):
@@ -260,7 +253,7 @@ def _chosen(task: Task, outputs: Sequence[Tensor]) -> Tensor:
 
 
 def _strings(tensor: Tensor) -> list[str]:
-    """Elements of a BYTES tensor: each a length in four bytes, little-endian, and its bytes."""
+    """Decode a BYTES tensor (4-byte little-endian lengths)."""
     data, texts, at = bytes(tensor.data), [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
@@ -274,7 +267,7 @@ def _strings(tensor: Tensor) -> list[str]:
 
 
 def _scores(task: Task, name: str, array: NDArray[Any]) -> list[Answer]:
-    """(n, k) scores -> n answers."""
+    """Convert (n, k) scores to n outputs."""
     count = array.shape[1]
     labels = task.labels or tuple(str(index) for index in range(count))
     if len(labels) != count:

@@ -1,9 +1,8 @@
-"""A server of states that may be out of reach, asked without holding up the event loop.
+"""Circuit breaker for a state server, so that an outage does not block the event loop.
 
-In: questions. Out: their answers, within a time that an event loop can spare; or `NotReady`. A question is
-asked in a thread of its own. The first one that is not answered in time or fails breaks the circuit: those
-that follow fail at once, and in the background the server is tried again, at most once in a while. So an
-outage costs the event loop one short wait, however long it lasts and however many ask.
+Requests run in a thread. The first that fails or times out opens the circuit: later ones raise
+`NotReady` at once, while the server is probed at intervals. An outage costs the event loop one
+short wait.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ Answer = TypeVar("Answer")
 
 
 class Reached:
-    """One server, asked by one thread."""
+    """One server, used by one thread."""
 
     def __init__(
         self, name: str, probe: Callable[[], object], *, patience_s: float, retry_s: float
     ) -> None:
-        """It is taken to be in reach.
+        """Start with a closed circuit.
 
         Args:
-            name: of the server, for the error's text.
-            probe: returns when the server is there, and raises where it is not.
-            patience_s: longest wait for an answer.
-            retry_s: least time between two attempts to reach it.
+            name: for error texts.
+            probe: returns if the server is available, else raises.
+            patience_s: request timeout.
+            retry_s: minimum interval between probes.
         """
         self._name = name
         self._probe = probe
@@ -38,19 +37,19 @@ class Reached:
         self._retry_s = retry_s
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._reason: str | None = None
-        """Why it is out of reach; None: it is in reach."""
+        """Why the circuit is open, or None."""
         self._attempt: concurrent.futures.Future[object] | None = None
         self._next_attempt_s = 0.0
 
     def ask(self, question: Callable[[], Answer], *, patience_s: float | None = None) -> Answer:
-        """The answer to a question.
+        """Run a request in the thread.
 
         Args:
-            question: asked in a thread.
-            patience_s: longest wait for this one, where it is no matter of the event loop.
+            question: the request.
+            patience_s: timeout outside the event loop.
 
         Raises:
-            NotReady: the server is out of reach.
+            NotReady: the server is unavailable.
         """
         if self._reason is not None and not self._is_back():
             raise NotReady(f"{self._name} does not answer: {self._reason}")
@@ -61,7 +60,7 @@ class Reached:
             return asked.result(patience_s)
         except concurrent.futures.TimeoutError:
             reason = f"nothing came within {patience_s:g} s"
-        except Exception as error:  # whatever a vendor raises
+        except Exception as error:  # clients raise many types
             reason = str(error)
         asked.cancel()
         self._reason = reason
@@ -69,7 +68,7 @@ class Reached:
         raise NotReady(f"{self._name} does not answer: {reason}")
 
     def close(self) -> None:
-        """Let go of the thread, which may still wait for the server."""
+        """Release the thread, even if it still waits."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _is_back(self) -> bool:

@@ -1,10 +1,8 @@
-"""States in a Redis server, for gateways on any machine, one after another; needs the extra `redis`.
+"""State store in Redis, for gateways on any machine; needs the extra `redis`.
 
-In: texts by application and user context. Out: the same after a restart of the gateway; after one
-of the server, as far as that server persists (`appendonly yes`). One hash per application,
-`luthier:states:NAME`, its fields the users; where these are bounded, a sorted set `luthier:saved:NAME` says when
-each was saved last. Saves are written in batches, each one MULTI/EXEC. A server
-out of reach holds nobody up: see `reached`. Of gateways that run together the last save of a state wins.
+Durable if the server persists (`appendonly yes`). Each application has a hash `luthier:states:NAME`
+by user and, if users are limited, a sorted set `luthier:saved:NAME` of save times. Batches are
+MULTI/EXEC. An outage blocks nothing (see `reached`). With concurrent gateways the last save wins.
 """
 
 from __future__ import annotations
@@ -21,12 +19,14 @@ from serving.selection.write_behind import Batch, WriteBehind
 _PREFIX = "luthier:states:"
 _SAVED = "luthier:saved:"
 _TIMEOUT_S = 2.0
-"""How long the threads of this store wait for a server that does not answer."""
+"""Timeout of the store's threads."""
 PATIENCE_S = 0.1
-"""Longest wait of a load, with which the event loop waits: a server near by takes a thousandth of it, and a
-machine whose cores are all busy some hundredths of a second more."""
+"""Load timeout, during which the event loop waits.
+
+A nearby server takes a thousandth of it; full load adds some hundredths of a second.
+"""
 _RETRY_S = 1.0
-"""Between two attempts to reach a server that did not answer."""
+"""Interval between probes of an unavailable server."""
 
 
 class RedisStore:
@@ -43,15 +43,15 @@ class RedisStore:
         """Connect.
 
         Args:
-            url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`, without a password: it
-                is shown to whoever may see settings.
-            password: what the server asks for, if anything.
+            url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`, without a
+                password, as settings are visible.
+            password: password, if any.
             interval_s: seconds between batches.
-            patience_s: longest wait of a load.
+            patience_s: load timeout.
 
         Raises:
-            InvalidSettings: the package is not installed, or the address is none, or holds a password.
-            NotReady: the server does not answer, or not to us.
+            InvalidSettings: no package, or the URL is invalid or has a password.
+            NotReady: the server is unavailable.
         """
         try:
             import redis  # noqa: PLC0415  an extra
@@ -66,7 +66,7 @@ class RedisStore:
             "decode_responses": True,
             "socket_timeout": _TIMEOUT_S,
             "socket_connect_timeout": _TIMEOUT_S,
-            "retry": Retry(NoBackoff(), 1),  # a connection that is left of a server before
+            "retry": Retry(NoBackoff(), 1),  # for connections broken by a server restart
         }
         try:
             address = urllib.parse.urlsplit(url)
@@ -76,8 +76,8 @@ class RedisStore:
                     "who may see settings; set LUTHIER_STATE_STORE_PASSWORD instead"
                 )
             self._client: Any = redis.Redis.from_url(url, **options)
-            self._client.ping()  # at the start, where nothing is held up
-        except (TypeError, ValueError) as error:  # TypeError: an option that there is not
+            self._client.ping()  # at startup, where waiting is fine
+        except (TypeError, ValueError) as error:  # TypeError: unknown option
             raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
         except redis.RedisError as error:
             raise NotReady(
@@ -85,7 +85,7 @@ class RedisStore:
             ) from error
         self._most: dict[str, int] = {}
         self._are_dated: set[str] = set()
-        """Applications of whose users it is known when they were saved last; for the thread that writes."""
+        """Applications with complete save times; for the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
         self._reached = Reached(
             "the Redis server of the states",
@@ -152,11 +152,11 @@ class RedisStore:
             self._bound(application)
 
     def _bound(self, application: str) -> None:
-        """Forget users of long ago where there are too many."""
+        """Delete the users saved longest ago beyond the limit."""
         states, saved, most = _PREFIX + application, _SAVED + application, self._most[application]
         if (
             application not in self._are_dated
-        ):  # those that were saved before there was a bound are the oldest
+        ):  # users saved before there was a limit are the oldest
             of_before = dict.fromkeys(self._client.hkeys(states), 0.0)
             of_before.pop(EVERYBODY, None)
             if of_before:

@@ -1,7 +1,4 @@
-"""Policies by name: adding one is a file, a line here and a fixture of the contract suite.
-
-In: a name, what is predicted, costs, options as they come from JSON. Out: a policy, checked.
-"""
+"""Selection policies by name; a new one needs a file, an entry here and a contract-test fixture."""
 
 from __future__ import annotations
 
@@ -24,17 +21,17 @@ from serving.selection.thompson import Thompson
 POLICIES: Mapping[str, type[Any]] = {
     policy.name: policy for policy in (Fixed, Split, Exp3, Exp4, EpsilonGreedy, Thompson, PerUser)
 }
-"""Name -> class; each is a `Policy` of a state of its own, which only it looks into."""
+"""Name -> policy class, each with a private state type."""
 NAMES = tuple(POLICIES)
 
 _SHARED = ("task", "costs")
 
 
 def options_of(name: str) -> dict[str, object]:
-    """The options of a policy and their defaults.
+    """Return a policy's options with their defaults.
 
     Raises:
-        InvalidSettings: no such policy.
+        InvalidSettings: unknown policy.
     """
     return {
         field.name: field.default
@@ -52,17 +49,10 @@ def create(
     costs: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Policy[Any]:
-    """A policy.
-
-    Args:
-        name: one of `NAMES`.
-        task: what the models predict; None: classes.
-        costs: what asking a model costs, in the unit of loss.
-        options: those of the policy.
+    """Create a policy; `costs` are in units of loss.
 
     Raises:
-        InvalidSettings: the name or an option is not known, a value is of the wrong type or out of
-        its range, or there are costs and the policy does not weigh them.
+        InvalidSettings: unknown name or option, invalid value, or costs not supported.
     """
     policy = _known(name)
     given = dict(options or {})
@@ -92,10 +82,7 @@ def _known(name: str) -> type[Any]:
 
 
 def _checked(policy: str, option: str, value: object, hint: Any) -> object:
-    """A value that its type hint allows; whole numbers pass for numbers.
-
-    Ranges are checked by the policy itself.
-    """
+    """Check a value's type; integers pass for floats, and policies check ranges."""
     is_optional = type(None) in typing.get_args(hint)
     if value is None and is_optional:
         return None

@@ -1,9 +1,7 @@
-"""Policy `split`: each model answers its share of the queries, for an A/B comparison.
+"""Policy `split`: each model gets a fixed share of users or queries, for A/B comparison.
 
-Shares do not move; losses are counted per model, and the state shows them. By default the share is
-one of users, not of queries, so that a person always meets the same model: the place of a user on
-the line from 0 to 1 comes from a hash of salt and user. Another salt is another experiment, with
-other users on each side. Pure.
+By default users are split, by a hash of salt and user, so each always meets the same model; another
+salt regroups them. No I/O.
 """
 
 from __future__ import annotations
@@ -30,10 +28,9 @@ class Split:
 
     task: Task = CLASSES
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Share of each model, in any unit; empty: equal ones. A linked model without a share is not
-    asked."""
+    """Share per model, in any unit; empty: equal. Others are not queried."""
     by: Unit = "user"
-    """What is split; queries without a user are split one by one in both cases."""
+    """Unit of the split; queries without a user are split individually."""
     salt: str = ""
     """Name of the experiment."""
 
@@ -63,11 +60,11 @@ class Split:
         return state.relinked(models)
 
     def newcomer(self, shared: Tallies) -> Tallies:
-        """See `Policy`; there is nothing that a user's context changes."""
+        """See `Policy`; user states make no difference."""
         return Tallies.none(shared.models)
 
     def weights(self, state: Tallies) -> Mapping[str, float]:
-        """See `Policy`; equal where no linked model has a share."""
+        """See `Policy`; equal without shares."""
         shares = {model: self.shares.get(model, 0.0) for model in state.models}
         total = math.fsum(shares.values())
         if total <= 0:
@@ -89,6 +86,6 @@ class Split:
         return state.observed(losses_of_asked(self.task, decision, truth))
 
     def _place(self, user: str) -> float:
-        """Where a user stands in [0, 1)."""
+        """A user's position in [0, 1)."""
         digest = hashlib.blake2b(f"{self.salt}\0{user}".encode(), digest_size=6).digest()
         return int.from_bytes(digest, "big") / 2**48

@@ -1,10 +1,8 @@
-"""States in a SQLite file, the default.
+"""State store in a SQLite file, the default.
 
-In: texts by application and user context. Out: the same after a restart. Saves are written in
-batches, each one transaction in a write-ahead log: a process killed at any moment leaves a whole
-file that lacks at most the last batch. `synchronous=NORMAL` syncs at checkpoints only, so a loss of
-power may take the last batches as well, never the file. Of an application's users, where they are
-bounded, those go first whose states were saved the longest ago; when that was, each row says.
+A batch is a transaction in a write-ahead log: a killed process leaves an intact file without at
+most the last batch. `synchronous=NORMAL` syncs at checkpoints only, so a power loss may take the
+last batches.
 """
 
 from __future__ import annotations
@@ -39,14 +37,14 @@ DELETE FROM states WHERE application = :application AND user IN
     (SELECT user FROM states WHERE application = :application AND user != '' ORDER BY saved, user LIMIT :most)
 """
 _BUSY_S = 10.0
-"""How long a statement waits for another process that holds the file."""
+"""Statement timeout while another process locks the file."""
 
 
 class SqliteStore:
-    """A `StateStore` in a file; several processes may share it, each sees its own saves first."""
+    """`StateStore` in a file; sharing processes each see their own saves first."""
 
     def __init__(self, path: pathlib.Path, *, interval_s: float = 0.2) -> None:
-        """Open the file, and make it where there is none.
+        """Open or create the file.
 
         Raises:
             NotReady: it cannot be opened.
@@ -59,7 +57,7 @@ class SqliteStore:
         self._path = path
         self._most: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        """Of bounded applications, counted once and then kept up; for the thread that writes."""
+        """User counts of limited applications; for the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-sqlite")
 
     def load(self, application: str, user: str) -> str | None:
@@ -104,8 +102,8 @@ class SqliteStore:
 
     def _write(self, batch: Batch) -> None:
         users = self._users
-        self._users = {}  # counted anew, should this fail
-        with self._writer:  # one transaction
+        self._users = {}  # recounted if this fails
+        with self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany(
                 "DELETE FROM states WHERE application = ?",
@@ -126,7 +124,7 @@ class SqliteStore:
         self._users = users
 
     def _saved(self, texts: Sequence[tuple[Key, str]]) -> dict[str, int]:
-        """Write texts; returns how many users each application has more."""
+        """Write texts; return new users per application."""
         added: dict[str, int] = {}
         for at, (key, text) in enumerate(texts, time.time_ns()):
             values = (text, at, *key)
@@ -137,12 +135,9 @@ class SqliteStore:
         return added
 
     def _bounded(self, application: str, users: int | None, added: int) -> int:
-        """Forget users of long ago where there are too many; returns how many are left.
+        """Delete excess users, saved longest ago; return how many remain.
 
-        Args:
-            application: to which some were added.
-            users: how many there were before; None: they have to be counted.
-            added: how many came.
+        `users` is the count before `added` came, if known.
         """
         if users is None:
             ((users,),) = self._writer.execute(_COUNT, (application,))
@@ -158,8 +153,8 @@ class SqliteStore:
 
 
 def _connection(path: pathlib.Path) -> sqlite3.Connection:
-    """A connection in autocommit mode; writes are kept to one thread by `WriteBehind`."""
-    with contextlib.suppress(OSError):  # SQLite tells what is wrong
+    """Open an autocommit connection; `WriteBehind` writes from one thread."""
+    with contextlib.suppress(OSError):  # SQLite reports errors
         private_folder.close_file(path)
     connection = sqlite3.connect(
         path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
@@ -168,6 +163,6 @@ def _connection(path: pathlib.Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(_SCHEMA)
     if "saved" not in [row[1] for row in connection.execute("PRAGMA table_info(states)")]:
-        connection.execute(_ADD_SAVED)  # a file of before
+        connection.execute(_ADD_SAVED)  # file of an older version
     connection.execute(_BY_AGE)
     return connection

@@ -1,11 +1,7 @@
-"""Where states are kept, one text per application and user context.
+"""Interface of state stores: one text per application and user, and a store in memory.
 
-In: texts, as `Selector.stored` makes them. Out: the same texts, after a restart too. A save is
-never lost to a later save of the same context that was made before it, and a load sees every save
-of this process. `MemoryStore` keeps them for the life of the process; `sqlite_store.py` and
-`redis_store.py` for longer.
-
-Contexts are user names; the empty one is everybody's.
+Saves of a user keep their order, and a load sees every save of this process. `sqlite_store.py` and
+`redis_store.py` are durable. The empty user is the shared state.
 """
 
 from __future__ import annotations
@@ -13,66 +9,66 @@ from __future__ import annotations
 from typing import Protocol
 
 EVERYBODY = ""
-"""The context that is no single user's."""
+"""User of the shared state."""
 
 
 class StateStore(Protocol):
-    """Texts by application and user context. Belongs to one thread."""
+    """Texts by application and user; single-threaded."""
 
     def load(self, application: str, user: str) -> str | None:
-        """The last text that was saved; None: none was.
+        """Return the last saved text, if any.
 
         Raises:
-            NotReady: the store cannot be reached.
+            NotReady: the store is unavailable.
         """
         ...
 
     def save(self, application: str, user: str, text: str) -> None:
-        """Keep a text in place of the last one; it is durable after the next batch, or `flush`.
+        """Replace a text; durable after the next batch or `flush`.
 
         Raises:
-            NotReady: the store takes nothing for so long that too much waits for it already.
+            NotReady: too many writes wait.
         """
         ...
 
     def delete(self, application: str, user: str | None = None) -> None:
-        """Forget one context, or (None) all of an application."""
+        """Delete one user's text, or (None) all of an application."""
         ...
 
     def users(self, application: str) -> list[str]:
-        """The contexts of an application, sorted.
+        """Return an application's users, sorted.
 
         Raises:
-            NotReady: the store cannot be reached.
+            NotReady: the store is unavailable.
         """
         ...
 
     def keep_most(self, application: str, most: int) -> None:
-        """Keep so many users' contexts of an application at most, everybody's apart.
+        """Limit an application's users beside the shared state.
 
-        Where there are more, those go that were saved the longest ago, up to a hundredth of them at a time.
+        Those saved longest ago are deleted, up to a hundredth at a time.
         """
         ...
 
     def flush(self) -> None:
-        """Return when everything saved so far is durable.
+        """Wait until everything saved is durable.
 
         Raises:
-            NotReady: it cannot be written; it is kept and tried again.
+            NotReady: the write failed and will be retried.
         """
         ...
 
     def close(self) -> None:
-        """Flush what can be flushed, and let go of files and connections."""
+        """Flush if possible, and close files and connections."""
         ...
 
 
 class MemoryStore:
-    """Texts in a dictionary."""
+    """State store in a dictionary."""
 
     def __init__(self) -> None:
         self._texts: dict[str, dict[str, str]] = {}
-        """Of each application those saved last come last."""
+        """Per application, last saved last."""
         self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:
@@ -101,11 +97,11 @@ class MemoryStore:
         return sorted(self._texts.get(application, {}))
 
     def keep_most(self, application: str, most: int) -> None:
-        """See `StateStore`; those that there are already go one by one with later saves."""
+        """See `StateStore`; excess users go one per later save."""
         self._most[application] = most
 
     def flush(self) -> None:
-        """See `StateStore`; there is nothing to wait for."""
+        """See `StateStore`; nothing to do."""
 
     def close(self) -> None:
         """See `StateStore`."""

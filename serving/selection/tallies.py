@@ -1,8 +1,7 @@
-"""How often each model was wrong: the state of the policies that count, and a part of others.
+"""Error counts per model: the state of counting policies, and part of others.
 
-A tally is a number of observations and the sum of their losses, per model. With a memory of n, all
-that was counted fades by 1 - 1/n with every feedback, whichever model it spoke of. So a model that
-is no longer asked is slowly forgotten, and one that has recovered is tried again. Pure.
+With memory n, all counts fade by 1 - 1/n per feedback on any model, so a model no longer queried is
+forgotten and tried again. No I/O.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ from typing import Any
 from serving.selection.policy import require
 
 NEWCOMER_OBSERVATIONS = 10.0
-"""What all users taught counts at most as this many observations of a new user: enough to begin
-well, little enough to be outvoted within a dozen answers."""
+"""Limit on shared observations for a new user: a good start, outvoted within a dozen."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tallies:
-    """Observations and losses of each model."""
+    """Observation counts and losses per model."""
 
     models: tuple[str, ...]
     counts: tuple[float, ...]
@@ -37,7 +35,7 @@ class Tallies:
 
     @classmethod
     def none(cls, models: Sequence[str]) -> Tallies:
-        """Nothing observed."""
+        """Return zero counts."""
         zeros = (0.0,) * len(models)
         return cls(models=tuple(models), counts=zeros, losses=zeros)
 
@@ -59,7 +57,7 @@ class Tallies:
         )
 
     def observed(self, losses: Mapping[str, float], keep: float = 1.0) -> Tallies:
-        """With one more observation of some models, after all have faded by the factor `keep`."""
+        """Fade all counts by `keep`, then add an observation of some models."""
         return Tallies(
             models=self.models,
             counts=tuple(
@@ -73,7 +71,7 @@ class Tallies:
         )
 
     def relinked(self, models: Sequence[str]) -> Tallies:
-        """For other models; a new one has been observed never."""
+        """Return counts for other models; new ones start at zero."""
         known = {m: (c, x) for m, c, x in zip(self.models, self.counts, self.losses, strict=True)}
         pairs = [known.get(model, (0.0, 0.0)) for model in models]
         return Tallies(
@@ -83,7 +81,7 @@ class Tallies:
         )
 
     def at_most(self, observations: float) -> Tallies:
-        """The same means, by no more than so many observations of each model."""
+        """Return the same means with at most `observations` per model."""
         shares = [min(1.0, observations / count) if count else 1.0 for count in self.counts]
         return Tallies(
             models=self.models,
@@ -92,20 +90,20 @@ class Tallies:
         )
 
     def means(self, prior_loss: float, prior_count: float) -> tuple[float, ...]:
-        """Mean loss of each model, drawn to a prior that counts as some observations."""
+        """Mean loss per model, with a prior of `prior_count` observations."""
         return tuple(
             (loss + prior_loss * prior_count) / (count + prior_count)
             for count, loss in zip(self.counts, self.losses, strict=True)
         )
 
     def standings(self) -> dict[str, float]:
-        """How often each model is right, in (0, 1); 0.5 where nothing is known."""
+        """Accuracy per model, in (0, 1); 0.5 if unknown."""
         means = self.means(0.5, 2.0)
         return {model: 1.0 - mean for model, mean in zip(self.models, means, strict=True)}
 
 
 def keep_of(memory: float | None) -> float:
-    """The factor by which a tally fades at each feedback; None: never."""
+    """Fading factor per feedback; None: no fading."""
     return 1.0 if memory is None else 1.0 - 1.0 / memory
 
 
@@ -113,7 +111,7 @@ def require_memory(memory: float | None) -> None:
     """Check the option `memory`.
 
     Raises:
-        InvalidSettings: it is below 2.
+        InvalidSettings: below 2.
     """
     require(
         memory is None or 2 <= memory < math.inf,

@@ -1,10 +1,8 @@
-"""Policy `thompson`: each model as often as it is likely to be the best one.
+"""Policy `thompson`: query each model in proportion to its probability of being best.
 
-The mean loss of a model has a Beta posterior; a loss between 0 and 1 counts as that part of a
-failure (Agrawal and Goyal 2012, arXiv:1111.1797, which flips a coin instead; the fraction has the
-same mean and less noise). The probability that a model is best, costs included, is taken from a
-fixed set of draws from the posteriors, and the choice from these probabilities. So the same state
-always has the same probabilities, and the log tells exactly what they were. Pure.
+Mean losses have Beta posteriors; a loss counts as that fraction of a failure (Agrawal and Goyal
+2012, arXiv:1111.1797, flips a coin: same mean, more noise). The probability of being best, costs
+included, comes from fixed posterior draws, so the log has it exactly. No I/O.
 """
 
 from __future__ import annotations
@@ -30,8 +28,10 @@ from serving.selection.prediction import CLASSES, Answer, Task, Truth
 from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, require_memory
 
 _DRAWS = 256
-"""Draws per model; a model less likely best than about 1 in 256 waits until what is known of it
-has faded. 0.2 ms of one core for five models, once per state."""
+"""Draws per model: 0.2 ms of one core for five models, once per state.
+
+A model below about 1 in 256 waits until its counts have faded.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,13 @@ class Thompson:
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """What asking a model costs, in the unit of loss."""
+    """Cost of querying a model, in units of loss."""
     memory: float | None = 1000.0
-    """Feedbacks after which an observation counts 1/e, so that posteriors widen again; None: all
-    count for ever, and a change is followed late."""
+    """Feedback count after which an observation weighs 1/e; None: never fades."""
     failures: float = 1.0
-    """Failures that every model is thought to have had; with `successes`, the prior."""
+    """Prior failures of each model."""
     successes: float = 1.0
-    """Successes that every model is thought to have had."""
+    """Prior successes of each model."""
 
     def __post_init__(self) -> None:
         require_memory(self.memory)
@@ -77,7 +76,7 @@ class Thompson:
         """See `Policy`."""
         failures = tuple(self.failures + loss for loss in state.losses)
         successes = tuple(
-            # Rounding may leave a sum of losses a little above its count.
+            # Rounding may push a loss sum slightly above its count.
             self.successes + max(0.0, count - loss)
             for count, loss in zip(state.counts, state.losses, strict=True)
         )
@@ -104,7 +103,7 @@ class Thompson:
 def _best(
     failures: tuple[float, ...], successes: tuple[float, ...], costs: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Probability of each model to have the lowest loss plus cost. A state asks more than once."""
+    """Probability per model of the lowest loss plus cost."""
     if not failures:
         return ()
     rng = np.random.default_rng(0)

@@ -1,11 +1,10 @@
-"""Answers of several models as one: weighted votes over classes, or over numbers that agree.
+"""Weighted votes of several models over classes, or over numbers that agree.
 
 Classes: the label with most weight. Numbers: the weighted mean of the heaviest group within the
-task's tolerance around one of them, so that one broken model does not move the mean.
+tolerance of one of them, robust to one broken model.
 
-Two laws hold by construction. Sums are rounded once (`math.fsum`) and ties are broken by value, so
-the order of models does not matter. And weight is only ever added by an answer that is there, over
-a total that counts the missing too, so a missing answer never raises the confidence.
+Invariants: model order does not matter (`math.fsum` rounds once, ties break by value), and a
+missing output never raises the confidence (the total includes it).
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from serving.selection.policy import Choice, Combined
 from serving.selection.prediction import Answer, Number, Scores, Task, voted
 
 By = Literal["majority", "scores"]
-"""`majority`: a model's weight goes to its label; `scores`: it is spread by its probabilities."""
+"""`majority`: a model's weight goes to its label; `scores`: it is spread by probability."""
 
 
 class Vote(NamedTuple):
-    """The outcome of a vote."""
+    """Outcome of a vote."""
 
     output: str | float | None
     mass: float
-    """Weight that stands behind the output."""
+    """Weight behind the output."""
     supporters: tuple[str, ...]
 
 
 def vote(
     task: Task, answers: Mapping[str, Answer], weights: Mapping[str, float], by: By = "majority"
 ) -> Vote:
-    """One output for all answers; weights are 0 or more, and every answer has one."""
+    """Vote on one output; weights are 0 or more."""
     if not answers:
         return Vote(None, 0.0, ())
     if task.kind == "number":
@@ -50,16 +49,15 @@ def combined(
     standings: Mapping[str, float],
     by: By,
 ) -> Combined:
-    """What has arrived, with confidence by `weights` and agreement by `standings`.
+    """Combine outputs.
 
     Args:
         task: what is predicted.
-        choice: who was asked.
-        answers: of those, who has answered.
-        weights: of every model asked; their agreement is the confidence.
-        standings: of every model asked, how often it is right.
-        by: how a model votes over classes; one that was asked alone always by its scores, because
-            its agreement with itself says nothing.
+        choice: queried models.
+        answers: outputs so far.
+        weights: per queried model, for the confidence.
+        standings: accuracy per queried model, for the agreement.
+        by: vote on classes; a model alone votes by scores, as it cannot disagree.
     """
     there = {model: answers[model] for model in choice.models if model in answers}
     missing = tuple(model for model in choice.models if model not in there)
@@ -77,7 +75,7 @@ def combined(
 
 
 def _agreement(found: Vote, answers: Mapping[str, Answer], standings: Mapping[str, float]) -> float:
-    """How much of the standing of those that answered supports the output."""
+    """Share of the models' accuracy that supports the output."""
     if len(answers) < 2:
         return 1.0
     support = []
@@ -91,7 +89,7 @@ def _agreement(found: Vote, answers: Mapping[str, Answer], standings: Mapping[st
 
 
 def _usable(models: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """The models' weights; equal ones where all are zero."""
+    """Return the models' weights, or equal ones if all are zero."""
     own = {model: weights[model] for model in models}
     return own if any(weight > 0 for weight in own.values()) else dict.fromkeys(own, 1.0)
 
@@ -133,6 +131,6 @@ def _numbers(task: Task, answers: Mapping[str, Answer], weights: Mapping[str, fl
         mean = math.fsum(weights[model] / best.mass * values[model] for model in best.supporters)
         low = min(values[model] for model in best.supporters)
         high = max(values[model] for model in best.supporters)
-        # Shares that were rounded may sum to a little more or less than 1.
+        # Rounded shares may not sum to exactly 1.
         best = best._replace(output=min(max(mean, low), high))
     return best

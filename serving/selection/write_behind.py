@@ -1,10 +1,8 @@
-"""Saves that are written in batches by a thread, so that an update costs a dictionary entry.
+"""Write-behind queue of states: a thread writes saves in batches.
 
-In: saves and deletions, from one thread. Out: batches in the order in which they were made, of a
-context only the last; to a `write` that makes a batch durable, all of it or nothing. A batch that
-cannot be written stays, later saves join it, and it is tried again; when `MOST_WAITING` contexts wait,
-further ones are refused. A process that is killed loses at most what was saved within `interval_s`
-before, and a batch that was being written.
+`write` gets batches in order, with each user's last text only, and writes atomically. A failed
+batch is retried with later saves; at `MOST_WAITING` waiting states new ones are rejected. A killed
+process loses at most the last `interval_s` and the batch being written.
 """
 
 from __future__ import annotations
@@ -19,40 +17,39 @@ from serving.errors import NotReady
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-"""Application and user context."""
+"""Application and user."""
 Found = TypeVar("Found")
 
 MOST_WAITING = 65_536
-"""Contexts that may wait to be written: some hundred megabytes, which only a store that fails for long lets
-come together."""
+"""Limit on waiting states: some hundred megabytes, in a long outage."""
 
 
 class Batch:
-    """Changes that are written together: first whole applications are deleted, then the texts."""
+    """Changes written together: deletions of applications first, then texts."""
 
     __slots__ = ("applications", "texts")
 
     def __init__(self) -> None:
         self.applications: set[str] = set()
-        """All of whose contexts are deleted."""
+        """Applications to delete entirely."""
         self.texts: dict[Key, str | None] = {}
-        """None: the context is deleted."""
+        """New texts, last saved last; None: delete."""
 
     def __bool__(self) -> bool:
         return bool(self.applications or self.texts)
 
     def save(self, key: Key, text: str | None) -> None:
-        """One context has a new text, or none; what was saved last comes last."""
+        """Set or delete (None) a state."""
         self.texts.pop(key, None)
         self.texts[key] = text
 
     def delete_all(self, application: str) -> None:
-        """An application has no contexts any more."""
+        """Delete an application's states."""
         self.applications.add(application)
         self.texts = {key: text for key, text in self.texts.items() if key[0] != application}
 
     def then(self, later: Batch) -> Batch:
-        """This batch and a later one, as one."""
+        """Merge with a later batch."""
         both = Batch()
         both.applications, both.texts = set(self.applications), dict(self.texts)
         for application in later.applications:
@@ -61,14 +58,14 @@ class Batch:
         return both
 
     def of(self, key: Key) -> tuple[bool, str | None]:
-        """Whether this batch decides what a context holds, and what."""
+        """Whether this batch determines a state, and its text."""
         if key in self.texts:
             return True, self.texts[key]
         return key[0] in self.applications, None
 
 
 class _Outage:
-    """One line in the log when something begins to fail, and one when it works again."""
+    """Logs the start and the end of an outage."""
 
     def __init__(self, begins: str, ends: str) -> None:
         self._begins = begins
@@ -76,7 +73,7 @@ class _Outage:
         self._is_on = False
 
     def tell(self, error: Exception | None) -> None:
-        """It failed, or (None) it worked."""
+        """Record a failure, or (None) a success."""
         if error is not None and not self._is_on:
             log.error(self._begins, extra={"reason": str(error)})
         elif error is None and self._is_on:
@@ -85,10 +82,9 @@ class _Outage:
 
 
 class WriteBehind:
-    """A thread that writes batches.
+    """Writer thread.
 
-    All but `close` may be called from any thread; `write` is called by the thread of this object
-    alone.
+    Methods except `close` are thread-safe; only this thread calls `write`.
     """
 
     def __init__(
@@ -122,10 +118,10 @@ class WriteBehind:
         self._thread.start()
 
     def save(self, key: Key, text: str) -> None:
-        """Write a text soon.
+        """Queue a text.
 
         Raises:
-            NotReady: too much waits to be written already.
+            NotReady: too many states wait.
         """
         with self._changed:
             waiting, writing = self._waiting.texts, self._writing.texts
@@ -136,7 +132,7 @@ class WriteBehind:
             self._noted()
 
     def delete(self, application: str, user: str | None) -> None:
-        """Delete a context soon, or (None) all of an application."""
+        """Queue the deletion of one state, or (None) of an application."""
         with self._changed:
             if user is None:
                 self._waiting.delete_all(application)
@@ -145,7 +141,7 @@ class WriteBehind:
             self._noted()
 
     def load(self, key: Key, stored: Callable[[], str | None]) -> str | None:
-        """A context's text: what is not durable yet, or else what is stored."""
+        """Return a state's text, pending or stored."""
         with self._changed:
             for batch in (self._waiting, self._writing):
                 is_there, text = batch.of(key)
@@ -154,9 +150,8 @@ class WriteBehind:
         return self._read(stored)
 
     def users(self, application: str, stored: Callable[[], Iterable[str]]) -> list[str]:
-        """The contexts of an application: those stored, with what is not durable yet."""
-        # Pending changes are taken first: what becomes durable in between is then seen twice, not
-        # never.
+        """Return an application's users, stored and pending."""
+        # Pending first: a change made durable in between is then seen twice, not never.
         with self._changed:
             pending = self._writing.then(self._waiting)
         users = self._read(stored)
@@ -167,10 +162,10 @@ class WriteBehind:
         return sorted(found)
 
     def flush(self) -> None:
-        """Return when everything saved so far is durable.
+        """Wait until everything saved is durable.
 
         Raises:
-            NotReady: the write failed; it will be tried again.
+            NotReady: the write failed; it is retried.
         """
         with self._changed:
             goal, failures = self._saved, self._failures
@@ -208,7 +203,7 @@ class WriteBehind:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._hurried or self._closing)
-                # What is saved meanwhile joins the batch.
+                # Later saves join the batch.
                 self._changed.wait_for(
                     lambda: self._hurried or self._closing, timeout=self._interval_s
                 )
@@ -219,7 +214,7 @@ class WriteBehind:
             try:
                 if self._writing:
                     self._write(self._writing)
-            except Exception as raised:  # whatever a vendor raises, the batch is kept
+            except Exception as raised:  # keep the batch on any error
                 error = raised
             with self._changed:
                 if error is None:

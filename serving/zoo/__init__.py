@@ -1,26 +1,22 @@
-"""Finds models: the bundled ones by name, a user's own by path.
+"""Lookup of model specs: bundled models by name, a user's own by path.
 
-In: a name or a path as the user wrote it. Out: a `ModelCard` with absolute paths. Nothing is loaded
-and no runtime is imported; whether a file is what its suffix says is for the replica to find out.
+Loads nothing and imports no runtime; the replica checks the file. Paths are absolute. A bundled
+model is a folder here with a `model.yaml`:
 
-A bundled model is a folder beside this file with a `model.yaml`:
-
-    name: resnet              # letters, digits, _ and -: the name is part of URLs and of knobs
+    name: resnet              # letters, digits, _ and -: part of URLs and knobs
     version: "1"
     kind: onnx                # a key of serving.models.KINDS
     file: model.onnx          # optional, relative to the folder; of a SavedModel its folder
-    command: [./container]    # for the kind command: a program in this folder or on the PATH, and arguments
-    sample: ../samples.npz    # optional: real inputs, one array per input name, and `labels`;
-                              # without it a file samples.npz of the folder
+    command: [./container]    # for the kind command: a program in this folder or on the PATH
+    sample: ../samples.npz    # optional: real inputs by name, and `labels`; default: samples.npz
     description: one line     # optional
-    quality: {...}            # optional: what was measured, for example dataset, metric, value, n
-    variants:                 # optional: other weights for the same inputs and outputs, from which the setting
-      small: {file: small.onnx, quality: {...}}   # model.variant chooses; one of them has the card's `file`
-    built: true               # of a bundled model only: its weights are not here, `build.py` of the folder makes
-                              # them on first use, in the user's cache
+    quality: {...}            # optional: measured dataset, metric, value, n
+    variants:                 # optional: other weights, selected by the setting model.variant;
+      small: {file: small.onnx, quality: {...}}   # one has the spec's `file`
+    built: true               # bundled only: `build.py` creates the weights in the user's cache
 
-A user's own folder of that form can be named by its path, too. The samples of a single file `net.onnx` are
-`net.samples.npz` beside it.
+A user's folder of that form is named by its path. Samples of a file `net.onnx` are
+`net.samples.npz`.
 """
 
 from __future__ import annotations
@@ -43,15 +39,15 @@ from serving.values import ModelCard, Program, Variant
 from serving.zoo import inputs, mlflow_folder, plain_yaml, recognition
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-"""Where the bundled models are."""
+"""Folder of the bundled models."""
 CARD_FILE = "model.yaml"
 MAX_CARD_BYTES = 65_536
-"""Of a `model.yaml`; those of the bundled models have some 200."""
+"""Of a `model.yaml`; bundled ones have about 200."""
 SAMPLES_FILE = "samples.npz"
-"""Real inputs of the model of a folder; beside a single file its name comes first: `net.samples.npz`."""
+"""Real inputs in a model's folder; of a file `net.samples.npz`."""
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
-"""A folder that holds one of these is a model of the kind tensorflow."""
+"""Identify a folder of the kind tensorflow."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -78,23 +74,22 @@ _REQUIRED = ("name", "version", "kind")
 
 
 def names() -> tuple[str, ...]:
-    """Names of the bundled models, sorted."""
+    """Return the bundled models' names, sorted."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD_FILE}")))
 
 
 def bundled() -> tuple[ModelCard, ...]:
-    """The cards of the bundled models, by name; nothing is built for them.
+    """Return the bundled specs without building weights.
 
-    One whose weights are built where it is served has no path here; `find` gives it with one.
+    Models built on first use have no path here, but in `find`.
     """
     return tuple(_read_card(FOLDER / name, name=None, builds=False) for name in names())
 
 
 def cache_folder() -> pathlib.Path:
-    """Where this user's files are that can be made again.
+    """Return this user's folder of recreatable files.
 
-    With those of the user's other programs (XDG Base Directory Specification); in the temporary directory for a
-    user without a home.
+    By the XDG Base Directory Specification; without a home, temporary.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
     if given:
@@ -112,25 +107,25 @@ def _in_temporary() -> pathlib.Path:
 
 
 def check_cache() -> None:
-    """Check that the cache of a user without a home is his own: anybody can make a folder of that name.
+    """Check a cache in the temporary directory, where anybody can create it.
 
     Raises:
-        OSError: it is another user's, or others may write in it.
+        OSError: another user owns it or can write.
     """
     if cache_folder().parent == _in_temporary():
         private_folder.made(_in_temporary(), advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
-    """Where the weights of a bundled model are that is built where it is served."""
+    """Return the folder of a model built on first use."""
     return cache_folder() / "zoo" / name
 
 
 def built(name: str) -> pathlib.Path:
-    """The weights that a bundled model's own script makes where they are not there yet.
+    """Return a bundled model's weights, built if missing.
 
     Raises:
-        ModelLoadFailed: they cannot be made.
+        ModelLoadFailed: they cannot be built.
     """
     build = importlib.import_module(f"{__name__}.{name}.build")
     try:
@@ -152,24 +147,20 @@ def find(
     kind: str | None = None,
     is_trusted: bool = False,
 ) -> ModelCard:
-    """The card of a model.
+    """Return the spec of a model.
 
     Args:
-        name_or_path: a bundled model's name; a folder with a `model.yaml`; a model file
-            (`recognition.SUFFIXES`), the folder of a SavedModel or one of MLflow; for the kind python
-            `path/to/file.py:Name` or `package.module:Name`; for the kind command a program.
-            A bundled name wins over a file of that name.
-        name: the name to serve it under, instead of its own or the file's stem.
-        kind: the kind, where the path does not tell it.
-        is_trusted: whether it may be of a kind of `ONLY_TRUSTED`. For whoever starts the server to say, never for
-            a client of it.
+        name_or_path: a bundled model's name, which wins; a folder with a `model.yaml`; a model file
+            (`recognition.SUFFIXES`); a SavedModel or MLflow folder; `path/to/file.py:Name` or
+            `package.module:Name` (kind python); a program (kind command).
+        name: to serve it under; default: its own or the file's stem.
+        kind: if the path does not determine it.
+        is_trusted: allows `ONLY_TRUSTED`; for the operator, never clients.
 
     Raises:
-        UnknownModel: it does not look like a path, and no bundled model has this name.
-        ModelLoadFailed: the path does not exist, or its kind cannot be told, or its `model.yaml`
-            is wrong, or it is not trusted.
-        InvalidSettings: `name` has characters that URLs and knob names cannot have, or `kind` is
-            not one or not that of the model.
+        UnknownModel: neither a path nor a bundled name.
+        ModelLoadFailed: missing path, unknown kind, invalid `model.yaml`, or untrusted.
+        InvalidSettings: `name` does not fit URLs and knobs, or `kind` is wrong.
     """
     if kind is not None and kind not in KINDS:
         raise InvalidSettings(
@@ -177,7 +168,7 @@ def find(
         )
     try:
         card = _find(name_or_path, name, kind)
-    except (OSError, ValueError, RuntimeError) as error:  # too long a name, say, or nobody's home
+    except (OSError, ValueError, RuntimeError) as error:  # too long a name, no home
         raise ModelLoadFailed(name_or_path, f"it cannot be read: {error}") from error
     if kind not in (None, card.kind):
         raise InvalidSettings(
@@ -188,10 +179,10 @@ def find(
 
 
 def check_trusted(card: ModelCard, *, is_trusted: bool = False) -> None:
-    """Refuse a model that runs code from its files where nobody has said that they are trusted.
+    """Reject an untrusted model that runs code from its files.
 
     Raises:
-        ModelLoadFailed: it is such a model.
+        ModelLoadFailed: it is one.
     """
     if card.kind not in ONLY_TRUSTED or is_trusted:
         return
@@ -237,7 +228,7 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
         return ModelCard(name=own_name, version="1", kind=wanted, path=None, program=program)
     kind = wanted or recognition.file_kind(path)
     if kind is None and recognition.is_pickle(path):
-        kind = "sklearn"  # which says how to convert it
+        kind = "sklearn"  # which explains the conversion
     if kind is None:
         raise ModelLoadFailed(name_or_path, recognition.missed(path, CARD_FILE))
     if kind == "python":
@@ -248,14 +239,14 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
 
 
 def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
-    """Card of a user's own file, which tells nothing beside its kind."""
+    """Return the spec of a user's file, with only its kind known."""
     file = path.with_name(path.name.partition(":")[0]) if kind == "python" else path
     sample = _if_there(file.with_name(f"{file.stem}.{SAMPLES_FILE}")) if file.is_file() else None
     return ModelCard(name=name, version="1", kind=kind, path=path, sample=sample)
 
 
 def is_samples(file: pathlib.Path) -> bool:
-    """Whether a file holds a model's samples, by its name."""
+    """Whether the name is that of a sample file."""
     return file.name == SAMPLES_FILE or file.name.endswith(f".{SAMPLES_FILE}")
 
 
@@ -270,9 +261,9 @@ def _is_saved_model(folder: pathlib.Path) -> bool:
 def _folder_card(
     folder: pathlib.Path, kind: str, path: pathlib.Path, *, name: str | None
 ) -> ModelCard:
-    """Card of a folder that a framework wrote, such as a SavedModel.
+    """Return the spec of a framework's folder, such as a SavedModel.
 
-    Below a model's folder there is one folder per version, named by its number.
+    Version folders are named by number, below the model's.
     """
     is_version = folder.name.isdecimal()
     own_name = folder.parent.name if is_version else folder.name
@@ -286,10 +277,10 @@ def _folder_card(
 
 
 def _program(words: list[str], folder: pathlib.Path, where: pathlib.Path) -> Program:
-    """A program of a folder, or one that is found on the PATH where its name has no slash.
+    """Find a program in the folder, or on the PATH if its name has no slash.
 
     Raises:
-        ModelLoadFailed: there is none, or it may not be executed.
+        ModelLoadFailed: missing or not executable.
     """
     first = words[0]
     found = shutil.which(folder / first if "/" in first else first)
@@ -305,12 +296,12 @@ def _program(words: list[str], folder: pathlib.Path, where: pathlib.Path) -> Pro
 
 
 def _looks_like_a_name(text: str) -> bool:
-    """Whether a user who wrote this meant a bundled model rather than a file."""
+    """Whether the user meant a bundled model, not a file."""
     return bool(_SAFE_NAME.fullmatch(text)) and not pathlib.Path(text).exists()
 
 
 def _existing(text: str) -> pathlib.Path:
-    """The absolute path, or an error that says where it was looked for."""
+    """Return the absolute path of an existing file or folder."""
     path = pathlib.Path(text).expanduser().absolute()
     if not path.exists():
         raise ModelLoadFailed(
@@ -324,12 +315,12 @@ def _existing(text: str) -> pathlib.Path:
 
 
 def _safe(text: str) -> str:
-    """A name made of a file's stem: runs of other characters become one dash."""
+    """Return a name with dashes for other characters."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "model"
 
 
 def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelCard:
-    """The card in a folder's `model.yaml`; without `builds` one without the weights that would be built."""
+    """Read a folder's `model.yaml`; without `builds`, build no weights."""
     file = folder / CARD_FILE
     if not file.is_file():
         raise ModelLoadFailed(
@@ -362,10 +353,10 @@ def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -
 
 
 def _checked_built(file: pathlib.Path) -> pathlib.Path:
-    """The weights of a card that says `built`.
+    """Return the weights of a spec with `built`.
 
     Raises:
-        ModelLoadFailed: the folder is a user's, whose code is not run here, or they cannot be made.
+        ModelLoadFailed: the build fails, or is a user's, whose code is not run.
     """
     if file.parent.parent != FOLDER:
         raise ModelLoadFailed(
@@ -377,10 +368,10 @@ def _checked_built(file: pathlib.Path) -> pathlib.Path:
 def _variants(
     given: Mapping[Any, Any], path: pathlib.Path | None, file: pathlib.Path
 ) -> dict[str, Variant]:
-    """The variants of a card, with their files found.
+    """Return a spec's variants.
 
     Raises:
-        ModelLoadFailed: one is not a mapping of `file` and `quality`, or none is the default one.
+        ModelLoadFailed: one is invalid, or none the default.
     """
     variants = {}
     for name, fields in given.items():
@@ -410,7 +401,7 @@ def _variants(
 
 
 def _plain(quality: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
-    """What was measured as it comes back from the record, which is JSON: dates are texts, and so are keys."""
+    """Convert as a JSON record does: dates and keys become strings."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(quality, default=_date, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -427,7 +418,7 @@ def _date(value: object) -> str:
 
 
 def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:
-    """The mapping of a `model.yaml`, its keys and their types checked."""
+    """Validate the keys and types of a `model.yaml`."""
     if not isinstance(data, dict):
         raise ModelLoadFailed(str(file), f"expected a mapping with the keys {', '.join(_KEYS)}")
     for key, value in data.items():
@@ -462,7 +453,7 @@ def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:
 
 
 def _beside(card_file: pathlib.Path, key: str, text: str | None) -> pathlib.Path | None:
-    """A path written in a card, relative to it; for the kind python it may end in `:Name`."""
+    """Resolve a path in a spec; for the kind python it may end in `:Name`."""
     if text is None:
         return None
     path = (card_file.parent.absolute() / text).resolve()

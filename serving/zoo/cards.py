@@ -1,8 +1,7 @@
-"""Cards of models as plain data, to find the same files again after a restart.
+"""JSON form of model specs, to find the files after a restart.
 
-In: a card; out: its JSON form, and back. Files of bundled models are written relative to the zoo, so that
-they are found where Luthier is installed by then, or by the model's name where they are built on first use; all
-others with their absolute path.
+Bundled files are relative to the zoo, or named by the model if built on first use, so they follow
+an installation. Other paths are absolute.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _BUILT = "built:"
 
 
 def as_json(card: ModelCard) -> dict[str, Any]:
-    """The JSON form."""
+    """Return the JSON form."""
     variants = {
         name: {"path": _written(variant.path), "quality": dict(variant.quality)}
         for name, variant in card.variants.items()
@@ -36,14 +35,14 @@ def as_json(card: ModelCard) -> dict[str, Any]:
         "description": card.description,
         "sample": _written(card.sample),
         "quality": dict(card.quality),
-        # Without any the form is that of older records, with which it is compared at a start.
+        # Omitted if empty: starts compare with older records.
         **({"variants": variants} if variants else {}),
         **{name: value for name, value in _told(card).items() if value},
     }
 
 
 def _told(card: ModelCard) -> dict[str, Any]:
-    """What is told of its inputs."""
+    """Return what the spec declares of inputs."""
     return {
         "shapes": list(card.shapes),
         "values": list(card.values),
@@ -57,7 +56,7 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
     """Inverse of `as_json`.
 
     Raises:
-        ModelLoadFailed: it is no card, or of a model that only the command line can name.
+        ModelLoadFailed: invalid, or allowed only on the command line.
     """
     try:
         program = data["program"]
@@ -84,7 +83,7 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
-    check_trusted(card)  # it was allowed at another start, if at all
+    check_trusted(card)  # trust is not saved
     return card
 
 

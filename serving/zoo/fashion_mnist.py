@@ -1,11 +1,8 @@
-"""Fashion-MNIST as the bundled models see it: 32x32 images, three channels; and the shipped sample.
+"""Fashion-MNIST for the bundled models: 32x32 images, three channels; and the shipped sample.
 
-In: the four idx files of the Debian package `dataset-fashion-mnist` (Xiao, Rasul and Vollgraf 2017,
-MIT licence).
-Out: images uint8 (n, 1, 32, 32), zero-padded from 28x28 to the input size of the CIFAR models, whose
-cost is the reason for it; `repeat` makes the three channels; and labels int64 (n,) in 0..9.
-
-Used by the training scripts only, never by a server. Run as a program, it rewrites the sample:
+From the Debian package `dataset-fashion-mnist` (Xiao, Rasul and Vollgraf 2017, MIT licence). Images
+are zero-padded from 28x28 to CIFAR's size, for its models' cost. For training; as a program it
+rewrites the sample:
 
     apt-get install dataset-fashion-mnist
     python -m serving.zoo.fashion_mnist
@@ -20,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
-"""Where the Debian package puts the data."""
+"""Folder of the Debian package."""
 SAMPLE = pathlib.Path(__file__).resolve().parent / "samples.npz"
-"""The shipped sample: the first `SAMPLE_ITEMS` test images and their labels."""
+"""Shipped sample: the first `SAMPLE_ITEMS` test images and labels."""
 SAMPLE_ITEMS = 512
 
 _PARTS = {"train": "train", "test": "t10k"}
@@ -31,13 +28,13 @@ _PARTS = {"train": "train", "test": "t10k"}
 def load(
     part: str, *, folder: pathlib.Path = FOLDER
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """One part of the data set: `train` (60,000 items) or `test` (10,000).
+    """Load `train` (60,000 items) or `test` (10,000).
 
     Returns:
-        Images (n, 1, 32, 32), whose channel `repeat` makes three of, and labels (n,).
+        Images (n, 1, 32, 32) for `repeat`, labels (n,) in 0..9.
 
     Raises:
-        FileNotFoundError: the data set is not there.
+        FileNotFoundError: the data set is missing.
     """
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -50,12 +47,12 @@ def load(
 
 
 def repeat(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The three equal channels of the models' input: (n, 1, 32, 32) -> (n, 3, 32, 32)."""
+    """Repeat the channel: (n, 1, 32, 32) -> (n, 3, 32, 32)."""
     return np.repeat(images, 3, axis=1)
 
 
 def _idx(path: pathlib.Path) -> NDArray[np.uint8]:
-    """An idx file of unsigned bytes: magic 0x0000_08nn (nn dimensions), nn big-endian sizes, the data."""
+    """Read an idx file of bytes: magic 0x0000_08nn, nn big-endian sizes, data."""
     data = gzip.decompress(path.read_bytes())
     dimensions = data[3]
     shape = np.frombuffer(data, dtype=">u4", count=dimensions, offset=4)

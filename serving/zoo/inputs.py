@@ -1,7 +1,4 @@
-"""What a `model.yaml` tells of a model's inputs: sizes, item axes, what a batch shares, and what fills it up.
-
-In: values as YAML has them. Out: fields of a card. Whether they fit the model is seen when it is loaded. Pure.
-"""
+"""Input declarations of `model.yaml`, checked for form; a model's load checks the fit."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from serving.sizes import sizes_of
 
 
 def shapes_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
-    """`{image: [3, 640, 640], sequence: 16..512}` as texts for `sizes.sizes_of`.
+    """Convert `{image: [3, 640, 640], sequence: 16..512}` for `sizes.sizes_of`.
 
     Raises:
-        ModelLoadFailed: a size is none.
+        ModelLoadFailed: a size is invalid.
     """
     texts = []
     for name, sizes in given.items():
@@ -31,10 +28,10 @@ def shapes_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
 
 
 def values_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
-    """`{ids: 0..30521, rate: 16000}` as texts for `input_values.contents_of`.
+    """Convert `{ids: 0..30521, rate: 16000}` for `input_values.contents_of`.
 
     Raises:
-        ModelLoadFailed: a value is no number or text.
+        ModelLoadFailed: not a number or text.
     """
     for name, value in given.items():
         if not isinstance(value, int | float | str) or str(value).startswith("@"):
@@ -46,10 +43,10 @@ def values_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
 
 
 def axes_of(given: Mapping[Any, Any], file: pathlib.Path) -> dict[str, int]:
-    """`{state: 1}`: input or output -> axis of its items.
+    """Check `{state: 1}`: input or output -> item axis.
 
     Raises:
-        ModelLoadFailed: an axis is no whole number.
+        ModelLoadFailed: not a number from 0.
     """
     for name, axis in given.items():
         if type(axis) is not int or axis < 0:
@@ -61,10 +58,10 @@ def axes_of(given: Mapping[Any, Any], file: pathlib.Path) -> dict[str, int]:
 
 
 def names_of(given: Sequence[Any], file: pathlib.Path) -> tuple[str, ...]:
-    """`[sr]`: names of inputs.
+    """Check `[sr]`: names of inputs.
 
     Raises:
-        ModelLoadFailed: one is no text.
+        ModelLoadFailed: not a text.
     """
     if not all(isinstance(name, str) for name in given):
         raise ModelLoadFailed(
@@ -74,10 +71,10 @@ def names_of(given: Sequence[Any], file: pathlib.Path) -> tuple[str, ...]:
 
 
 def pads_of(given: Mapping[Any, Any], file: pathlib.Path) -> dict[str, float]:
-    """`{ids: 0}`: input -> value that fills it up.
+    """Check `{ids: 0}`: input -> padding value.
 
     Raises:
-        ModelLoadFailed: one is no number.
+        ModelLoadFailed: not a number.
     """
     for name, value in given.items():
         if type(value) not in {int, float}:

@@ -1,7 +1,6 @@
-"""Reads MLflow's model folders: which of their files is served, and by which kind. MLflow itself is not needed.
+"""Reader of MLflow model folders: the served file and its kind, without MLflow.
 
-In: a folder with a file `MLmodel`. Out: the kind and the file of the first flavor whose file a kind of its own can
-load; where there is none, the kind mlflow and the folder, and what in it is code.
+Takes the first flavor with a kind of its own, else kind mlflow and a description of its code.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from serving.zoo import plain_yaml, recognition
 
 FILE = "MLmodel"
 MAX_BYTES = 1024 * 1024
-"""Of an `MLmodel`, which lists a signature's columns."""
+"""Of an `MLmodel`, which lists signature columns."""
 KIND = "mlflow"
 
 _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
@@ -29,20 +28,20 @@ _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow", "saved_model_dir", ("",)),
     "keras": ("tensorflow", "data", ("model", "")),
 }
-"""Flavor -> kind, key of its file or folder, and where below that the model may be."""
+"""Flavor -> kind, key of its path, possible places below."""
 _SUFFIXES = {".onnx": "onnx", ".skops": "sklearn", ".pt2": "torch"}
-"""Suffix -> kind of a file whose content does not tell it."""
+"""Suffix -> kind if the content is not decisive."""
 _SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is served of a folder."""
+    """Served part of a folder."""
 
     kind: str
     path: pathlib.Path
     code: str = ""
-    """What runs code when it is loaded, for a message; empty where nothing does."""
+    """Code that loading runs; empty: none."""
 
 
 def is_one(folder: pathlib.Path) -> bool:
@@ -51,10 +50,10 @@ def is_one(folder: pathlib.Path) -> bool:
 
 
 def read(folder: pathlib.Path) -> Found:
-    """What is served of a folder.
+    """Return a folder's served part.
 
     Raises:
-        ModelLoadFailed: its `MLmodel` is none.
+        ModelLoadFailed: invalid `MLmodel`.
     """
     given = flavors(folder)
     for path, kind in _files(folder, given):
@@ -64,10 +63,10 @@ def read(folder: pathlib.Path) -> Found:
 
 
 def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
-    """The flavors of a folder by name.
+    """Return flavors by name.
 
     Raises:
-        ModelLoadFailed: they cannot be read.
+        ModelLoadFailed: invalid.
     """
     data = content(folder).get("flavors")
     if not isinstance(data, dict) or not all(isinstance(one, dict) for one in data.values()):
@@ -76,10 +75,10 @@ def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def content(folder: pathlib.Path) -> Mapping[str, Any]:
-    """All that is written in a folder's `MLmodel`.
+    """Return the content of `MLmodel`.
 
     Raises:
-        ModelLoadFailed: it is no mapping in YAML, or too large.
+        ModelLoadFailed: not a YAML mapping, or too large.
     """
     data = plain_yaml.read(folder / FILE, max_bytes=MAX_BYTES, what="MLflow's")
     if not isinstance(data, dict):
@@ -90,7 +89,7 @@ def content(folder: pathlib.Path) -> Mapping[str, Any]:
 def _files(
     folder: pathlib.Path, given: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[pathlib.Path, str]]:
-    """Files and folders that may be models, each with the kind that its flavor says."""
+    """Yield possible models with their flavor's kind."""
     for flavor, (kind, key, places) in _FLAVORS.items():
         text = given.get(flavor, {}).get(key)
         if flavor == "tensorflow" and text is None:
@@ -104,7 +103,7 @@ def _files(
 
 
 def _kind_of(path: pathlib.Path) -> str | None:
-    """The kind of a file or folder that runs no code when it is loaded."""
+    """Return the kind of a file or folder that runs no code."""
     if (path / _SAVED_MODEL).is_file():
         return "tensorflow"
     if not path.is_file() or recognition.is_pickled(path):
@@ -113,7 +112,7 @@ def _kind_of(path: pathlib.Path) -> str | None:
 
 
 def _code(given: Mapping[str, Mapping[str, Any]]) -> str:
-    """What a model without a file of its own kind is made of."""
+    """Describe the code of a model without a kind of its own."""
     for flavor, options in given.items():
         if flavor != "python_function":
             form = options.get("serialization_format", "a pickle or code")

@@ -1,10 +1,8 @@
-"""Writes ONNX files node by node, without the package onnx: no exporter in between, so nothing unexpected.
+"""Writer of ONNX files, node by node, without the package onnx or an exporter.
 
-In: nodes and weights, added in the order in which they run. Out: a file of the format that the ONNX project
-lays down in `onnx.proto` (IR version 8, a subset of it: one graph, dense tensors, attributes that are numbers,
-texts, or lists of whole numbers). The fields' numbers below are that file's; the encoding is Protocol Buffers'.
-
-Training scripts use it, and models that are built where they are served: Luthier installs no ONNX tools.
+A subset of `onnx.proto` (IR version 8): one graph, dense tensors; attributes are numbers, texts or
+lists of integers. Field numbers are that file's, the encoding is Protocol Buffers'. Also used for
+models built on first use: Luthier installs no ONNX tools.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 OPSET = 17
 IR_VERSION = 8
-"""Read by ONNX Runtime 1.11 (2022) and later."""
+"""Readable by ONNX Runtime 1.11 (2022) and later."""
 PRODUCER = "luthier"
 
 DTYPES: dict[str, int] = {
@@ -31,19 +29,19 @@ DTYPES: dict[str, int] = {
     "int64": 7,
     "bool": 9,
 }
-"""NumPy's name of a datatype -> ONNX's number (`TensorProto.DataType`)."""
+"""NumPy datatype -> ONNX number (`TensorProto.DataType`)."""
 
 _VARINT, _BYTES, _FLOAT = 0, 2, 5
-"""Wire types of Protocol Buffers: whole numbers, what has a length, four bytes."""
+"""Wire types of Protocol Buffers: varint, length-delimited, 32 bits."""
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 2, 3, 7
 """`AttributeProto.AttributeType`."""
 
 Size = int | str
-"""Of a dimension: a number, or a name where it is free."""
+"""Dimension: a number, or a name if free."""
 
 
 class Graph:
-    """A graph under construction: `add` appends one node and returns the name of its output."""
+    """Graph builder; `add` appends a node and returns its output's name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -53,21 +51,21 @@ class Graph:
         self._outputs: list[bytes] = []
 
     def input(self, name: str, dtype: str, shape: Sequence[Size]) -> str:
-        """Declare an input; returns its name."""
+        """Declare an input and return its name."""
         self._inputs.append(_value_info(name, dtype, shape))
         return name
 
     def output(self, name: str, dtype: str, shape: Sequence[Size]) -> None:
-        """Declare what a node gives as an output of the graph."""
+        """Declare a node's output as the graph's."""
         self._outputs.append(_value_info(name, dtype, shape))
 
     def weight(self, name: str, values: NDArray[Any] | np.generic) -> str:
-        """Store a constant tensor; returns its name.
+        """Store a constant tensor and return its name.
 
         Raises:
-            KeyError: its datatype is not one of `DTYPES`.
+            KeyError: datatype outside `DTYPES`.
         """
-        # Not ascontiguousarray: it would make a scalar a list of one.
+        # Not ascontiguousarray, which makes a scalar 1-d.
         array = np.asarray(values, order="C")
         dimensions = b"".join(_number(1, size) for size in array.shape)
         head = dimensions + _number(2, DTYPES[array.dtype.name]) + _text(8, name)
@@ -82,17 +80,13 @@ class Graph:
         outputs: Sequence[str] = (),
         **attributes: float | str | Sequence[int],
     ) -> str:
-        """Append a node, named after its place.
+        """Append a node; return its first output that is not omitted.
 
         Args:
-            operator: of the operators of opset 17.
-            inputs: names of inputs, weights or outputs; an empty one is left out.
-            output: name of its one output, instead of the node's own name.
-            outputs: names of several outputs; an empty one is left out.
-            attributes: of the operator.
-
-        Returns:
-            The name of its first output that is not left out.
+            operator: of opset 17.
+            inputs: of inputs, weights or outputs; empty: omitted.
+            output: name of a single output; default: the node's.
+            outputs: names of several; empty: omitted.
         """
         name = f"{operator.lower()}_{len(self._nodes)}"
         names = list(outputs) or [output or name]
@@ -109,11 +103,7 @@ class Graph:
         return next(filter(None, names))
 
     def save(self, path: pathlib.Path) -> str:
-        """Write the file, by way of a temporary one: readers never see half a model.
-
-        Returns:
-            SHA-256 of what was written, in hexadecimal digits.
-        """
+        """Write the file atomically and return its SHA-256 in hexadecimal."""
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
         digest = hashlib.sha256()
         try:
@@ -127,7 +117,7 @@ class Graph:
         return digest.hexdigest()
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
-        """The file's bytes; weights as they lie in memory, for some are a hundred megabytes."""
+        """Yield the file's bytes without copying weights of perhaps 100 MB."""
         nodes = b"".join(_field(1, node) for node in self._nodes) + _text(2, self.name)
         tensors = [
             (_head(5, len(head) + len(data_head) + len(data)) + head + data_head, data)
@@ -150,7 +140,7 @@ class Graph:
 
 
 def _value_info(name: str, dtype: str, shape: Sequence[Size]) -> bytes:
-    """`ValueInfoProto` of a dense tensor."""
+    """Encode a dense tensor's `ValueInfoProto`."""
     dimensions = b"".join(
         _field(1, _number(1, size) if isinstance(size, int) else _text(2, size)) for size in shape
     )
@@ -159,7 +149,7 @@ def _value_info(name: str, dtype: str, shape: Sequence[Size]) -> bytes:
 
 
 def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
-    """`AttributeProto`."""
+    """Encode an `AttributeProto`."""
     if isinstance(value, str):
         content, kind = _text(4, value), _ATTRIBUTE_STRING
     elif isinstance(value, float):
@@ -184,12 +174,12 @@ def _field(field: int, content: bytes) -> bytes:
 
 
 def _head(field: int, size: int) -> bytes:
-    """What stands before `size` bytes of a field."""
+    """Encode the header of a field of `size` bytes."""
     return _varint(field << 3 | _BYTES) + _varint(size)
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; negative numbers as 64 bits of two's complement."""
+    """Encode 7 bits per byte, lowest first; negatives in 64-bit two's complement."""
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 0x7F:

@@ -1,7 +1,4 @@
-"""Reads a YAML file that says what a model is: as bounded data, or not at all.
-
-In: a file. Out: plain data. Errors are those of a model that cannot be loaded.
-"""
+"""Reader of bounded YAML files that describe a model."""
 
 from __future__ import annotations
 
@@ -15,15 +12,13 @@ from serving.yaml_problem import yaml_problem
 
 
 def read(file: pathlib.Path, *, max_bytes: int, what: str) -> object:
-    """What is written in a file.
+    """Read a file.
 
     Args:
-        file: its path.
-        max_bytes: the most that it may have.
-        what: it is meant to be, for messages.
+        what: its purpose, for messages.
 
     Raises:
-        ModelLoadFailed: it cannot be read, is no YAML, or too much of it.
+        ModelLoadFailed: it is unreadable, invalid YAML or too large.
     """
     try:
         return bounded_yaml.read(file, max_bytes=max_bytes)

@@ -1,10 +1,7 @@
-"""Tells the kind of a model's file from its first and last bytes; no runtime is imported, nothing is unpickled.
+"""Recognition of a model file's kind by its first and last bytes, else its suffix.
 
-In: a path. Out: a kind, or None where nothing tells one. Where the content does not, the suffix may: ONNX files, for
-one, begin with nothing of their own.
-Whether the file is whole is for the replica to find out.
-
-The readings are bounded: of an archive its directory's last mebibyte is searched for names, of a text its beginning.
+Imports and unpickles nothing. Reads are bounded: a text's beginning, an archive's last MiB with its
+names. The replica checks integrity.
 """
 
 from __future__ import annotations
@@ -14,15 +11,15 @@ import re
 from collections.abc import Mapping
 
 HEAD_BYTES = 4096
-"""Read of a file's beginning."""
+"""Of a file's beginning."""
 TAIL_BYTES = 1024 * 1024
-"""Read of an archive's end, where the names of its parts are."""
+"""Of an archive's end, with its part names."""
 
 TEXTS = {
     ".json": "an XGBoost model (an object that begins with the key 'learner', as Booster.save_model writes it)",
     ".txt": "a LightGBM model (it begins with the lines 'tree' and 'version=v...', as Booster.save_model writes it)",
 }
-"""Suffix that belongs to no kind -> what a model in such a file is."""
+"""Suffix without a kind -> expected content."""
 
 SUFFIXES: dict[str, str] = {
     ".onnx": "onnx",
@@ -40,30 +37,29 @@ SUFFIXES: dict[str, str] = {
     ".cbm": "catboost",
     ".py": "python",
 }
-"""Suffix -> kind, where a file's content tells none. Pickles are here so that the container can say how to convert
-them."""
+"""Suffix -> kind if content is undecided; the kind explains how to convert pickles."""
 OFFERED = ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
-"""The suffixes that load, for messages."""
+"""Supported suffixes for messages."""
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {
     b"/constants.pkl": "torch",  # TorchScript
     b"/archive_format": "torch",  # an exported program
-    b"/data.pkl": "torch",  # anything else of torch.save, which the kind refuses
+    b"/data.pkl": "torch",  # other torch.save files, which the kind rejects
     b"schema.json": "sklearn",  # skops
 }
-"""Name of an archive's part -> kind; the first one that is there counts."""
+"""Archive part -> kind; the first present counts."""
 _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         re.compile(rb"(?s)\{(?:[iU].|I..|l....|L.{8})learner\{"),
         "xgboost",
-    ),  # UBJSON, a length before each name
+    ),  # UBJSON: lengths precede names
     (
         re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]*\]\s*,\s*)?"learner"\s*:\s*\{'),
         "xgboost",
     ),
     (re.compile(rb"tree\r?\nversion=v"), "lightgbm"),
     (re.compile(rb"CBM1"), "catboost"),
-    (re.compile(rb"(?s).{4}ORTM"), "onnx"),  # ONNX Runtime's own format
+    (re.compile(rb"(?s).{4}ORTM"), "onnx"),  # ONNX Runtime's format
 )
 
 
@@ -71,12 +67,12 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
 def file_kind(path: pathlib.Path) -> str | None:
-    """The kind of a model's file, by what it holds, else by its suffix; None: neither tells one."""
+    """Return a file's kind by content, else suffix, else None."""
     return kind_of(path) or SUFFIXES.get(path.suffix.lower())
 
 
 def missed(path: pathlib.Path, card_file: str) -> str:
-    """What was looked for in a file that tells no kind, as a message."""
+    """Return the message for a file of unknown kind."""
     text = TEXTS.get(path.suffix.lower())
     if text is not None:
         return f"it is not {text}; another kind is named with --kind or in a folder's {card_file}"
@@ -87,7 +83,7 @@ def missed(path: pathlib.Path, card_file: str) -> str:
 
 
 def kind_of(path: pathlib.Path) -> str | None:
-    """The kind of a file that shows it; None of any other, and of what is no file."""
+    """Return the kind by content; None if it shows none."""
     if not path.is_file():
         return None
     part = _part_of(path)
@@ -99,7 +95,7 @@ def kind_of(path: pathlib.Path) -> str | None:
 
 
 def _part_of(path: pathlib.Path) -> bytes | None:
-    """The first of `_PARTS` that an archive has; None where it has none, or is none."""
+    """Return an archive's first of `_PARTS`, if any."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -111,7 +107,7 @@ def _part_of(path: pathlib.Path) -> bytes | None:
 
 
 def is_pickle(path: pathlib.Path) -> bool:
-    """Whether a file begins as pickles do."""
+    """Whether a file begins like a pickle."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -119,5 +115,5 @@ def is_pickle(path: pathlib.Path) -> bool:
 
 
 def is_pickled(path: pathlib.Path) -> bool:
-    """Whether a file is a pickle, or an archive around one that is no program of PyTorch."""
+    """Whether a file is a pickle, or an archive of one but no PyTorch program."""
     return is_pickle(path) or _part_of(path) == b"/data.pkl"

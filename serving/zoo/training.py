@@ -1,7 +1,6 @@
-"""What the training scripts of bundled models share: the record that they keep, and how they measure.
+"""Shared parts of the training scripts: measurement and record. Needs PyTorch.
 
-Used by these scripts only, never by a server: it needs PyTorch. The figures of a record are measured on the file
-as it is shipped, through the container that serves it.
+The shipped file is measured through the model kind that serves it.
 """
 
 from __future__ import annotations
@@ -22,19 +21,14 @@ from torch.nn import functional
 from serving.models import onnx
 
 BATCH = 100
-"""Items of a batch while measuring."""
+"""Items per batch while measuring."""
 
 
 def shifted(images: torch.Tensor, rng: torch.Generator | None, *, pixels: int) -> torch.Tensor:
-    """Shift each image by up to `pixels` both ways, zeros coming in.
+    """Shift each image by up to `pixels` both ways, filling with zeros.
 
     Args:
-        images: (n, channels, h, w).
-        rng: the source of randomness.
-        pixels: farthest shift.
-
-    Returns:
-        (n, channels, h, w).
+        images: (n, channels, h, w), like the result.
     """
     count, _, height, width = images.shape
     places = 2 * pixels + 1
@@ -47,7 +41,7 @@ def shifted(images: torch.Tensor, rng: torch.Generator | None, *, pixels: int) -
 def accuracy(
     path: pathlib.Path, name: str, inputs: NDArray[Any], labels: NDArray[np.int64]
 ) -> float:
-    """Share of items whose highest score is the label's."""
+    """Return the share of items whose highest score is the label's."""
     model = onnx.Model(path, threads=1)
     right = 0
     for start in range(0, len(labels), BATCH):
@@ -59,7 +53,7 @@ def accuracy(
 def difference(
     path: pathlib.Path, network: torch.nn.Module, name: str, inputs: NDArray[Any]
 ) -> float:
-    """Largest difference between the file's scores and the softmax of the network's, batches of 1 and of 7."""
+    """Return the largest difference between file and network, in batches of 1 and 7."""
     model = onnx.Model(path, threads=1)
     largest = 0.0
     for count in (1, 7):
@@ -81,17 +75,14 @@ def write_record(
     losses: Sequence[float],
     seconds: float,
 ) -> None:
-    """Write `training.json`: what was measured, on which files, and what it takes to make them again.
+    """Write `training.json`: metrics, file hashes, and what a repetition needs.
 
     Args:
-        folder: where to.
-        quality: what the model's card says as well.
-        files: of the model.
-        difference: largest one of the files' answers from PyTorch's.
-        options: of the script; folders are left out.
-        versions: of packages beside PyTorch, ONNX Runtime and NumPy.
-        losses: one for each epoch.
-        seconds: that it took.
+        quality: as in the spec.
+        difference: largest from PyTorch.
+        options: of the script, without paths.
+        versions: besides PyTorch, ONNX Runtime, NumPy.
+        losses: per epoch.
     """
     record = {
         **quality,

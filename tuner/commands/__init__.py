@@ -1,9 +1,9 @@
-"""The sub-commands of `tune`, one file each: its options, and what it does with them.
+"""The sub-commands of `tune`, one module each.
 
 A command offers
 
     add_arguments(parser)              its options
-    run(arguments, terminal) -> Said   what it did, for people and as one JSON object
+    run(arguments, terminal) -> Said   its result as text and as a JSON object
 
-and raises `TunerError` for everything that a user can cause. The registry is in `tuner.cli`.
+and raises `TunerError` for user errors. The registry is in `tuner.cli`.
 """

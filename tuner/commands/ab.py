@@ -1,4 +1,4 @@
-"""`tune ab`: is B as good as A? For a person, for a program, and for a CI page."""
+"""`tune ab`: compare two arms, as text, JSON, JUnit XML and Markdown."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from tuner.traffic.generator import one_line
 from tuner.values import Interval
 
 SCHEMA = "luthier.ab/1"
-"""Of the JSON: a later version has another number where a field has gone or means something else."""
+"""Version of the JSON; changes when a field is removed or changes its meaning."""
 EXIT_CODES = {"within": 0, "worse": 3, "undecided": 4}
-"""By what a limit says; without a limit it is 0."""
+"""By decision; 0 without a threshold."""
 NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
 LOAD = (
     "trust",
@@ -53,11 +53,11 @@ LOAD = (
     "home",
 )
 FIGURES = ("mean", "p50", "p99", "throughput")
-"""Metrics that are shown besides what is compared."""
+"""Metrics shown beside the compared one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Both sides, the load, and what is asked of the answer."""
+    """Add the options."""
     for side in ab.ROLES:
         parser.add_argument(
             side.lower(),
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Compare, and say it in each form that was asked for."""
+    """Run the command."""
     for path in filter(None, (arguments.junit, arguments.markdown)):
         if path.is_dir():
             raise WrongUse(f"{path} is a folder, expected a file to write the answer to")
@@ -127,7 +127,7 @@ def _exit_code(found: Compared) -> int:
 
 
 def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
-    """Put the answer into the files that were asked for."""
+    """Write the requested files."""
     if arguments.junit is not None:
         arguments.junit.write_text(xml, encoding="utf-8")
     if arguments.markdown is not None:
@@ -136,10 +136,10 @@ def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
 
 
 def _order(arguments: argparse.Namespace) -> ab.Order:
-    """What is asked for, checked.
+    """Return the validated request.
 
     Raises:
-        WrongUse: it makes no sense.
+        WrongUse: the options contradict each other.
     """
     limit = arguments.fail_if
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab.NO_MODEL})
@@ -171,7 +171,7 @@ def _order(arguments: argparse.Namespace) -> ab.Order:
 
 
 def answer(found: Compared) -> str:
-    """The answer in a sentence."""
+    """Return the result in words."""
     if found.limit is None:
         return found.verdict.text
     undecided = f"the limit lies within the interval of {len(found.verdict.best)} pairs"
@@ -186,7 +186,7 @@ def answer(found: Compared) -> str:
 
 
 def notes(found: Compared) -> list[str]:
-    """What else there is to know."""
+    """Return the notes."""
     told = []
     if found.why_in_turn is not None:
         told.append(f"launched afresh in turn, not side by side: {found.why_in_turn}")
@@ -218,7 +218,7 @@ def notes(found: Compared) -> list[str]:
 
 
 def text(found: Compared) -> rich.console.RenderableType:
-    """For a person."""
+    """Return the result for a terminal."""
     style = {"within": "green", "better": "green", "worse": "red"}.get(found.decision, "yellow")
     made = rich.table.Table(box=None, pad_edge=False)
     for place, title in enumerate(("", "A", "B", "B over A")):
@@ -236,7 +236,7 @@ def text(found: Compared) -> rich.console.RenderableType:
 
 
 def _what(found: Compared) -> list[str]:
-    """Both sides, and the load."""
+    """Describe the arms and the workload."""
     sides = [f"{role}: {told}" for role, told in zip(ab.ROLES, found.told, strict=True)]
     return [*sides, f"load: {found.load}"]
 
@@ -257,12 +257,12 @@ def _rows(found: Compared) -> list[tuple[str, str, str, str]]:
 
 
 def _shown(found: Compared) -> list[str]:
-    """Metrics of the table: what is compared first."""
+    """Return the table's metrics, the compared one first."""
     return [found.objective, *(name for name in FIGURES if name != found.objective)]
 
 
 def _middles(found: Compared, name: str) -> tuple[float, float] | None:
-    """A metric of A and of B, over all rounds; None where they do not tell it."""
+    """Return a metric of A and B over all rounds, or None if unknown."""
     sides = (found.verdict.default, found.verdict.best)
     if name == "p99" and name != found.objective:
         tail_a, tail_b = map(tails.pooled, sides)
@@ -271,7 +271,7 @@ def _middles(found: Compared, name: str) -> tuple[float, float] | None:
 
 
 def as_json(found: Compared) -> dict[str, Any]:
-    """For a program."""
+    """Return the result as JSON."""
     return {
         "schema": SCHEMA,
         "a": {"given": found.words[0], "is": found.told[0]},
@@ -313,7 +313,7 @@ def _ends(interval: Interval) -> list[float | None]:
 
 
 def junit(found: Compared) -> str:
-    """For a page of test results: one case, which fails where B is worse, and is an error where nobody can tell."""
+    """Return JUnit XML with one case: failed if B is worse, an error if undecided."""
     kind = "error" if found.decision == "undecided" else "failure"
     is_passed = found.limit is None or found.decision == "within"
     name = found.objective if found.limit is None else f"not {found.limit.text}"
@@ -332,7 +332,7 @@ def junit(found: Compared) -> str:
 
 
 def junit_of_error(arguments: argparse.Namespace, why: str) -> str:
-    """The same of what could not be compared."""
+    """Return JUnit XML for a failed comparison."""
     return _suite(
         name=f"{arguments.b} against {arguments.a}",
         classname=f"tune.ab.{arguments.model or ab.NO_MODEL}",
@@ -356,7 +356,7 @@ def _suite(
     case = ET.SubElement(suite, "testcase", classname=classname, name=name, time=f"{seconds:.3f}")
     if problem is not None:
         kind, type_, told = problem
-        told = one_line(told)  # it may hold what a server wrote, in colours
+        told = one_line(told)  # may hold a server's text, in colours
         ET.SubElement(case, kind, message=told, type=type_).text = told
     if output:
         ET.SubElement(case, "system-out").text = "\n".join(map(one_line, output))
@@ -364,7 +364,7 @@ def _suite(
 
 
 def markdown(found: Compared) -> str:
-    """For a CI page."""
+    """Return the result for a CI page."""
     rows = [("", "A", "B", "B over A"), ("---", "---:", "---:", "---:"), *_rows(found)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     what = "\n".join(f"- {line}" for line in _what(found))

@@ -1,4 +1,4 @@
-"""`tune compare`: samplers under one total budget each, on a model that is served or on recorded surfaces."""
+"""`tune compare`: samplers with equal budgets, served or on benchmark tables."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tuner.settings import options as settings_options
 from tuner.store.run_folder import RunFolder
 
 ALL = "all"
-"""Of --samplers: every one whose packages are installed."""
+"""Value of --samplers for all that are installed."""
 SEEDS = 20
 SERVED = ("model", "concurrency")
-"""What a comparison of searches that are served needs."""
+"""Options that a served comparison needs."""
 OF_LAUNCHES = frozenset({"objective", "slo_ms", "constraints", "prices"})
-"""Settings of the measurement that are computed of what was recorded."""
+"""Measurement settings that recorded evaluations can provide."""
 ON_A_SURFACE = OF_LAUNCHES | {"trials", "initial", "seed", "study", "runs_dir"}
-"""Settings that a recorded surface leaves to be chosen."""
+"""Settings that are free on a benchmark table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those of a study that make sense for several; which samplers, how often; or on which surfaces."""
+    """Add the options."""
     surfaces = parser.add_argument_group("on recorded surfaces, without serving")
     surfaces.add_argument(
         "--surface",
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     target = options.add_group(parser, "target", but=["rate", "arrivals"])
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
-        if action.required:  # `run` asks for them, unless there is a surface
+        if action.required:  # `run` requires them unless there is a table
             action.required = False
             action.help = f"{action.help}; no default: needed without --surface"
     group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
@@ -90,14 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Compare, write the page, say what differs."""
+    """Run the command."""
     if arguments.surface is not None:
         return _on_surfaces(arguments, terminal)
     return _served(arguments, terminal)
 
 
 def _served(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Searches on a server."""
+    """Compare on a server."""
     is_scenario = hasattr(arguments, "scenario")
     missing = [f"--{name}" for name in SERVED if not is_scenario and not hasattr(arguments, name)]
     if arguments.samplers is None:
@@ -131,7 +131,7 @@ def _served(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 
 def _on_surfaces(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Searches on recorded surfaces."""
+    """Compare on benchmark tables."""
     order = _order(arguments)
     store = options.group_of(arguments, StoreSettings)
     names = [path.resolve().name for path in order.surfaces]
@@ -187,7 +187,7 @@ def _order(arguments: argparse.Namespace) -> surface_compare.Order:
 
 
 def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """(option, name) of the settings on the command line."""
+    """Yield (option, name) of the given settings."""
     for group in GROUPS.values():
         for field, option in settings_options(group):
             if hasattr(arguments, field.name):
@@ -195,7 +195,7 @@ def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def _named(text: str) -> tuple[str, ...]:
-    """Samplers by their names, or all that can be made here."""
+    """Return the named samplers, or all that are installed."""
     if text == ALL:
         return tuple(name for name in registry.NAMES if registry.is_installed(name))
     return tuple(dict.fromkeys(filter(None, text.split(","))))
@@ -218,7 +218,7 @@ def _plain(value: Any) -> Any:
 
 
 def _sentences(record: ContestRecord) -> Iterator[str]:
-    """For each surface a line for each sampler, then who is no worse than whom."""
+    """Yield a line per table and sampler, then the non-inferiority results."""
     for surface in record.surfaces:
         searches = wording.plural(record.seeds, "search")
         yield (

@@ -1,7 +1,7 @@
-"""`tune doctor`: whether this machine can measure, and how small a gain it can show.
+"""`tune doctor`: whether this machine can measure, and which gains it can detect.
 
-Without options it launches one configuration a few times, in half a minute; with `--noise` it makes the
-nested pilot of `tuner.pilot`.
+By default it evaluates one configuration a few times in half a minute; `--noise` runs the noise
+measurement of `tuner.pilot`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ ONLY_PILOT = {
     "target": ["client_batch", "space", "payload", "engine", "hook", "home"],
     "measurement": ["warmup_s", "timeout_s", "pairs"],
 }
-"""Settings of a study that the pilot takes."""
+"""Study settings that the noise measurement accepts."""
 TOLD = ("trust", "shape", "values")
-"""What of a model may have to be told in any case."""
+"""Model settings that are always accepted."""
 COUNTS = ("configurations",)
 FEWEST_OF_PILOT = 2
-"""Configurations, and launches of each: one alone shows no difference."""
+"""Minimum configurations and evaluations; one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is measured, and whether to clean."""
+    """Add the options."""
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Look, and measure or clean."""
+    """Run the command."""
     if arguments.concurrency < 1:
         raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
     order = None
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         return _cleaned()
     if launches and order is None:
         is_trusted = hasattr(arguments, "trust")
-        # A wrong name is said before anything is looked at.
+        # Report a wrong name before all checks.
         inputs.card_of(arguments.model, is_trusted=is_trusted)
     findings = doctor.findings()
     parts: list[rich.console.RenderableType] = [_line(finding) for finding in findings]
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 def _short(
     arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
-    """The measurement of one configuration; its figures go into `data`."""
+    """Measure one configuration, with metrics into `data`."""
     lines.say(
         terminal.console,
         f"measuring the noise of {arguments.model}: {launches} fresh launches",
@@ -156,10 +156,10 @@ def _short(
 
 
 def _order(arguments: argparse.Namespace) -> pilot.Order:
-    """What the pilot is asked for, checked.
+    """Return the validated request.
 
     Raises:
-        WrongUse: a value is out of its range.
+        WrongUse: a value is out of range.
     """
     if arguments.clean:
         raise WrongUse("--clean and --noise: choose one; cleaning measures nothing")
@@ -181,10 +181,10 @@ def _order(arguments: argparse.Namespace) -> pilot.Order:
 
 
 def _refuse_options_of_pilot(arguments: argparse.Namespace) -> None:
-    """Say which option would be without effect.
+    """Reject options without effect.
 
     Raises:
-        WrongUse: one was given that only the pilot takes.
+        WrongUse: an option needs --noise.
     """
     given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
     settings = ["seconds", *(name for names in ONLY_PILOT.values() for name in names)]

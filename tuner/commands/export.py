@@ -1,4 +1,4 @@
-"""`tune export`: the configuration to run, in the form of another system."""
+"""`tune export`: a study's configuration in the form of another system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.values import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The study, the form, and where to."""
+    """Add the options."""
     parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
     parser.add_argument(
         "--to",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Write or print the files of one target."""
+    """Run the command."""
     export.check(arguments.to)
     where = options.group_of(arguments, StoreSettings)
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
@@ -100,7 +100,7 @@ def _printed(study: str, target: str, files: Files) -> Said:
 
 
 def _written(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
-    """Write all of them or none: what fails leaves no file behind that was not there."""
+    """Write all files or none; a failure leaves no new file."""
     paths = {out / name: content for name, content in files.items()}
     for path in paths:
         if path.exists() and not is_forced:

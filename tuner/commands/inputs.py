@@ -1,4 +1,4 @@
-"""`tune inputs`: what a model's inputs are, what would be sent, and what has to be told before it is tuned."""
+"""`tune inputs`: a model's inputs, and what must be declared before tuning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TARGET = ("trust", "payload", "shape", "values", "home")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, and what is known of its inputs."""
+    """Add the options."""
     parser.add_argument(
         "model", metavar="MODEL", help="as --model of a study: a name, a file or a folder"
     )
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Start the server with the model, look at what it says, and ask it once."""
+    """Start the server, read the inputs, and send one request."""
     target = options.group_of(arguments, TargetSettings)
     card = inputs.card_of(target.model, is_trusted=target.trust)
     bench = Bench(

@@ -1,4 +1,4 @@
-"""`tune load`: drive any HTTP server at a set concurrency, or at a set rate, and say how long answers take."""
+"""`tune load`: measure any HTTP server at a fixed concurrency or rate."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from tuner.traffic.target import Target, parse_header, parse_url
 from tuner.values import Interval, Measurement
 
 LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
-"""What of a study's target it takes."""
+"""Target settings that it accepts."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The server, what is sent, and the load."""
+    """Add the options."""
     parser.add_argument(
         "url",
         metavar="URL",
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Drive the load and summarise it."""
+    """Run the command."""
     settings = options.group_of(arguments, MeasurementSettings)
     asked = _asked(arguments)
     load = open_load_of(asked)
@@ -97,10 +97,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 
 def _asked(arguments: argparse.Namespace) -> TargetSettings:
-    """The load that was asked for.
+    """Return the requested workload.
 
     Raises:
-        WrongUse: it makes no sense.
+        WrongUse: the options contradict each other.
     """
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)
@@ -127,7 +127,7 @@ def _plan(
 
 
 def _payloads(target: Target, asked: TargetSettings, headers: list[str]) -> Payloads:
-    """What is sent: a model's inputs, or the file as it is, or nothing but the request line."""
+    """Return the requests: a model's inputs, a raw file, or no body."""
     extra = dict(parse_header(text) for text in headers)
     if target.metadata_path is None:
         for flag, told in (
@@ -172,9 +172,9 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
 
 
 def _sent(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
-    """What is asked for, else what a bundled model of that name is sent where it fits, else random inputs."""
+    """Return the requested inputs, else a bundled model's if they fit, else random."""
     card = None
-    # Another model of the same name, or one that cannot be built here, is none that is known.
+    # Ignore another model of the same name, or one that cannot be built here.
     with contextlib.suppress(ServingError):
         card = zoo.find(model) if model in zoo.names() else None
     try:
@@ -188,7 +188,7 @@ def _sent(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
 
 
 def _signature(target: Target, headers: dict[str, str]) -> Signature:
-    """What the server says of its model."""
+    """Return the signature that the server reports."""
     assert target.metadata_path is not None
     try:
         return readiness.signature(target.host, target.port, target.metadata_path, headers)
@@ -247,7 +247,7 @@ def _said(
 
 
 def _failed(result: LoadResult, failed: int, finished: int, *, is_open: bool) -> str:
-    """How many requests failed, with which statuses, and what the server said."""
+    """Describe failed requests: count, statuses, server's reason."""
     measured = summary.is_measured(
         result.records,
         warmup_s=result.warmup_end_s,

@@ -1,7 +1,4 @@
-"""What `tune doctor --noise` says: where the noise comes from, and which gains can be shown in which time.
-
-In: a `Pilot`. Out: a rich renderable for a person, plain data for a program.
-"""
+"""Output of `tune doctor --noise`: sources of noise and detectable gains."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from tuner.report import wording
 
 ESTIMATOR = "restricted likelihood: two Ornstein-Uhlenbeck processes common to all configurations, launches and blocks"
 MUCH_FOREIGN = 0.02
-"""Share of the machine that other processes take, from which it is said where to look."""
+"""Neighbours' share of the machine above which a hint is printed."""
 
 
 def text(found: Pilot) -> rich.console.RenderableType:
-    """For a person."""
+    """Return the result for a terminal."""
     head = (
         f"{found.model} at {wording.plural(found.concurrency, 'concurrent request')}: "
         f"{wording.plural(len(found.configurations), 'configuration')}, "
@@ -40,7 +37,7 @@ def text(found: Pilot) -> rich.console.RenderableType:
 
 
 def as_json(found: Pilot) -> dict[str, Any]:
-    """For a program, every launch with its blocks included."""
+    """Return the result as JSON, including all blocks."""
     data: dict[str, Any] = finite(dataclasses.asdict(dataclasses.replace(found, tried=())))
     data["default"] = dict(found.default)
     data["configurations"] = [dict(cell) for cell in found.configurations]

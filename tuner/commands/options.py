@@ -1,8 +1,6 @@
-"""Settings as options of a command line, and back; an option and its help come from the setting
-itself.
+"""Settings groups as command-line options, and back.
 
-In: a group of `tuner.settings`. Out: arguments of a parser, or the group with what was given. A
-field without a default is required.
+Option and help come from the setting. A field without a default is required.
 """
 
 from __future__ import annotations
@@ -40,13 +38,13 @@ KINDS = {int: "a whole number", float: "a number"}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line, raised instead of printed."""
+    """A parser that raises one-line errors instead of printing."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line.
+        """Reject the command line.
 
         Raises:
             WrongUse: always.
@@ -54,13 +52,13 @@ class Parser(argparse.ArgumentParser):
         raise WrongUse(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Parse, and name the nearest option for one that is not known.
+        """Parse, suggesting the nearest option for an unknown one.
 
         Raises:
             WrongUse: the command line is wrong.
         """
         known = [flag for action in self._actions for flag in action.option_strings]
-        for given in arguments:  # a misspelt option is named before the one that is missing for it
+        for given in arguments:  # report a misspelt option before the missing one
             if given == "--":
                 break
             flag = given.partition("=")[0]
@@ -80,14 +78,14 @@ def add_group(
     but: Iterable[str] = (),
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> ArgumentGroup:
-    """Add the options of a group of settings; returns the group of the parser.
+    """Add the options of a group of settings, and return the parser's group.
 
     Args:
-        parser: of a command.
+        parser: parser of a command.
         name: a key of `tuner.settings.GROUPS`.
-        only: fields to add; all without it.
-        but: fields not to add.
-        instead: defaults of this command, by field, instead of the settings' own.
+        only: fields to add; None: all.
+        but: fields to omit.
+        instead: defaults that replace the settings' own.
     """
     known = {field.name for field, _ in options(GROUPS[name])}
     wanted = (known if only is None else set(only)) - set(but)
@@ -126,10 +124,10 @@ def add_group(
 
 
 def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
-    """The group of settings that was given, with defaults for the rest.
+    """Return the given group of settings, with defaults.
 
     Raises:
-        WrongUse: a value is out of its range.
+        WrongUse: a value is out of range.
     """
     names = [field.name for field, _ in options(kind)]
     given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
@@ -137,20 +135,20 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:
-    """All groups.
+    """Return all groups.
 
     Raises:
-        WrongUse: a value is out of its range, or there is nothing to tune.
+        WrongUse: a value is out of range, or there is nothing to tune.
     """
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
 
 
 def take_scenario(arguments: argparse.Namespace) -> None:
-    """Put what a scenario says into the options that were not given.
+    """Fill options that were not given from the scenario.
 
     Raises:
-        WrongUse: the scenario cannot be tuned, an option contradicts it, or neither it nor a model was given.
+        WrongUse: invalid scenario, contradicting option, or neither scenario nor model.
     """
     given = vars(arguments)
     file = given.get("scenario")
@@ -178,7 +176,7 @@ def take_scenario(arguments: argparse.Namespace) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that all commands have."""
+    """Add `--json`, which all commands have."""
     parser.add_argument(
         "--json",
         action="store_true",
@@ -188,7 +186,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A parser of one value whose complaint says what was expected, for `add_argument(type=...)`."""
+    """Wrap a value parser for argparse, with errors that name what is expected."""
 
     def parsed(text: str) -> Any:
         try:

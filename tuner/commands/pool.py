@@ -1,4 +1,4 @@
-"""`tune pool`: what a pool of many models makes of a scenario, in virtual time or on this machine."""
+"""`tune pool`: a scenario of many models, in virtual time or on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuner.values import LATE_S, MOST_LATE_SHARE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The scenario."""
+    """Add the options."""
     parser.add_argument(
         "scenario", type=pathlib.Path, metavar="FILE", help="scenario file (docs/scenarios.md)"
     )
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Emulate it, or serve it."""
+    """Run the command."""
     scenario = files.read(arguments.scenario)
     if arguments.serve:
         with resumable(None):
@@ -84,7 +84,7 @@ def _of_emulation(found: Emulation) -> tuple[str, ...]:
 
 
 def _caution(scenario: Scenario) -> str | None:
-    """What to know before believing an emulation; None for nothing."""
+    """Return a caution about an emulation, or None."""
     jitter = scenario.emulated.jitter
     if min(jitter) < max(jitter):
         return None
@@ -95,7 +95,7 @@ def _caution(scenario: Scenario) -> str | None:
 
 
 def _doubt(found: Service) -> str | None:
-    """What to know before believing a run in real time; None for nothing."""
+    """Return a caution about a real run, or None."""
     if found.sent_late <= MOST_LATE_SHARE:
         return None
     return (
@@ -152,7 +152,7 @@ def _table(found: Result) -> rich.table.Table:
 
 
 def _reasons(found: Result) -> Iterator[str]:
-    """Why requests were refused when they came, or dropped later."""
+    """Yield why requests were rejected at once or dropped later."""
     for name, one in found.streams.items():
         for what, reasons in (("refused", one.refused_at_once), ("dropped", one.dropped)):
             if reasons:

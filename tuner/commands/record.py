@@ -1,4 +1,4 @@
-"""`tune record`: every configuration of a grid measured, several times over, into a surface."""
+"""`tune record`: evaluate a grid's configurations repeatedly into a benchmark table."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ REFUSED = {
     "goodput": "a replay counts it, for any deadline (tune replay --objective goodput --slo-ms MS); "
     "record with --objective mean",
 }
-"""Objectives that no surface is recorded for."""
+"""Objectives that are not recorded."""
 SECONDS = 2.0
-"""Measured in each launch of one model."""
+"""Measured seconds of an evaluation of one model."""
 LEAST_PASSES = 3
-"""Fewer leave no launch to hold out as the truth."""
+"""With fewer, none could be held out as ground truth."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the load, the grid, how thoroughly, and where to."""
+    """Add the options."""
     target = options.add_group(parser, "target", only=TARGET)
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
-        if action.dest == "concurrency":  # `run` asks for it, unless there is a scenario
+        if action.dest == "concurrency":  # `run` requires it unless there is a scenario
             action.required = False
             action.help = f"{action.help}; no default: needed without --scenario"
     target.add_argument(
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Measure what the folder lacks."""
+    """Run the command."""
     done = recording.record(_order(arguments), terminal=terminal)
     surface = done.surface
     statuses = collections.Counter(status_of(launch.outcome) for launch in surface.launches)
@@ -130,10 +130,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 
 def _order(arguments: argparse.Namespace) -> Order:
-    """What is asked for, checked.
+    """Return the validated request.
 
     Raises:
-        WrongUse: a value is out of its range, or the folder cannot be one.
+        WrongUse: a value is out of range, or the folder is unusable.
     """
     for option, value, least in (
         ("--passes", arguments.passes, LEAST_PASSES),

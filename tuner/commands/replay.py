@@ -1,4 +1,4 @@
-"""`tune replay`: searches on a recorded surface, without serving."""
+"""`tune replay`: searches on a benchmark table, without serving."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner.sampling import registry
 from tuner.settings import RATE, MeasurementSettings, SearchSettings
 
 TOLD = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
-"""Objectives that the launches of a surface tell."""
+"""Objectives that a table records."""
 GIVEN = ("slo_ms", "constraints", "prices")
-"""Settings of a measurement that can be asked for of a recorded one."""
+"""Measurement settings that apply to a recorded table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The surface, the sampler, how many searches of how many trials, and what is laid over it."""
+    """Add the options."""
     parser.add_argument(
         "surface", type=pathlib.Path, metavar="SURFACE", help="folder of `tune record`"
     )
@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Search the surface again and again, and say when what was recommended was good."""
+    """Run the command."""
     order = _order(arguments)
     ground = _ground(arguments.surface, arguments)
     if arguments.after is not None:
@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 
 def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replaying.Ground:
-    """A surface with the objective, the limits, the deadline and the prices that are asked for."""
+    """Return a table with the requested objective, constraints, deadline and prices."""
     surface = surface_files.read(path)
     objective = arguments.objective or surface.head.objective
     given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
@@ -167,7 +167,7 @@ def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replaying.Grou
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
-    """What the verdicts were, and how often their intervals held the truth."""
+    """Yield the verdicts, and how often their intervals held the truth."""
     if not verdicts:
         return
     counts = collections.Counter(one.outcome for one in verdicts)
@@ -179,7 +179,7 @@ def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
 
 
 def _tolerance(one: scoring.Reached) -> str:
-    """What counts as good, and why it is more than the share that it stands for."""
+    """Describe the tolerance, and why it exceeds its share."""
     told = wording.percent(one.tolerance)
     if one.tolerance <= one.share:
         return told

@@ -1,4 +1,4 @@
-"""`tune report`: write the pages of studies anew, finished or not, and show their ends."""
+"""`tune report`: rewrite and summarise studies, finished or not."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tuner.store import run_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The studies and where they are."""
+    """Add the options."""
     parser.add_argument("studies", metavar="STUDY", nargs="+", help="names of studies, or folders")
     options.add_group(parser, "store", only=["runs_dir", "storage"])
     options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Read each study whole and write its page."""
+    """Run the command."""
     del terminal  # a report has no progress
     where = options.group_of(arguments, StoreSettings)
     texts, data = [], []

@@ -1,4 +1,4 @@
-"""`tune resume`: go on with a study that was interrupted."""
+"""`tune resume`: continue an interrupted study."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuner.store import run_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The study and where it is."""
+    """Add the options."""
     parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
     options.add_group(parser, "store", only=["runs_dir", "storage"])
     options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Go on with the study."""
+    """Run the command."""
     where = options.group_of(arguments, StoreSettings)
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
     return said(study.resume(folder, storage=where.storage, terminal=terminal))

@@ -1,4 +1,4 @@
-"""`tune sample`: random configurations under random loads, measured into one CSV."""
+"""`tune sample`: random configurations under random workloads, into one CSV."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tuner.settings import MeasurementSettings, TargetSettings
 CONCURRENCIES = "1,5,10,20,30,40,50,60"
 CLIENT_BATCHES = "1"
 DRAWN_FROM = ["model", "trust", "payload", "shape", "values", "home", "min_accuracy"]
-"""What is sampled, beside the load and the space."""
+"""Target settings, besides workload and space."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the loads, how many rows, and where to."""
+    """Add the options."""
     options.add_group(parser, "target", only=DRAWN_FROM)
     drawn = parser.add_argument_group("what is drawn")
     drawn.add_argument(
@@ -73,10 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them, each once, in their order.
+    """Parse comma-separated whole numbers, dropping duplicates.
 
     Raises:
-        ValueError: something else.
+        ValueError: anything else.
     """
     try:
         return tuple(dict.fromkeys(int(part) for part in text.split(",")))
@@ -87,7 +87,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Measure what the file lacks."""
+    """Run the command."""
     order = _order(arguments)
     done = sample.sample(order, terminal=terminal)
     whole = sum(done.statuses.values())
@@ -106,10 +106,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 
 def _order(arguments: argparse.Namespace) -> Order:
-    """What is asked for, checked.
+    """Return the validated request.
 
     Raises:
-        WrongUse: a value is out of its range, or the file cannot be written.
+        WrongUse: a value is out of range, or the file is not writable.
     """
     for option, value, least in (("--count", arguments.count, 1), ("--seed", arguments.seed, 0)):
         if value < least:

@@ -1,4 +1,4 @@
-"""`tune space`: look at a model with generous limits and write a search space for it, to be looked over."""
+"""`tune space`: probe a model and write a search space for review."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TARGET = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the load, and where to."""
+    """Add the options."""
     options.add_group(parser, "target", only=TARGET)
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Probe the model and write the file."""
+    """Run the command."""
     target = options.group_of(arguments, TargetSettings)
     if target.is_of_other_engine:
         raise WrongUse(

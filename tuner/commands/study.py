@@ -28,7 +28,7 @@ from tuner.values import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All settings of a study."""
+    """Add the options."""
     for group in GROUPS:
         made = options.add_group(parser, group)
         if group == "target":
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Run a new study."""
+    """Run the command."""
     if arguments.find_rate:
         if getattr(arguments, "objective", RATE) != RATE:
             raise WrongUse(
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 
 def _take_several_loads(group: options.ArgumentGroup) -> None:
-    """Let `--concurrency` be a list of numbers."""
+    """Let `--concurrency` accept a list."""
     for action in group._group_actions:  # noqa: SLF001 - argparse has no public name for it
         if action.dest == "concurrency":
             action.type = options.parsing(loads_of)
@@ -79,7 +79,7 @@ def _take_several_loads(group: options.ArgumentGroup) -> None:
 
 
 def loads_of(text: str) -> int | tuple[int, ...]:
-    """The number of `20`, the ascending numbers of `1,5,20`.
+    """Parse one number (`20`) or ascending ones (`1,5,20`).
 
     Raises:
         ValueError: anything else.
@@ -96,7 +96,7 @@ def loads_of(text: str) -> int | tuple[int, ...]:
 
 
 def said_of_all(finished: Sequence[Finished]) -> Said:
-    """The end of the studies of several loads, in both forms."""
+    """Return the result of several studies."""
     changed = list(levels.changes(finished))
     parts: list[rich.console.RenderableType] = []
     for one in finished:
@@ -122,7 +122,7 @@ def _changes_in_words(finished: Sequence[Finished], changed: Sequence[levels.Cha
 
 
 def said(finished: Finished) -> Said:
-    """The end of a study, in both forms."""
+    """Return the result of a study."""
     return Said(
         text=end_of_study.summary(finished.record, finished.files),
         data=as_json(finished.record, finished.files, stopped=finished.stopped),
@@ -132,7 +132,7 @@ def said(finished: Finished) -> Said:
 def as_json(
     record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
 ) -> dict[str, Any]:
-    """A study as one JSON object."""
+    """Return a study as a JSON object."""
     advice = advised(record) if record.is_finished else None
     overheads = [trial.overhead_s for trial in record.trials]
     best_trial = next(
@@ -175,7 +175,7 @@ def as_json(
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: null instead."""
+    """Replace infinity and NaN by None, as JSON lacks them."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""Other engines than the serving core: what is known of one, as values, and how it is written down."""
+"""Other engines than Luthier's: their descriptions and files."""

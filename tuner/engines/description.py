@@ -1,7 +1,6 @@
-"""What is known of another engine: how it is started or changed, asked, found ready and stopped.
+"""Descriptions of other engines: how to start, change, call and stop them.
 
-Values only. `tuner.engines.file` makes them from a YAML file, `tuner.launching` acts on them,
-`tuner.inputs` makes requests of them.
+Values only: `tuner.engines.file` reads them, and `tuner.launching` acts on them.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ Protocol = Literal["open-inference", "tensorflow-serving", "raw"]
 PROTOCOLS: tuple[Protocol, ...] = ("open-inference", "tensorflow-serving", "raw")
 READY_TIMEOUT_S = 60.0
 STOP_GRACE_S = 2.0
-"""Between the stop signal and SIGKILL: a server that is only measured has nothing to finish."""
+"""Time from the stop signal to SIGKILL; a measured server has nothing to finish."""
 COPY = "engine.yaml"
-"""The engine file in a study's folder."""
+"""Engine file in a study folder."""
 SCENARIO_COPY = "scenario.yaml"
-"""The scenario in a study's folder."""
+"""Scenario in a study folder."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForm:
-    """How the engine is asked."""
+    """Request format of the engine."""
 
     protocol: Protocol
     model: str | None = None
-    """Name of the model in paths; None: that of the study's model."""
+    """Model name in paths; None: that of the study."""
     path: str | None = None
-    """Path of a request; None: the protocol's own."""
+    """Request path; None: that of the protocol."""
     method: str = "POST"
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: pathlib.Path | None = None
-    """Of a raw request; None: the study's payload."""
+    """Body of a raw request; None: the study's payload."""
     is_tensor: bool = False
-    """A raw request is the bytes of one input of the model, little-endian."""
+    """Whether a raw request is the bytes of one input, little-endian."""
     answer: str | None = None
-    """Datatype of the numbers that a raw answer is made of; None: not known."""
+    """Datatype of the numbers in a raw response; None: unknown."""
 
     def infer_path(self, model: str) -> str:
-        """Path that answers a request, for the study's model."""
+        """Return the request path for the study's model."""
         if self.path is not None:
             return self.path
         name = urllib.parse.quote(self.model or model, safe="")
@@ -55,11 +54,11 @@ class RequestForm:
         return f"/v2/models/{name}/infer"
 
     def metadata_path(self, model: str) -> str:
-        """Path of the model's metadata, in the Open Inference Protocol."""
+        """Return the path of the model's metadata (Open Inference Protocol)."""
         return self.infer_path(model).removesuffix("/infer")
 
     def ready_path(self) -> str | None:
-        """Path that tells that the server is ready; None: only a request does."""
+        """Return the path of the readiness check; None: a request must check."""
         if self.protocol != "open-inference":
             return None
         return f"{(self.path or '/v2/').partition('/v2/')[0]}/v2/health/ready"
@@ -67,21 +66,21 @@ class RequestForm:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEngine:
-    """A server that the tuner starts anew for each configuration."""
+    """Server that the tuner restarts for each configuration."""
 
     name: str
     file: pathlib.Path
-    """Absolute; where it was first read."""
+    """Absolute path of the first read."""
     text: str
-    """What the file holds."""
+    """Content of the file."""
     command: tuple[str, ...]
-    """Program and arguments, templates."""
+    """Templates of program and arguments."""
     environment: Mapping[str, str]
-    """Variables beside those of the tuner -> templates."""
+    """Variable -> template, besides the tuner's variables."""
     files: Mapping[str, str]
     """Path in the launch's folder -> template of the text."""
     directory: str
-    """Template of the folder in which the command is started."""
+    """Template of the working folder."""
     ready_path: str | None
     """None: the protocol's, else the study's request."""
     ready_timeout_s: float
@@ -89,11 +88,11 @@ class CommandEngine:
     stop_signal: signal.Signals
     stop_grace_s: float
     defaults: Mapping[str, str]
-    """What stands in the place of each knob that nothing else gives a value."""
+    """Text of each knob without another value."""
     python: str = sys.executable
-    """What stands for `{python}`."""
+    """Value of `{python}`."""
     label: str
-    """What reports call it."""
+    """Name in reports."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -102,7 +101,7 @@ class CommandEngine:
 
     @property
     def knobs(self) -> tuple[str, ...]:
-        """Knobs that the templates name."""
+        """Knobs in the templates."""
         return tuple(name for name in self.places if not template.is_built_in(name))
 
     def _templates(self) -> Iterator[str]:
@@ -114,13 +113,13 @@ class CommandEngine:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UrlEngine:
-    """A running server that a hook gives its configurations."""
+    """Running server that a hook configures."""
 
     url: str
     host: str
     port: int
     hook: tuple[str, ...]
-    """Program and arguments, started in the tuner's working folder; empty: the server stays as it is."""
+    """Program and arguments, run in the tuner's working folder; empty: no changes."""
     hook_timeout_s: float
     request: RequestForm
     ready_path: str | None = None
@@ -128,19 +127,19 @@ class UrlEngine:
 
     @property
     def label(self) -> str:
-        """What reports call it."""
+        """Name in reports."""
         return f"url:{self.url}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEngine:
-    """The serving core with all the models of a scenario, which share replicas."""
+    """Luthier's engine with all the models of a scenario on shared replicas."""
 
     file: pathlib.Path
-    """Absolute; where the scenario was first read."""
+    """Absolute path of the first read."""
     text: str
-    """What the file holds."""
+    """Content of the file."""
 
 
 OtherEngine = CommandEngine | UrlEngine | ScenarioEngine
-"""What is not the serving core with one model."""
+"""Anything but Luthier's engine with one model."""

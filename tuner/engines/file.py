@@ -1,9 +1,8 @@
-"""Engine files: the YAML text that describes a server which the tuner starts.
+"""Engine files: the YAML description of a server that the tuner starts.
 
-In: a text (docs/engines.md describes it). Out: a `CommandEngine`, or an `InvalidEngine` with file,
-key, line, what was expected and the nearest valid name. The keys of a search space in it
-(`SPACE_KEYS`) are read by `tuner.space`; here only the names of its knobs are looked at. Reads no
-file but that of `load`, starts nothing.
+docs/engines.md has the keys. `tuner.space` reads the search-space keys (`SPACE_KEYS`); this file
+uses only their knobs' names and defaults. An `InvalidEngine` names file, key, line, what was
+expected and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tuner.errors import InvalidEngine
 OWN_KEYS = ("command", "environment", "files", "directory", "ready", "request", "stop")
 SPACE_KEYS = ("name", "knobs", "constraints", "equivalence")
 LIMITED = ("engine.cpu", "engine.memory_mb")
-"""Knobs that work without a template: the tuner imposes them."""
+"""Knobs that the tuner enforces without a template."""
 SIGNALS = {
     "TERM": signal.SIGTERM,
     "INT": signal.SIGINT,
@@ -34,7 +33,7 @@ SIGNALS = {
 }
 METHODS = ("POST", "PUT", "GET")
 DATATYPES = ("FP32", "FP64", "INT32", "INT64", "UINT8")
-"""What a raw answer may be made of."""
+"""Datatypes of a raw response."""
 MOST_SECONDS = 3600.0
 _REQUEST_KEYS: Mapping[str, tuple[str, ...]] = {
     "open-inference": ("protocol", "model", "path", "headers"),
@@ -45,16 +44,16 @@ _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def load(path: pathlib.Path) -> CommandEngine:
-    """The engine that a file describes.
+    """Read an engine file.
 
     Raises:
-        InvalidEngine: the file cannot be read, or something in it is wrong.
+        InvalidEngine: the file cannot be read, or is wrong.
     """
     return parse(read_text(path), path.absolute())
 
 
 def read_text(path: pathlib.Path) -> str:
-    """What an engine file holds.
+    """Return the text of an engine file.
 
     Raises:
         InvalidEngine: the file cannot be read.
@@ -68,14 +67,14 @@ def read_text(path: pathlib.Path) -> str:
 
 
 def parse(text: str, path: pathlib.Path) -> CommandEngine:
-    """The engine that a text describes.
+    """Parse an engine file.
 
     Args:
-        text: what the file holds, or held when the study began.
-        path: absolute; its folder is what `{folder}` stands for.
+        text: its content, now or when the study began.
+        path: absolute; its folder is `{folder}`.
 
     Raises:
-        InvalidEngine: something in it is wrong.
+        InvalidEngine: something is wrong.
     """
     content = document.read(text, str(path), fault=InvalidEngine)
     tree = content.mapping(content.value, ())
@@ -111,7 +110,7 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
 
 
 def _defaults(knobs: Mapping[str, Any]) -> dict[str, str]:
-    """The `default` of each entry that has one; whether it is right is seen when the space is read."""
+    """Return the knobs' defaults, which `tuner.space` validates."""
     return {
         name: template.shown(entry["default"])
         for name, entry in knobs.items()
@@ -137,7 +136,7 @@ def _words(content: Document, given: object, path: Path) -> tuple[str, ...]:
 
 
 def _word(content: Document, given: object, path: Path) -> str:
-    """A text, or a number as it is read."""
+    """Return a text, or a number as text."""
     if isinstance(given, str | int | float) and not isinstance(given, bool):
         text = str(given)
         if "\0" not in text:
@@ -233,7 +232,7 @@ def _headers(content: Document, group: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_places(content: Document, found: CommandEngine, knobs: tuple[str, ...]) -> None:
-    """Whether each place in the templates has a value, and each knob a place."""
+    """Check that each placeholder has a value, and each knob a placeholder."""
     valid = (*knobs, *template.BUILT_IN)
     texts: dict[Path, str] = {("command", i): word for i, word in enumerate(found.command)}
     texts |= {("environment", name): text for name, text in found.environment.items()}

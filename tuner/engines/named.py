@@ -1,10 +1,8 @@
-"""Which engine file `--engine` means: one of the user's, or one that comes with the tuner.
+"""Lookup of the engine file for `--engine`.
 
-    command:FILE    the user's
-    NAME            tuner/engines/files/NAME/engine.yaml, on the interpreter that runs `tune`
-    NAME:PYTHON     the same on another one, into which the engine was installed
-
-In: what was given, and what a study kept of the file. Out: a `CommandEngine`. Reads those files only.
+command:FILE    the user's
+NAME            tuner/engines/files/NAME/engine.yaml, on the interpreter that runs `tune`
+NAME:PYTHON     the same on another one, into which the engine was installed
 """
 
 from __future__ import annotations
@@ -24,20 +22,19 @@ FILE = "engine.yaml"
 
 
 def names() -> tuple[str, ...]:
-    """Engines whose files come with the tuner."""
+    """Return the engines whose files come with the tuner."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{FILE}")))
 
 
 def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
-    """The engine that a user named.
+    """Return the engine of `--engine`.
 
     Args:
-        given: what `--engine` said.
-        kept: text of the engine file when the study began; None: the file is read.
+        kept: text of the engine file when the study began; None: read it.
 
     Raises:
-        InvalidEngine: something in the file is wrong.
-        WrongUse: there is no engine of that name, or no such interpreter.
+        InvalidEngine: the file is wrong.
+        WrongUse: no such engine or interpreter.
     """
     name, _, rest = given.partition(":")
     if name == "command":
@@ -59,8 +56,8 @@ def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
 def _interpreter(given: str, path: str, *, is_kept: bool) -> str:
     if not path:
         return sys.executable
-    found = pathlib.Path(path).absolute()  # not resolved: a link to it is what makes an environment
-    if not is_kept and not found.is_file():  # a finished study is exported wherever it is
+    found = pathlib.Path(path).absolute()  # unresolved: an environment is a link to it
+    if not is_kept and not found.is_file():  # exports need no interpreter
         raise WrongUse(
             f"--engine {given}: no file {path}; after the colon stands the interpreter of the environment "
             "into which the engine was installed, such as .venv/bin/python"

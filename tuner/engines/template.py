@@ -1,7 +1,7 @@
-"""Texts with places in braces, `--batch={batching.max_size}`, and what is put there.
+"""Templates with placeholders in braces, `--batch={batching.max_size}`.
 
-A place is a dotted name in braces and nothing else: the braces of JSON, of shells and of protobuf's
-text form stay what they are. `{{name}}` stands for `{name}` itself. Pure.
+A placeholder is only a dotted name, so other braces (JSON, shells, protobuf text) remain.
+`{{name}}` stands for `{name}` itself.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ BUILT_IN: Mapping[str, str] = {
     "work": "a folder of this launch: empty but for the files of the engine file, removed after it",
     "python": "the interpreter that runs `tune`, or the one that `--engine NAME:PYTHON` names",
 }
-"""Places that are no knobs -> what stands there."""
+"""Placeholders besides knobs -> description."""
 
 
 def names(texts: Iterable[str]) -> tuple[str, ...]:
-    """Names of all places, each once, in order."""
+    """Return the distinct names of all placeholders, in order."""
     return tuple(dict.fromkeys(name for text in texts for name in _names(text)))
 
 
 def is_port(name: str) -> bool:
-    """Whether a place holds a port."""
+    """Whether a placeholder is a port."""
     return _PORT.fullmatch(name) is not None
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a place is no knob."""
+    """Whether a placeholder is not a knob."""
     return name in BUILT_IN or is_port(name)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with what stands in its places; a place without a value stays as it is."""
+    """Fill in a template; a placeholder without a value remains."""
 
     def put(match: re.Match[str]) -> str:
         if match["literal"] is not None:
@@ -52,12 +52,12 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def shown(value: Value) -> str:
-    """A knob's value as a template has it: true and false in small letters, numbers as they are read."""
+    """Return a knob's value as template text, with lowercase true and false."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def of_knobs(configuration: Configuration) -> dict[str, str]:
-    """What stands in the places of knobs."""
+    """Return the template values of knobs."""
     return {name: shown(value) for name, value in configuration.items()}
 
 

@@ -1,8 +1,6 @@
-"""A study's configuration in the words of other systems: one file per target, all pure.
+"""Exports of a study's configuration to other systems, one module per format, all pure.
 
-In: `StudyRecord`, which of its configurations, and the card of its model. Out: file names and their
-texts; the caller decides where they are written. Adding a target is one file and one line in
-`TARGETS`.
+An exporter returns file names and texts; the caller writes them.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ from tuner.values import StudyRecord
 Exporter = Callable[[Subject], Files]
 
 OF_OTHER_ENGINE = "engine"
-"""The one target of a study of another engine."""
+"""Only format for a study of another engine."""
 OF_SCENARIO = "serving"
-"""The one target of a study of a scenario."""
+"""Only format for a study of a scenario."""
 TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
     {
         "serving": serving.files,
@@ -48,18 +46,18 @@ TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
         OF_OTHER_ENGINE: other_engine.files,
     }
 )
-"""`tune export STUDY --to NAME`."""
+"""Formats of `tune export STUDY --to NAME`."""
 ONE_CONTAINER = frozenset({"compose", "kubernetes", "kserve"})
-"""Targets that put the gateway and all replicas into one container."""
+"""Formats with the whole server in one container."""
 WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
-"""Targets that do not look at the model: they name it as the study did."""
+"""Formats that only name the model."""
 
 
 def check(target: str) -> None:
-    """Whether there is such a target.
+    """Check that the format exists.
 
     Raises:
-        WrongUse: there is none.
+        WrongUse: it does not.
     """
     if target not in TARGETS:
         raise WrongUse(
@@ -69,10 +67,10 @@ def check(target: str) -> None:
 
 
 def check_engine(record: StudyRecord, target: str) -> None:
-    """Whether a target can have what the study's engine is configured by.
+    """Check that a format suits the study's engine.
 
     Raises:
-        WrongUse: it is another engine than the serving core, or the serving core itself, or has many models.
+        WrongUse: it does not.
     """
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise WrongUse(
@@ -92,9 +90,7 @@ def check_engine(record: StudyRecord, target: str) -> None:
 
 
 def best_files(record: StudyRecord, found: Advice) -> Files:
-    """What the study's folder gets: `best.yaml`, settings of a server or what another engine needs; and the script
-    that deploys many models.
-    """
+    """Return `best.yaml`, and for a scenario `deploy.sh`."""
     if record.is_of_other_engine:
         return {serving.FILE_NAME: other_engine.text(record, found)}
     return serving.of_study(record, found)
@@ -108,18 +104,17 @@ def export(
     out: pathlib.PurePath | None = None,
     card: ModelCard | None = None,
 ) -> Files:
-    """The files of one target.
+    """Return the files of one format.
 
     Args:
-        record: of the study.
+        record: the study.
         target: a key of `TARGETS`.
-        trial: number of the trial whose configuration is exported; None: what the study advises.
-        out: folder that the files are for; the commands in them name them by it.
-        card: of the study's model, for all targets but those `WITHOUT_MODEL`.
+        trial: trial to export; None: the recommended configuration.
+        out: folder of the files, used in their commands.
+        card: model spec; not for `WITHOUT_MODEL`.
 
     Raises:
-        WrongUse: no such target, no such trial, no trial of the study was ok, or the target cannot
-            express this model.
+        WrongUse: unknown format or trial, no successful trial, or an unsupported model.
     """
     check(target)
     check_engine(record, target)
@@ -130,7 +125,7 @@ def export(
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """What makes that which a target runs another thing than what was measured; None where nothing does.
+    """Return how the export differs from the measured setup, or None.
 
     Raises:
         WrongUse: as for `export`.

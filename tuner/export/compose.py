@@ -1,8 +1,4 @@
-"""A configuration as a service of Docker Compose: one container with gateway and replicas.
-
-In: the subject. Out: `compose.yaml`, and the settings file that it mounts. Source: the Compose
-specification.
-"""
+"""Export as a Docker Compose service: one container with gateway and replicas."""
 
 from __future__ import annotations
 
@@ -13,11 +9,11 @@ from tuner.export.subject import Files, Knobs, Subject
 
 FILE_NAME = "compose.yaml"
 _LABELS = "luthier-export"
-"""Not the labels of containers that a study started: nothing of ours cleans these up."""
+"""Distinct from the labels of a study's containers, which are cleaned up."""
 
 
 def files(subject: Subject) -> Files:
-    """The service and its settings."""
+    """Return the service and its settings."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = subject.place.with_name(f"{subject.place.name}.yaml")
@@ -54,7 +50,7 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
     if mount is not None:
         service["volumes"].append(_bind(str(mount.source), mount.target))
     if needed.memory_mb is not None:
-        # Equal: no swap beside the memory.
+        # Equal values: no swap.
         service |= {"mem_limit": f"{needed.memory_mb}m", "memswap_limit": f"{needed.memory_mb}m"}
     service |= {
         "user": f"{container.USER}:{container.USER}",
@@ -79,7 +75,7 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
     if subject.is_for_gpu:
         device = {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    # No name of the project: releases of Compose before 2 refuse the key.
+    # No project name: Compose before 2 rejects the key.
     return {"services": {"server": service}}
 
 
@@ -98,5 +94,5 @@ def _probe() -> str:
 
 
 def _literal(text: str) -> str:
-    """Text in which nothing is filled in from the environment."""
+    """Escape text against interpolation."""
     return text.replace("$", "$$")

@@ -1,11 +1,8 @@
-"""One container with the whole server in it: gateway and replicas as processes, one sum of limits.
+"""One container with the whole server: image, arguments, settings and resources.
 
-In: the subject, its knobs. Out: image, arguments, settings, and what the container needs. Shared by
-the targets that run our own image. Pure.
-
-In one container only the sum is held by the kernel: making groups of its own takes rights that such
-a container does not have. So the limit is what gateway and replicas need together, and a replica
-can use what another leaves; the server says "limits are not enforced" at its start.
+The kernel enforces only the total, as a container may not create control groups (the server logs
+"limits are not enforced"). So the limit covers gateway and replicas together, and a replica can use
+what others leave. Pure.
 """
 
 from __future__ import annotations
@@ -23,32 +20,32 @@ from tuner.export import head, serving, yaml_text
 from tuner.export.subject import Knobs, Subject
 
 IMAGE = f"luthier-server:{__version__}"
-"""What `make images` builds; for kinds with a runtime of their own with a dash and the kind behind it."""
+"""Image of `make images`; some kinds append a dash and their name."""
 USER = 65532
-"""User and group in the image."""
+"""User and group id in the image."""
 GPU = "nvidia.com/gpu"
 OF_THE_MACHINE = ("accelerator.clock_mhz", "accelerator.share")
-"""What a server without rights cannot set: the clock, and what takes the daemon of CUDA MPS."""
+"""Settings that an unprivileged server cannot apply."""
 PORT, GRPC_PORT = 8000, 8001
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
-"""Where a model that is not in the image is mounted."""
+"""Mount point of a model outside the image."""
 READY, LIVE = "/v2/health/ready", "/v2/health/live"
 DRAIN_S = 30
-"""The server ends within `server.drain_s`, 20 s; then some more for its processes."""
+"""`server.drain_s` (20 s) plus time for the processes."""
 START_S = 60
 """Twice `replica.ready_timeout_s`."""
 WIDTH = 100
-"""Of a line of the head."""
+"""Maximum line length of the header."""
 MOST_NAME = 50
-"""A Service may be named by 63 characters; something may be put behind it."""
+"""Maximum name length; a Service allows 63 characters, suffixes included."""
 
 GATEWAY_CPU = 1.0
-"""The gateway is one thread, so that it never uses more than a core."""
+"""The gateway has one thread."""
 GATEWAY_MB = 256
-"""Gateway and template: 75 to 140 MiB measured with the bundled models, and requests on their way."""
+"""Gateway and fork server: 75 to 140 MiB measured, plus requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
-"""Kinds whose models are folders."""
+"""Model kinds that are folders."""
 RUNTIME_MB = {
     "torch": 512,
     "tensorflow": 768,
@@ -57,21 +54,21 @@ RUNTIME_MB = {
     "catboost": 128,
     "mlflow": 256,
 }
-"""Kinds whose runtime is larger, which the template holds: this much more."""
+"""Extra MiB in the fork server, for larger runtimes."""
 TEMPORARY_MB = 64
-"""Files in /tmp are memory, too; the server keeps sockets and little else there."""
+"""Size of /tmp, which is memory; it mostly holds sockets."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What one server needs as a whole."""
+    """Resources of one server."""
 
     cpu: float
     """Cores."""
     memory_mb: int | None
-    """MiB; None where the study sets no limit of memory."""
+    """MiB; None without a limit."""
     lines: tuple[str, ...]
-    """How they were reckoned."""
+    """How they were calculated."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,7 @@ class Mount:
 
 
 def needs(subject: Subject, *, has_cache: bool = True) -> Needs:
-    """CPU and memory of gateway and replicas together; `has_cache`: and of the gateway's cache."""
+    """Return the resources of gateway and replicas, optionally with the cache."""
     knobs = Knobs(subject.advice.configuration)
     count = knobs.whole("replica.count")
     each = knobs.maybe("replica.cpu")
@@ -116,13 +113,13 @@ def needs(subject: Subject, *, has_cache: bool = True) -> Needs:
 
 
 def cores_of(subject: Subject) -> int | None:
-    """Of the machine of the study; None where it is not known."""
+    """Return the study machine's cores, or None if unknown."""
     cores = subject.record.environment.get("host", {}).get("cores")
     return cores if isinstance(cores, int) else None
 
 
 def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
-    """What must be known of the container."""
+    """Yield notes about the container."""
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
     yield "replica are not enforced in it (the server says so): one may use what another leaves."
@@ -139,7 +136,7 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
 
 
 def caution(subject: Subject) -> str | None:
-    """That limits of single replicas were measured, which the container has not; None where there were none."""
+    """Return a warning that measured per-replica limits do not hold here, or None."""
     knobs = Knobs(subject.advice.configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []
@@ -156,7 +153,7 @@ def caution(subject: Subject) -> str | None:
 
 
 def settings_text(subject: Subject, knobs: Knobs) -> str:
-    """The file that is mounted at `SETTINGS`, with all knobs that are settings."""
+    """Return the settings file for `SETTINGS`."""
     taken = knobs.take_settings(without=OF_THE_MACHINE)
     settings = {**taken, "replica.home": "process", **subject.record.told}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
@@ -164,12 +161,12 @@ def settings_text(subject: Subject, knobs: Knobs) -> str:
 
 
 def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:
-    """The model's folder, where the model is not in the image.
+    """Return the mount of a model outside the image.
 
-    The whole folder, because models read what lies beside them: samples, weights, other modules.
+    The whole folder, as models read files beside them.
 
     Raises:
-        WrongUse: the model is a module that is installed on this machine alone.
+        WrongUse: the model is a module installed only on this machine.
     """
     built = _built(subject)
     if built is not None:
@@ -183,18 +180,18 @@ def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | N
 
 
 def environment(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> dict[str, str]:
-    """Variables of the server: where it finds the weights of a bundled model that no image has."""
+    """Return the variables that locate built weights."""
     return {} if _built(subject) is None else {"XDG_CACHE_HOME": str(folder)}
 
 
 def image(subject: Subject) -> str:
-    """The image that runs the model's kind."""
+    """Return the image for the model kind."""
     kind = subject.model.kind
     return f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE
 
 
 def arguments(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> list[str]:
-    """Of `python -m serving` in the container."""
+    """Return the arguments of `python -m serving` in the container."""
     named = _named(subject)
     model = subject.record.target
     if named is not None:
@@ -214,20 +211,20 @@ def arguments(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> list[
 
 
 def name_of(subject: Subject) -> str:
-    """A name that every system takes: letters, digits and dashes, a letter first (RFC 1035)."""
+    """Return a name of letters, digits and dashes, letter first (RFC 1035)."""
     words = re.sub(r"[^a-z0-9]+", "-", subject.record.model.lower())
     return f"luthier-{words}"[:MOST_NAME].strip("-")
 
 
 def _built(subject: Subject) -> pathlib.Path | None:
-    """Folder of the weights of a bundled model that were built on this machine; None for any other model."""
+    """Return the folder of a bundled model's locally built weights, or None."""
     path = subject.model.path
     is_built = path is not None and path.is_relative_to(zoo.built_folder(""))
     return path.parent if path is not None and is_built else None
 
 
 def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:
-    """Folder of the model, and its file in there; None for a model of the image."""
+    """Return the model's folder and file, or None for a model in the image."""
     given, card = subject.record.target, subject.model
     if given in zoo.names():
         return None
@@ -240,10 +237,10 @@ def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:
             f"the model {given} is a module of this machine's Python, which no image has: build an image "
             f"with it on top of {IMAGE}, or tune its file (FILE.py:NAME)"
         )
-    # The folder that a framework wrote tells the model's name; a file stands in one.
+    # The name of such a folder is the model's name; a file lies in one.
     return (path, None) if card.kind in OF_FOLDERS else (path.parent, path.name)
 
 
 def _kept(source: pathlib.Path) -> tuple[str, ...]:
-    """The part of a folder's path from which a model's name and version are told."""
+    """Return the end of a path that names model and version."""
     return source.parts[-2:] if source.name.isdecimal() else source.parts[-1:]

@@ -1,7 +1,6 @@
-"""The script that gives a running server the models of a scenario: `deploy.sh`.
+"""The script `deploy.sh`, which deploys a scenario's models to a running server.
 
-In: the models, and what runs the server. Out: a POSIX shell script. A study's words reach it as quoted words and as
-comments of one line alone, so that none of them becomes a command.
+Text from a study appears only shell-quoted or in one-line comments, so it cannot become a command.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
 
 
 def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) -> str:
-    """The script.
+    """Return the script.
 
     Args:
-        shared: the models, by their groups.
-        place: where the script will be.
-        study: name of the study that they were tuned in.
-        server: command of the server that they are for.
+        shared: the models, by group.
+        place: path of the script.
+        study: name of the study.
+        server: command that starts the server.
     """
     told = [
         f"The models of study {study}, for a server that runs with its settings:",
@@ -42,7 +41,7 @@ def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) ->
 
 
 def _groups(shared: Shared) -> Iterator[str]:
-    """A line for each group."""
+    """Yield a line per group."""
     for name, (model, copies) in shared.groups.items():
         yield f"deploy {shlex.quote(json.dumps(model))} {shlex.quote(name)} {copies}"
 

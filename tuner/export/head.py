@@ -1,9 +1,7 @@
-"""What every export says of its study, as lines of comments and as annotations.
+"""Provenance of an export, as comment lines and annotations.
 
-In: the subject. Out: lines of text: where the configuration comes from, why it is the one, what was
-measured with which interval, and which knobs the target could not take over. Every line is one line
-of printable characters, whatever a study, a model or a note is called: a name must not become a
-setting.
+It names study, reason, metrics with intervals, and knobs that the format lacks. Text is reduced to
+one printable line, so no name can become a setting.
 """
 
 from __future__ import annotations
@@ -22,18 +20,18 @@ from tuner.settings import load_in_words, rate_in_words
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
-"""What is told of every launch, by objective; the study's own comes before them."""
+"""Objectives reported after the study's own."""
 MOST_CHARACTERS = 1000
-"""Of one annotation."""
+"""Maximum length of an annotation."""
 
 
 def comments(lines: Iterable[str]) -> str:
-    """Lines as comments, each cut to one line of printable characters."""
+    """Return lines as one-line comments."""
     return "".join(f"# {one_line(line)}".rstrip() + "\n" for line in lines)
 
 
 def one_line(text: str) -> str:
-    """Printable, on one line; leading spaces stay."""
+    """Return printable text on one line, with its leading spaces."""
     indent = len(text) - len(text.lstrip(" "))
     words = " ".join(text.split())
     return " " * indent + "".join(c if c.isprintable() else "?" for c in words)
@@ -49,16 +47,16 @@ def lines(
     otherwise: str,
     remarks: Iterable[str] = (),
 ) -> Iterator[str]:
-    """The head of an export.
+    """Yield the header of an export.
 
     Args:
         subject: what is exported.
-        what: what the file is, to begin the first line with.
-        use: the command that puts it to use.
-        knobs: of the configuration, after the target took what it can.
-        reasons: why it does not take a knob, by name.
-        otherwise: why it does not take any other.
-        remarks: what must be known of this file.
+        what: start of the first line.
+        use: command that uses the file.
+        knobs: knobs; those not taken are listed.
+        reasons: why knobs were not taken, by name.
+        otherwise: reason for all others.
+        remarks: notes about the file.
     """
     record = subject.record
     load = load_in_words(
@@ -86,7 +84,7 @@ def lines(
 
 
 def facts(subject: Subject) -> dict[str, str]:
-    """Study, load, figures and verdict by name, as texts of one line."""
+    """Return study, workload, metrics and verdict as one-line texts."""
     record = subject.record
     told = {
         "study": record.name,
@@ -109,8 +107,9 @@ def _load(record: StudyRecord) -> dict[str, str]:
 
 
 def in_flight(subject: Subject) -> int:
-    """Requests that a server had at a time: the concurrency, or in an open loop, by Little's law, those that the
-    slowest hundredth of the answers left waiting.
+    """Return the number of requests in flight.
+
+    The concurrency, or in an open loop rate times p99 (Little's law).
     """
     record = subject.record
     if not record.is_open:
@@ -120,7 +119,7 @@ def in_flight(subject: Subject) -> int:
 
 
 def measurements(subject: Subject) -> tuple[Measurement, ...]:
-    """The launches that stand for the exported configuration: fresh starts where there were any."""
+    """Return the evaluations of the exported configuration, from a verdict if any."""
     record, configuration = subject.record, subject.advice.configuration
     if record.verdict is not None and configuration == record.best:
         return record.verdict.best
@@ -171,7 +170,7 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
 
 
 def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
-    """Those of the search."""
+    """Return the search's evaluations."""
     return tuple(
         trial.measurement
         for trial in record.trials
@@ -180,7 +179,7 @@ def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[
 
 
 def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
-    """Geometric means over launches, as in the report, each with its 95 % interval."""
+    """Format geometric means over evaluations, with 95 % intervals."""
     if not launches:
         return "not measured"
     second = () if record.second is None else (record.second,)
@@ -203,7 +202,7 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
     middle = math.fsum(logs) / len(logs)
     ends = objective.interval(launches[0])
     if len(logs) > 1:
-        # Over launches, not requests: what differs from launch to launch is what a reader will meet.
+        # Over evaluations, because users will meet the differences between them.
         spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / (len(logs) - 1))
         reach = float(special.stdtrit(len(logs) - 1, 0.975)) * spread / math.sqrt(len(logs))
         ends = Interval(low=math.exp(middle - reach), high=math.exp(middle + reach))
@@ -212,7 +211,7 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
 
 
 def _tail(tail: tails.Tail) -> str:
-    """p99 of all requests together."""
+    """Format the p99 of all requests pooled."""
     if not tail.is_told:
         return f"p99 not known ({tail.why_not})"
     low, high = (
@@ -231,5 +230,5 @@ def _ratio_ends(interval: Interval) -> str:
 
 
 def quoted(path: object) -> str:
-    """A path as a word of a shell's command."""
+    """Quote a path for the shell."""
     return shlex.quote(str(path))

@@ -1,7 +1,6 @@
-"""A configuration as an InferenceService of KServe, with the server as its predictor.
+"""Export as a KServe InferenceService with the server as its predictor.
 
-In: the subject. Out: `kserve.yaml`: the service and the settings that it mounts. A pod gets no more
-requests at a time than were measured; Knative adds pods beyond. Source: KServe's API,
+A pod gets at most the measured concurrency; Knative adds pods. Source: KServe's API,
 serving.kserve.io/v1beta1.
 """
 
@@ -16,13 +15,13 @@ from tuner.export.subject import Files, Knobs, Subject
 
 FILE_NAME = "kserve.yaml"
 CONTAINER = "kserve-container"
-"""The name by which KServe finds the predictor's own container."""
+"""Name by which KServe finds the predictor's container."""
 MODELS = pathlib.PurePosixPath("/mnt/models")
-"""Where KServe puts what STORAGE_URI names."""
+"""Where KServe puts the content of STORAGE_URI."""
 
 
 def files(subject: Subject) -> Files:
-    """The one file of this target."""
+    """Return the file."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)
@@ -60,7 +59,7 @@ def _service(
     subject: Subject, needed: container.Needs, settings: str, *, has_model: bool
 ) -> dict[str, Any]:
     server = manifests.server(subject, CONTAINER, needed, container.arguments(subject, MODELS))
-    # http1: the name by which Knative knows what the port speaks.
+    # http1: Knative reads the port's protocol from this name.
     server["ports"] = [{"name": "http1", "containerPort": container.PORT, "protocol": "TCP"}]
     server["env"] = manifests.environment(
         subject, {"PROTOCOL": "v2", **container.environment(subject, MODELS)}

@@ -1,8 +1,7 @@
-"""A configuration as a Deployment of Kubernetes, with Service, network policy, autoscaler and settings.
+"""Export as a Kubernetes Deployment with Service, network policy, autoscaler and settings.
 
-In: the subject. Out: `kubernetes.yaml`. One pod is one server with all its replicas, so a pod is
-what was measured, and the autoscaler adds pods. Source: the Kubernetes API, apps/v1,
-networking.k8s.io/v1 and autoscaling/v2.
+A pod is one server with all its replicas, as measured; the autoscaler adds pods. Source: the
+Kubernetes API, apps/v1, networking.k8s.io/v1 and autoscaling/v2.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from tuner.values import Measurement
 
 FILE_NAME = "kubernetes.yaml"
 MOST_PODS = 4
-"""Where a study cannot tell: the load that is to come."""
+"""A guess; the future workload is unknown."""
 HEADROOM = 0.8
-"""Share of the CPU time used at the study's load at which a pod is added: one takes seconds to start."""
+"""Share of the measured CPU use at which a pod is added, as one takes seconds to start."""
 LEAST_TARGET, MOST_TARGET = 10, 90
-"""Per cent that a target of the autoscaler may be; near 100 it is never reached for certain."""
+"""Bounds of the autoscaler's target in per cent; near 100 it may never be reached."""
 
 
 def files(subject: Subject) -> Files:
-    """The one file of this target."""
+    """Return the file."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)
@@ -59,10 +58,10 @@ def files(subject: Subject) -> Files:
 
 
 def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
-    """Per cent of a pod's CPU at which another pod is added, and how it was reckoned.
+    """Return the CPU per cent at which a pod is added, and its explanation.
 
     Args:
-        launches: of the configuration, with the CPU time of gateway and replicas.
+        launches: evaluations of the configuration.
         cpu: cores that a pod requests.
     """
     used = [used for launch in launches if (used := _cores(launch)) is not None]
@@ -82,7 +81,7 @@ def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, 
 
 
 def _cores(launch: Measurement) -> float | None:
-    """Cores that the server used; its CPU time is read around warm-up and measured time."""
+    """Return the cores used; the CPU time covers warm-up and measured phase."""
     used_s = launch.noise.server_cpu_s
     return None if used_s is None else used_s / (launch.warmup_s + launch.seconds)
 
@@ -116,7 +115,7 @@ def _deployment(
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": manifests.metadata(subject),
-        # Without a number of pods: that is the autoscaler's, and an apply must not undo it.
+        # No replica count: the autoscaler owns it, and an apply must not reset it.
         "spec": {
             "selector": {"matchLabels": manifests.labels(name)},
             "template": {
@@ -152,7 +151,7 @@ def _service(subject: Subject) -> dict[str, Any]:
 
 
 def _network_policy(subject: Subject) -> dict[str, Any]:
-    """Who reaches the pods: others of their namespace, on the query ports."""
+    """Allow the namespace's pods to reach the inference ports."""
     name = container.name_of(subject)
     return {
         "apiVersion": "networking.k8s.io/v1",

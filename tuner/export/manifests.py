@@ -1,7 +1,4 @@
-"""Pieces of Kubernetes manifests that a Deployment and an InferenceService share.
-
-In: the subject, what its container needs. Out: plain data, written by their targets. Pure.
-"""
+"""Parts of Kubernetes manifests that several formats share. Pure."""
 
 from __future__ import annotations
 
@@ -20,25 +17,25 @@ READY_PERIOD_S = 5
 
 
 def metadata(subject: Subject, **more: str) -> dict[str, Any]:
-    """Name, label, and what was measured as annotations."""
+    """Return name, label, and provenance as annotations."""
     name = container.name_of(subject)
     told = {_PREFIX + key: text for key, text in head.facts(subject).items()}
     return {"name": name, "labels": labels(name), "annotations": {**told, **more}}
 
 
 def labels(name: str) -> dict[str, str]:
-    """What a Service and a Deployment find their pods by."""
+    """Return the labels that select the pods."""
     return {"app.kubernetes.io/name": name}
 
 
 def settings_digest(settings: str) -> dict[str, str]:
-    """An annotation that changes with the settings, so that pods are started anew with them."""
+    """Return an annotation that restarts pods when the settings change."""
     digest = hashlib.sha256(settings.encode("utf-8", "replace")).hexdigest()
     return {f"{_PREFIX}settings-sha256": digest}
 
 
 def config_map(subject: Subject, settings: str) -> dict[str, Any]:
-    """The settings file."""
+    """Return the settings file."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -50,7 +47,7 @@ def config_map(subject: Subject, settings: str) -> dict[str, Any]:
 def server(
     subject: Subject, name: str, needed: container.Needs, arguments: list[str]
 ) -> dict[str, Any]:
-    """The server's container, without what differs among targets: ports, mounts of models."""
+    """Return the server's container, without ports and model mounts."""
     resources = {"cpu": f"{round(1000 * needed.cpu)}m"}
     if needed.memory_mb is not None:
         resources["memory"] = f"{needed.memory_mb}Mi"
@@ -88,7 +85,7 @@ def server(
 
 
 def environment(subject: Subject, variables: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Variables of the server's container; the token is a secret's, where there is that secret."""
+    """Return the container's variables, with an optional secret token."""
     of_secret = {"name": _secret_name(subject), "key": _SECRET_KEY, "optional": True}
     return [
         *({"name": name, "value": literal(text)} for name, text in variables.items()),
@@ -97,7 +94,7 @@ def environment(subject: Subject, variables: Mapping[str, str]) -> list[dict[str
 
 
 def remarks(subject: Subject) -> list[str]:
-    """How requests are made to need a token."""
+    """Return how to require a token."""
     name = _secret_name(subject)
     return [
         "Whoever reaches the ports may ask, without TLS. For a token that requests must bring, make first:",
@@ -110,7 +107,7 @@ def _secret_name(subject: Subject) -> str:
 
 
 def volumes(subject: Subject) -> list[dict[str, Any]]:
-    """Settings, and room for temporary files."""
+    """Return volumes for settings and temporary files."""
     name = f"{container.name_of(subject)}-settings"
     return [
         {"name": "settings", "configMap": {"name": name}},
@@ -122,12 +119,12 @@ def volumes(subject: Subject) -> list[dict[str, Any]]:
 
 
 def documents(*data: dict[str, Any]) -> str:
-    """Several manifests as one file."""
+    """Join manifests into one file."""
     return "---\n".join(yaml_text.dump(item) for item in data)
 
 
 def literal(text: str) -> str:
-    """An argument in which nothing is filled in: Kubernetes reads `$(NAME)`, and `$$` as one dollar."""
+    """Escape an argument: Kubernetes expands `$(NAME)` and unescapes `$$`."""
     return text.replace("$", "$$")
 
 

@@ -1,8 +1,6 @@
-"""A configuration of a study of another engine: its knobs, and what they make of the engine file.
+"""Export of another engine's configuration: its knobs, and its engine file filled in.
 
-In: the subject. Out: YAML text: the knobs, and of an engine that the tuner starts the command, the
-variables and the files with the knobs' values in their places. Places that each launch fills anew,
-as `{port}`, stay. It feeds no program: it is what a person, or a script of theirs, takes over.
+Placeholders of each start, such as `{port}`, stay. The YAML is for people and their scripts.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ FOR_HOOK = "give the knobs to the server as the hook did"
 
 
 def files(subject: Subject) -> Files:
-    """The one file of this target."""
+    """Return the file."""
     return {f"{subject.place.name}.yaml": _text(subject)}
 
 
 def text(record: StudyRecord, advice: Advice) -> str:
-    """The text of `best.yaml` in the study's folder."""
+    """Return the text of the study folder's `best.yaml`."""
     place = pathlib.PurePath(record.folder) / "best"
     return _text(Subject(record=record, advice=advice, place=place))
 
@@ -45,7 +43,7 @@ def _text(subject: Subject) -> str:
         subject,
         "What to run",
         use=use,
-        knobs=Knobs({}),  # all of them stand below
+        knobs=Knobs({}),  # all are below
         reasons={},
         otherwise="",
     )
@@ -53,7 +51,7 @@ def _text(subject: Subject) -> str:
 
 
 def _filled(engine: CommandEngine, configuration: Configuration) -> dict[str, Any]:
-    """The templates; a space may have searched fewer knobs than the file has: the others keep its values."""
+    """Fill in the templates; unsearched knobs keep the file's values."""
     values = {
         **engine.defaults,
         **template.of_knobs(configuration),

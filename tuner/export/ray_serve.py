@@ -1,7 +1,6 @@
-"""A configuration as an application of Ray Serve: its configuration file, and the program it names.
+"""Export as a Ray Serve application: `ray.yaml` and its program `luthier_app.py`.
 
-In: the subject. Out: `ray.yaml` and `luthier_app.py`. Source: Ray Serve's configuration file
-(ServeDeploySchema).
+Source: Ray Serve's configuration file (ServeDeploySchema).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tuner.export.subject import Files, Knobs, Subject
 FILE_NAME = "ray.yaml"
 PROGRAM = "luthier_app.py"
 DEPLOYMENT = "Model"
-"""The class in the program."""
+"""Class in the program."""
 REASONS = {
     "batching.policy": "Ray Serve's batches have a fixed size and wait",
     "batching.objective_ms": "Ray Serve's batching has no objective",
@@ -27,7 +26,7 @@ REASONS = {
 
 
 def files(subject: Subject) -> Files:
-    """The configuration and the program."""
+    """Return the configuration and the program."""
     if subject.model.kind == "command":
         raise WrongUse(
             f"model {subject.model.name} is a program that speaks Luthier's replica wire, which Ray Serve does "
@@ -52,7 +51,7 @@ def files(subject: Subject) -> Files:
 
 
 def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
-    # Ray counts requests, and the study's held so many items each.
+    # Ray counts requests of so many items each.
     size = max(1, knobs.whole("batching.max_size") // subject.record.client_batch)
     threads, count = knobs.whole("replica.threads"), knobs.whole("replica.count")
     knobs.take_as("batching.policy", "fixed")
@@ -60,7 +59,7 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     options: dict[str, Any] = {"num_cpus": _reserved(subject, cpu or threads, count)}
     if subject.is_for_gpu:
-        options["num_gpus"] = math.floor(100 / count) / 100  # all on one
+        options["num_gpus"] = math.floor(100 / count) / 100  # all on one GPU
     if memory_mb is not None:
         options["memory"] = int(memory_mb) * 1024 * 1024
     arguments: dict[str, Any] = {"model": subject.model_elsewhere, "threads": threads}
@@ -72,7 +71,7 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
     deployment = {
         "name": DEPLOYMENT,
         "num_replicas": count,
-        # One batch running and one waiting: with fewer, batches stay small.
+        # One batch running and one waiting; fewer would keep batches small.
         "max_ongoing_requests": 2 * size,
         "max_queued_requests": knobs.whole("scheduling.queue_capacity"),
         "ray_actor_options": options,
@@ -97,7 +96,7 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
 
 
 def _reserved(subject: Subject, cpu: float, count: int) -> float:
-    """Cores that Ray keeps free for a replica: quotas may overlap, reservations must find room."""
+    """Return a replica's reserved cores; unlike quotas, reservations must not overlap."""
     cores = container.cores_of(subject)
     return float(cpu) if cores is None else float(min(cpu, round(cores / count, 2)))
 

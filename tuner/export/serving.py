@@ -1,8 +1,6 @@
-"""A configuration of a study as settings of the serving core, for `python -m serving --settings`.
+"""Export as settings of Luthier's own server, for `python -m serving --settings`.
 
-In: the subject. Out: YAML text with a comment head that says where it comes from and what was
-measured. Knobs of the study that are not settings of the server stand in the head only. A study of
-a scenario has a script beside it.
+The header also lists knobs that are no settings. A scenario gets `deploy.sh` as well.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ FILE_NAME = "best.yaml"
 
 
 def files(subject: Subject) -> Files:
-    """The settings, and of many models the script that deploys them."""
+    """Return the settings, and a scenario's deploy script."""
     file = subject.place.with_name(f"{subject.place.name}.yaml")
     made: Files = {file.name: _text(subject, file)}
     record = subject.record
@@ -36,13 +34,13 @@ def files(subject: Subject) -> Files:
 
 
 def of_study(record: StudyRecord, advice: Advice) -> Files:
-    """The files in the study's folder; `serving.settings.resolve(file=...)` reads `best.yaml` as it is."""
+    """Return the study folder's files; `serving.settings.resolve` reads `best.yaml`."""
     place = pathlib.PurePath(record.folder) / FILE_NAME
     return files(Subject(record=record, advice=advice, place=place.with_suffix("")))
 
 
 def nested(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """Settings by dotted name as one mapping per group, the form of a settings file."""
+    """Nest settings by group, as in a settings file."""
     tree: dict[str, dict[str, Value]] = {}
     for name, value in settings.items():
         group, field = name.split(".", 1)

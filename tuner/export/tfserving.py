@@ -1,8 +1,6 @@
-"""A configuration as batching parameters of TensorFlow Serving, and the command that uses them.
+"""Export as TensorFlow Serving's batching parameters, and the command that uses them.
 
-In: the subject. Out: `batching.pbtxt` and `serve.sh`. The script takes the folder of a SavedModel:
-that is all that TensorFlow Serving runs. Source: tensorflow/serving, session_bundle_config.proto
-(BatchingParameters) and main.cc (flags).
+Source: tensorflow/serving, session_bundle_config.proto (BatchingParameters) and main.cc (flags).
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _FOLDER = "/batching.pbtxt"
 
 
 def files(subject: Subject) -> Files:
-    """The parameters and the script."""
+    """Return the parameters and the script."""
     knobs = Knobs(subject.advice.configuration)
     parameters = "\n".join(_parameters(knobs))
     command = " \\\n    ".join(_command(subject, knobs))
@@ -62,17 +60,17 @@ def _parameters(knobs: Knobs) -> Iterator[str]:
     yield f"max_batch_size {{ value: {size} }}"
     yield f"batch_timeout_micros {{ value: {knobs.whole('batching.timeout_us')} }}"
     yield f"num_batch_threads {{ value: {knobs.whole('replica.count')} }}"
-    # The queue is counted in batches there, in items here.
+    # The queue counts batches there, items here.
     batches = math.ceil(knobs.whole("scheduling.queue_capacity") / size)
     yield f"max_enqueued_batches {{ value: {batches} }}"
 
 
 def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
     needed = container.needs(subject, has_cache=False)
-    knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # in what is needed
+    knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # part of `needed`
     knobs.take_as("cache.capacity_mb", 0)
     if subject.model.kind == "tensorflow":
-        knobs.take_variant(subject.variant)  # the folder that the script is given
+        knobs.take_variant(subject.variant)  # the script's folder argument
     count, threads = knobs.whole("replica.count"), knobs.whole("replica.threads")
     name = subject.model.name
     yield "docker run --rm"
@@ -85,7 +83,7 @@ def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
     yield f"--env MODEL_NAME={shlex.quote(name)}"
     yield f"--gpus all {IMAGE}:latest-gpu" if subject.is_for_gpu else IMAGE
     yield f"--enable_batching --batching_parameters_file={_FOLDER}"
-    # One pool of threads for all batches: as many as the replicas have together.
+    # One thread pool for all batches: the replicas' threads together.
     yield f"--tensorflow_intra_op_parallelism={count * threads}"
     yield f"--tensorflow_inter_op_parallelism={count}"
 

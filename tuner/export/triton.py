@@ -1,8 +1,7 @@
-"""A configuration as a model repository of Triton: `config.pbtxt` beside the model.
+"""Export as a Triton model repository: `NAME/config.pbtxt` and `NAME/1/`.
 
-In: the subject. Out: `NAME/config.pbtxt` and `NAME/1/`: a copy of an ONNX model, which Triton's own
-backend runs, or for any other kind a `model.py` for its python backend. Source: Triton's model
-configuration (model_config.proto).
+An ONNX model is copied for Triton's own backend; other kinds get a `model.py` for the python
+backend. Source: Triton's model configuration (model_config.proto).
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from tuner.export.subject import Files, Knobs, Subject
 
 CONFIG = "config.pbtxt"
 _TYPES = {"BYTES": "TYPE_STRING"}
-"""Datatypes of the protocol whose name in Triton is another one than TYPE_ before them."""
+"""Datatypes whose Triton name is not TYPE_ plus their name."""
 
 
 def files(subject: Subject) -> Files:
-    """The folder of one model in a repository."""
+    """Return the model's folder."""
     card = subject.model
     if card.kind == "command":
         raise WrongUse(
@@ -57,7 +56,7 @@ def files(subject: Subject) -> Files:
 
 
 def quoted(text: str) -> str:
-    """A string of the protobuf text format: what is not plain ASCII is escaped byte by byte."""
+    """Quote a string for protobuf's text format, escaping non-ASCII bytes."""
     parts = []
     for byte in text.encode("utf-8", "surrogateescape"):
         is_plain = 0x20 <= byte < 0x7F and byte not in b'"\\'
@@ -118,7 +117,7 @@ def _parameter(key: str, value: str) -> str:
 
 
 def _version(card: ModelCard) -> int:
-    """Triton's versions are whole numbers from 1."""
+    """Return the version as Triton's whole number from 1."""
     return max(1, int(card.version)) if card.version.isdecimal() else 1
 
 

@@ -1,7 +1,4 @@
-"""Plain data as YAML: keys in the order given, texts of several lines as blocks.
-
-In: mappings, lists, texts and numbers. Out: text that `yaml.safe_load` reads back equal.
-"""
+"""Plain data as YAML, in the given key order, with multi-line texts as blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import yaml
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, with a form of its own for long texts."""
+    """Safe dumper with block style for long texts."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -23,5 +20,5 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
-    """One document."""
+    """Return one document."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

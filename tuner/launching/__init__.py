@@ -1,1 +1,1 @@
-"""Where the engine under test runs, and how a configuration gets into it."""
+"""Start of the engine under test, and how it gets a configuration."""

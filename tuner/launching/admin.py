@@ -1,8 +1,6 @@
-"""Blocking client of the engine's admin port: settings, and what the replicas report.
+"""Blocking client of the engine's admin port.
 
-One short connection per call, so that an engine that was restarted needs no new client. In: host,
-port, token, values. Out: parsed JSON, or an error that says whether the configuration was refused or the
-engine is gone.
+Each call uses a new connection, so the client survives a restart of the engine.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ CAUSES: dict[str, Cause] = {
     "timeout": "timeout",
     "limits": "limits",
 }
-"""The engine's reasons for refusing settings -> our causes. A crash at the start: "start"."""
+"""The engine's reason for rejected settings -> our cause."""
 
 
 class AdminClient:
-    """The admin port of one engine."""
+    """Admin port of one engine."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.host = host
@@ -35,15 +33,15 @@ class AdminClient:
         self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def settings(self) -> dict[str, Any]:
-        """Generation, settings, limits and model of the engine.
+        """Return the engine's generation, settings, limits and model.
 
         Raises:
-            LaunchFailed: `crash`, because the engine is gone or does not answer with 200.
+            LaunchFailed: `crash`, no response or a status other than 200.
         """
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:
-        """Replicas and their deaths since the last apply.
+        """Return the replicas and their deaths since the last apply.
 
         Raises:
             LaunchFailed: as for `settings`.
@@ -51,7 +49,7 @@ class AdminClient:
         return self._read("/admin/replicas")
 
     def models(self) -> list[dict[str, Any]]:
-        """What it serves, as `GET /admin/models` tells it.
+        """Return the models of `GET /admin/models`.
 
         Raises:
             LaunchFailed: as for `settings`.
@@ -60,15 +58,10 @@ class AdminClient:
         return found
 
     def deploy(self, model: str, name: str, *, timeout_s: float) -> None:
-        """Load a model under a name; returns when it takes requests.
-
-        Args:
-            model: a bundled model, or a file.
-            name: what requests call it.
-            timeout_s: longest wait.
+        """Load a bundled model or a file, and wait until it takes requests as `name`.
 
         Raises:
-            LaunchFailed: `start`, with the engine's reason, or `crash` when the engine is gone.
+            LaunchFailed: `start`, with the engine's reason, or `crash` if it is gone.
         """
         body = {"model": model, "name": name}
         status, answer = self._call("POST", "/admin/models", body, timeout_s=timeout_s)
@@ -77,11 +70,11 @@ class AdminClient:
             raise LaunchFailed("start", text)
 
     def apply(self, settings: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """Put settings into the running engine, on new replicas; returns when they are ready.
+        """Apply settings to new replicas, and wait until they are ready.
 
         Raises:
-            LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` as the engine refused
-                them and still serves the old ones, or `crash` when the engine is gone.
+            LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` if the engine rejected
+                them and still serves the old ones; `crash` if it is gone.
         """
         body = {"settings": dict(settings), "fresh_replicas": True, "keep_learnt": False}
         status, answer = self._call("PATCH", "/admin/settings", body, timeout_s=timeout_s)
@@ -104,7 +97,7 @@ class AdminClient:
         return answer
 
     def metrics(self) -> str:
-        """What it counts, in the text form of Prometheus.
+        """Return the engine's Prometheus metrics.
 
         Raises:
             LaunchFailed: as for `settings`.
@@ -145,7 +138,7 @@ class AdminClient:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The object of an answer; what is none is an error."""
+    """Parse a response into an object; anything else becomes its `error`."""
     try:
         parsed = json.loads(data)
     except ValueError:

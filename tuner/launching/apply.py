@@ -1,8 +1,4 @@
-"""Configuration -> settings of the serving core: the only place where knobs meet settings.
-
-They are the same names, by design; what is decided here is which fields of the settings a configuration
-leaves at their defaults. Pure.
-"""
+"""Mapping from configurations to settings of Luthier's engine, which share their names."""
 
 from __future__ import annotations
 
@@ -17,14 +13,12 @@ Setting = int | float | str | bool | None
 
 
 def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
-    """Settings by dotted name that make a running engine equal to the configuration.
+    """Return the settings of a configuration by dotted name.
 
-    Knobs that stand for "no limit" in the engine (null) are never part of a space, so a value is
-    always set.
+    A space never has "no limit" (null), so every value is set.
 
     Raises:
-        WrongUse: a knob is not a setting of the engine; spaces are checked when read, so this is a
-            broken promise.
+        WrongUse: a knob is no setting; the space's check should have caught it.
     """
     settings: dict[str, Setting] = {}
     for name, value in configuration.items():
@@ -37,10 +31,9 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
 def complete_settings(
     configuration: Mapping[str, Value], always: Mapping[str, Setting] = MappingProxyType({})
 ) -> dict[str, Setting]:
-    """Every live setting of the engine: the configuration's where it has one, else that of `always`, else the default.
+    """Return every live setting: from the configuration, else `always`, else its default.
 
-    A configuration given this way leaves nothing of the one before it, nor of the environment, in a
-    running engine, so that a live launch and a fresh start of it are the same.
+    Earlier configurations and the environment leave no trace, so a live change equals a new start.
     """
     defaults = {name: knob.default for name, knob in KNOBS.items() if knob.limits.live}
     return {**defaults, **always, **to_settings(configuration)}

@@ -1,11 +1,8 @@
-"""Any server by its engine file: started anew for each configuration, limited as a whole, ended whole.
+"""Launcher of a server from its engine file, with a new process for each configuration.
 
-A launch is free ports, a new folder with the files of the engine file, a control group with the
-limits `engine.cpu` and `engine.memory_mb`, and a process that is ready when its sign is answered.
-The groups are those of replicas (`serving.replica.limits`): what a killed tuner left behind is
-removed by the next one, or by `tune doctor --clean`.
-
-In: a `CommandEngine`, the sign of readiness, configurations. Out: an `Engine`. Blocking.
+A launch takes free ports, a new folder with the engine file's files, a control group with
+`engine.cpu` and `engine.memory_mb`, and a process. A killed tuner's groups are removed by the next
+one or `tune doctor --clean` (`serving.replica.limits`). Blocking.
 """
 
 from __future__ import annotations
@@ -45,29 +42,29 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is served, whichever configuration."""
+    """Served model, the same for every configuration."""
 
     name: str
-    """Of the study's model."""
+    """Model name of the study."""
     file: str
-    """What stands for `{model}`."""
+    """Value of `{model}`."""
     sign: Sign
-    """What a ready server answers."""
+    """Readiness check."""
 
 
 class CommandLauncher:
-    """Starts servers of one engine file; the control groups are its own until `close`."""
+    """Launcher for one engine file, with control groups until `close`."""
 
     why_alone: str | None = None
-    """Why two of them are not up at once; None: they can be."""
+    """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = True
-    """Whether each configuration is served by a process that was started for it, and has to settle."""
+    """Whether each configuration gets a new process, which has to settle."""
 
     def __init__(self, engine: CommandEngine, target: Target, defaults: Configuration) -> None:
         self.engine = engine
         self.target = target
         self.defaults = defaults
-        """Of all knobs of the engine file: what a space does not search stays so."""
+        """Values of the engine file's knobs, unless searched."""
         self.limits = Limits(owner.this_process().new_name())
         self._is_open = False
         self._count = 0
@@ -87,7 +84,7 @@ class CommandLauncher:
         return server
 
     def group(self) -> Group | None:
-        """A control group for the next server; None where there are none here.
+        """Return a control group for the next server, or None where unsupported.
 
         Raises:
             LaunchFailed: `limits`.
@@ -105,7 +102,7 @@ class CommandLauncher:
 
 
 class CommandServer:
-    """The server of one configuration after the other."""
+    """Server that is restarted for each configuration."""
 
     def __init__(self, launcher: CommandLauncher) -> None:
         self._launcher = launcher
@@ -119,7 +116,7 @@ class CommandServer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """All of the server's, where a control group tells them, else the first."""
+        """All processes of the control group, else the first process."""
         if self._process is None:
             return ()
         if self._group is None:
@@ -128,10 +125,10 @@ class CommandServer:
         return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
 
     def apply(self, configuration: Configuration) -> float:
-        """End the server there is, start one, wait until it is ready; returns the seconds.
+        """Restart the server, and return the seconds until it is ready.
 
         Raises:
-            LaunchFailed: `start`, `timeout`, `oom` or `limits`; then no server is left.
+            LaunchFailed: `start`, `timeout`, `oom` or `limits`; then no server runs.
         """
         before_s = time.monotonic()
         self.stop()
@@ -157,10 +154,10 @@ class CommandServer:
         return seconds
 
     def served(self) -> Served:
-        """What it serves; the Open Inference Protocol tells the signature.
+        """Describe the model, with its Open Inference Protocol signature.
 
         Raises:
-            LaunchFailed: it does not.
+            LaunchFailed: no metadata was found.
         """
         target, request = self._launcher.target, self._engine.request
         found: Signature | None = None
@@ -177,7 +174,7 @@ class CommandServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """The whole server as one replica; a death for memory of any of its processes.
+        """Return the server as one replica; a process killed for memory is its death.
 
         Raises:
             LaunchFailed: `crash`, the server has ended.
@@ -202,7 +199,7 @@ class CommandServer:
         return self._process is not None and self._process.is_running()
 
     def last_words(self) -> str:
-        """How it ended, and the last line that it wrote."""
+        """Return how it ended, with its last line."""
         if self._process is None:
             return "it was not started"
         status = None if self._process.is_running() else self._process.exit_status()
@@ -214,7 +211,7 @@ class CommandServer:
         return f"{how}{self._said()}"
 
     def stop(self) -> None:
-        """End the server with all it started, and remove its group and folder."""
+        """End the server with all its processes; remove its group and folder."""
         process, self._process = self._process, None
         group, self._group = self._group, None
         work, self._work = self._work, None
@@ -237,7 +234,7 @@ class CommandServer:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(template.filled(text, values), encoding="utf-8")
         self._group = self._limited(configuration)
-        environment = without_secrets(os.environ)  # what the owner's own servers ask for
+        environment = without_secrets(os.environ)  # meant for the owner's own servers
         environment |= {
             name: template.filled(text, values) for name, text in engine.environment.items()
         }
@@ -252,7 +249,7 @@ class CommandServer:
         self._process = GuardedProcess.start(order)
 
     def _values(self, configuration: Configuration, work: pathlib.Path) -> dict[str, str]:
-        """What stands in all places; the first port is the one that is asked."""
+        """Return all placeholders' values; requests go to the first port."""
         names = [name for name in self._engine.places if template.is_port(name)]
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.port = ports["port"]
@@ -289,7 +286,7 @@ class CommandServer:
         return Usage() if self._group is None else self._group.usage()
 
     def _oom_text(self) -> str | None:
-        """What the kernel killed for memory; None: nothing."""
+        """Return a message about processes killed for memory."""
         if self._group is None or not (kills := self._group.oom_kills()):
             return None
         peak_mb = self._group.usage().peak_memory_mb
@@ -312,7 +309,7 @@ class CommandServer:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that are free now, all different."""
+    """Return distinct free ports of the loopback address."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,7 +1,7 @@
-"""What the tuner needs of an engine, whichever it is: started, given configurations, asked, ended.
+"""Interface of the tuner to any engine, without processes.
 
-`engine_process` is the serving core, `command_engine` any server that is started anew for each
-configuration, `url_engine` a running one. Protocols and a value; no processes.
+`engine_process` is Luthier's own engine, `command_engine` any server restarted for each
+configuration, and `url_engine` a running server.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from tuner.values import OUR_ENGINE, Configuration
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the engine says of itself."""
+    """Facts that an engine reports of itself."""
 
     model: str
     version: str
     kind: str
     signature: Signature | None
-    """None where the engine does not tell."""
+    """None if unknown."""
     limits: str
     device: str | None = None
-    """Where the model runs, `cpu` or `cuda`; None: it decides for itself, or does not say."""
+    """Device of the model, `cpu` or `cuda`; None: unknown or its own choice."""
     is_here: bool = True
-    """Whether it runs on this machine, so that this machine's energy is its."""
+    """Whether it runs on this machine, whose energy then counts."""
     engine: str = OUR_ENGINE
-    """What reports call the engine."""
+    """Engine's name in reports."""
     largest_mb: float | None = None
-    """MiB of the largest of the models that share its replicas; None of one model."""
+    """Largest of the models on shared replicas, in MiB; None for one model."""
 
     def told_signature(self) -> Signature:
-        """The signature, for what cannot do without.
+        """Return the signature, if known.
 
         Raises:
-            TunerError: the engine does not tell.
+            TunerError: it is unknown.
         """
         if self.signature is None:
             raise TunerError(f"the engine does not tell what {self.model} takes")
@@ -47,7 +47,7 @@ class Served:
 
     @property
     def whole(self) -> str:
-        """Why it is served whole, one request at a time; empty: it is not, or the engine does not tell."""
+        """Why the model is unbatched; empty if batched or unknown."""
         return "" if self.signature is None else shapes.why_whole(self.signature)
 
 
@@ -56,37 +56,37 @@ class Engine(Protocol):
 
     @property
     def host(self) -> str:
-        """Host that answers requests."""
+        """Host for requests."""
         ...
 
     @property
     def port(self) -> int:
-        """Port that answers requests."""
+        """Port for requests."""
         ...
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes beside those that `replica_facts` has."""
+        """Its processes besides those in `replica_facts`."""
         ...
 
     def apply(self, configuration: Configuration) -> float:
-        """Launch a configuration; returns the seconds until it was ready.
+        """Apply a configuration, and return the seconds until it was ready.
 
         Raises:
-            LaunchFailed: it could not be launched; `is_running` says whether anything still serves.
+            LaunchFailed: it failed; `is_running` is whether the engine still serves.
         """
         ...
 
     def served(self) -> Served:
-        """What it serves.
+        """Describe the engine and its model.
 
         Raises:
-            LaunchFailed: it does not tell.
+            LaunchFailed: no description was found.
         """
         ...
 
     def replica_facts(self) -> ReplicaFacts:
-        """What is known of its processes, and which of them died.
+        """Return resource use and deaths of its processes.
 
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
@@ -94,39 +94,39 @@ class Engine(Protocol):
         ...
 
     def is_running(self) -> bool:
-        """Whether it can be given another configuration."""
+        """Whether it can take another configuration."""
         ...
 
     def last_words(self) -> str:
-        """How it ended, and the last line that it wrote."""
+        """Return how it ended, with its last line."""
         ...
 
     def stop(self) -> None:
-        """End it; harmless when it has ended."""
+        """End it, if it still runs."""
         ...
 
 
 class Launcher(Protocol):
-    """Starts engines of one kind."""
+    """Launcher for engines of one kind."""
 
     @property
     def why_alone(self) -> str | None:
-        """Why two of them are not up at once; None: they can be."""
+        """Why two engines cannot run at once; None: they can."""
         ...
 
     @property
     def is_restarted(self) -> bool:
-        """Whether each configuration is served by a process that was started for it, and has to settle."""
+        """Whether each configuration gets a new process, which has to settle."""
         ...
 
     def start(self, configuration: Configuration | None) -> Engine:
-        """Start an engine with a configuration; None: its own defaults.
+        """Start an engine; None: its own defaults.
 
         Raises:
-            WrongUse, LaunchFailed: it does not start, with the engine's own line.
+            WrongUse, LaunchFailed: it does not start, with its own line.
         """
         ...
 
     def close(self) -> None:
-        """Remove what outlives engines that were stopped."""
+        """Remove what outlives stopped engines."""
         ...

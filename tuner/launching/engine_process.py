@@ -1,12 +1,8 @@
-"""Owner of one `python -m serving` process, from its start to its end, with nothing left behind.
+"""Owner of one `python -m serving` process, which leaves nothing behind.
 
-The process runs in a session of its own, so that Ctrl-C at a terminal reaches the tuner alone and
-the tuner decides. The kernel sends it SIGTERM when the tuner's thread that started it ends in any
-way (`end_with_parent`), so a `kill -9` of the tuner leaves no server; the server ends its own
-replicas. Start it from a thread that lives as long as the engine shall.
-
-In: model, settings, configurations. Out: facts (ports, limits), seconds, `ReplicaFacts`. Blocking,
-with timeouts.
+The process has its own session, so Ctrl-C reaches only the tuner. The kernel sends it SIGTERM when
+the thread that started it ends (`end_with_parent`), even by `kill -9`; start it from a thread that
+outlives the engine. Blocking, with timeouts.
 """
 
 from __future__ import annotations
@@ -38,40 +34,40 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values import Configuration
 
 START_TIMEOUT_S = 90.0
-"""A server that is not ready after this long is given up; it loads a model in this time."""
+"""Start timeout, including a model load."""
 APPLY_TIMEOUT_S = 60.0
-"""Twice the engine's own time for a replica to become ready (replica.ready_timeout_s)."""
+"""Twice the engine's own limit for a replica (replica.ready_timeout_s)."""
 STOP_GRACE_S = 1.5
-"""Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
+"""Time from SIGTERM to SIGKILL; Ctrl-C must end a study within 3 s."""
 ENDING_S = 0.5
-"""For this long a server whose connections broke is expected to end."""
+"""Wait for the end of a server whose connections broke."""
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
-"""What the server's own error lines begin with."""
+"""Prefix of the server's own error lines."""
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What a server says when it is ready."""
+    """Ready line of a server."""
 
     host: str
     port: int
     admin_port: int
     admin_token_file: str | None
-    """With the token that the admin port asks for; None: it asks for none that is in a file."""
+    """File with the admin port's token, or None."""
     pid: int
     limits: str
     """`enforced`, or `not enforced: <why>`."""
 
 
 class ServingLauncher:
-    """Starts servers of one model."""
+    """Launcher for servers of one model."""
 
     why_alone: str | None = None
-    """Why two of them are not up at once; None: they can be."""
+    """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = False
-    """Whether each configuration is served by a process that was started for it, and has to settle."""
+    """Whether each configuration gets a new process, which has to settle."""
 
     def __init__(
         self,
@@ -81,13 +77,12 @@ class ServingLauncher:
         is_trusted: bool = False,
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
     ) -> None:
-        """Nothing is started yet.
+        """Prepare without starting anything.
 
         Args:
-            model: name of a bundled model, or a file.
-            home: where replicas live (`replica.home`); None: as the environment says.
+            home: spawner of replicas (`replica.home`); None: by the environment.
             is_trusted: whether the model may run code from its files.
-            always: settings that it has with every configuration that does not set them.
+            always: settings for configurations that lack them.
         """
         self._is_trusted = is_trusted
         self._model = model
@@ -95,7 +90,7 @@ class ServingLauncher:
         self._always = always
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
-        """Start one; see `EngineProcess.start`."""
+        """Start a server; see `EngineProcess.start`."""
         return EngineProcess.start(
             self._model,
             configuration,
@@ -105,11 +100,11 @@ class ServingLauncher:
         )
 
     def close(self) -> None:
-        """Nothing is left of servers that were stopped."""
+        """Do nothing: stopped servers leave nothing."""
 
 
 class EngineProcess:
-    """One running server; made by `start`, ended by `stop` or at the end of a `with` block."""
+    """Running server, from `start` to `stop` or the end of a `with` block."""
 
     def __init__(
         self,
@@ -141,21 +136,17 @@ class EngineProcess:
         """Start a server on free ports and wait until it is ready.
 
         Args:
-            model: name of a bundled model, or a file; None: it starts without one.
-            configuration: what it starts with; None: the engine's own defaults.
-            home: where replicas live; None: as the environment says.
-            is_trusted: whether the model may run code from its files.
-            always: settings that it has with every configuration that does not set them.
-            timeout_s: longest wait.
-            program: arguments of Python that make the server.
+            model: a bundled model, or a file; None: no model.
+            configuration: None: the engine's own defaults.
+            program: Python arguments that run the server.
 
         Raises:
-            WrongUse: the server says that model or settings are wrong.
+            WrongUse: the server rejects model or settings.
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
             _command(program, model, configuration or Configuration({}), home, is_trusted, always),
-            env=without_secrets(os.environ),  # they are for the owner's own servers
+            env=without_secrets(os.environ),  # meant for the owner's own servers
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -182,12 +173,12 @@ class EngineProcess:
 
     @property
     def port(self) -> int:
-        """Its query port."""
+        """Inference port."""
         return self.facts.port
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The gateway; the replicas tell of themselves."""
+        """The gateway; `replica_facts` has the replicas."""
         return (self.facts.pid,)
 
     def __enter__(self) -> Self:
@@ -197,10 +188,10 @@ class EngineProcess:
         self.stop()
 
     def apply(self, configuration: Configuration, *, timeout_s: float = APPLY_TIMEOUT_S) -> float:
-        """Launch a configuration on new replicas; returns the seconds until they were ready.
+        """Apply a configuration to new replicas; return the seconds until they are ready.
 
         Raises:
-            LaunchFailed: the configuration was refused, or the engine is gone (cause `crash`).
+            LaunchFailed: it was rejected, or the engine is gone (cause `crash`).
         """
         before_s = time.monotonic()
         settings = apply.complete_settings(configuration, self._always)
@@ -208,7 +199,7 @@ class EngineProcess:
         return time.monotonic() - before_s
 
     def served(self) -> Served:
-        """What it says of its model.
+        """Describe its model.
 
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
@@ -225,7 +216,7 @@ class EngineProcess:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """What the replicas report now.
+        """Return the replicas' current report.
 
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
@@ -237,9 +228,9 @@ class EngineProcess:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """How the server ended, and the last line that it wrote.
+        """Return how the server ended, with its last line.
 
-        One that was killed cannot be asked for its status until the last of its threads has ended.
+        A killed server has no status until its last thread has ended.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=ENDING_S)
@@ -251,9 +242,9 @@ class EngineProcess:
         return f"{how}; it said last: {last}" if last else how
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
-        """End the server: SIGTERM, then SIGKILL after `grace_s`; harmless when it has ended."""
+        """Stop the server by SIGTERM, then SIGKILL after `grace_s`."""
         _end(self._process, grace_s=grace_s)
-        clocks.restore_stale()  # one that had to be killed leaves the GPU as it was
+        clocks.restore_stale()  # a killed server leaves GPU clocks changed
         self._errors.join()
         if self._process.stdout is not None:
             self._process.stdout.close()
@@ -316,7 +307,7 @@ def _parsed_ready(line: bytes) -> EngineFacts:
 
 
 def _token_of(facts: EngineFacts) -> str | None:
-    """What the admin port asks for.
+    """Return the token of the admin port.
 
     Raises:
         LaunchFailed: `start`, its file cannot be read.
@@ -349,5 +340,5 @@ def _end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=grace_s)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what is left of its session, replicas too
+        os.killpg(process.pid, signal.SIGKILL)  # the rest of its session, replicas too
     process.wait()

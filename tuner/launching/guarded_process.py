@@ -1,7 +1,6 @@
-"""The tuner's side of a guardian: a server of another engine as one process that can be ended whole.
+"""Client of a supervisor: another engine's server as one process that can be ended whole.
 
-In: a command with its surroundings. Out: its pid, its exit status, its output. `guardian` says what
-happens to the server's own children, and when the tuner is killed. Blocking, with timeouts.
+`guardian` handles the server's children and a killed tuner. Blocking, with timeouts.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from tuner.launching.output import Output
 from tuner.values import Cause
 
 START_TIMEOUT_S = 20.0
-"""For the guardian's first report: two starts of a process."""
+"""Wait for the supervisor's first report: two process starts."""
 REPORT_TIMEOUT_S = 2.0
-"""For the report of a server's end, once it has ended."""
+"""Wait for the report of an ended server."""
 _GUARDIAN = str(pathlib.Path(guardian.__file__).resolve())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is started, and how it is ended."""
+    """How to start and end a server."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     """All variables."""
     directory: pathlib.Path
     groups: tuple[pathlib.Path, ...]
-    """Files of control groups into which the server writes itself."""
+    """Process files of control groups that the server joins."""
     stop_signal: signal.Signals
     grace_s: float
 
     def line(self) -> bytes:
-        """As the guardian reads it."""
+        """Return the line for the supervisor."""
         data = {
             "command": self.command,
             "environment": dict(self.environment),
@@ -58,7 +57,7 @@ class Order:
 
 
 class GuardedProcess:
-    """One server with everything that it starts; made by `start`, ended by `stop`."""
+    """Server with all its processes, from `start` to `stop`."""
 
     def __init__(self, keeper: subprocess.Popen[bytes], output: Output, order: Order) -> None:
         self._keeper = keeper
@@ -70,10 +69,10 @@ class GuardedProcess:
 
     @classmethod
     def start(cls, order: Order) -> GuardedProcess:
-        """Start a server; returns as soon as there is a process.
+        """Start a server's process.
 
         Raises:
-            LaunchFailed: `start`, because there is no such program or folder; `limits`.
+            LaunchFailed: `start`, no such program or folder; `limits`.
         """
         keeper = subprocess.Popen(  # noqa: S603 - our own file
             [sys.executable, "-I", "-S", _GUARDIAN],
@@ -87,7 +86,7 @@ class GuardedProcess:
         assert keeper.stderr is not None
         made = cls(keeper, Output(keeper.stderr), order)
         try:
-            with contextlib.suppress(BrokenPipeError):  # then it says why, or nothing at all
+            with contextlib.suppress(BrokenPipeError):  # then the report says why, if anything
                 keeper.stdin.write(order.line())
             report = made._next_report(START_TIMEOUT_S)
             if report is None or "pid" not in report:
@@ -106,14 +105,14 @@ class GuardedProcess:
         return self._exit_status is None
 
     def exit_status(self) -> int | None:
-        """How the server's first process ended, negative for a signal; None: it was ended with the guardian."""
+        """Return its status, negative for a signal; None if ended by the supervisor."""
         if self._exit_status is None:
             report = self._next_report(REPORT_TIMEOUT_S)
             self._exit_status = None if report is None else report.get("ended")
         return self._exit_status
 
     def stop(self) -> None:
-        """End the server and everything that it started; harmless when it has ended."""
+        """End the server with all its processes."""
         keeper = self._keeper
         if keeper.stdin is not None and not keeper.stdin.closed:
             keeper.stdin.close()
@@ -129,7 +128,7 @@ class GuardedProcess:
                 keeper.stdout.close()
 
     def _next_report(self, timeout_s: float) -> dict[str, Any] | None:
-        """The guardian's next line; None: it says nothing more, or not in time."""
+        """Return the supervisor's next report; None at its end or the timeout."""
         stream = self._keeper.stdout
         if stream is None or stream.closed:
             return None
@@ -157,7 +156,7 @@ def _not_started(report: dict[str, Any] | None, output: Output) -> LaunchFailed:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for its parent to take its end."""
+    """Whether a process is gone or a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:

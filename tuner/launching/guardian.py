@@ -1,15 +1,14 @@
-"""The parent of another engine's server: when it or the tuner ends, so does everything it started.
+"""Supervisor of another engine's server: ends all its processes with it or the tuner.
 
     python -I -S guardian.py        orders on standard input, reports on standard output
 
-A program of its own, and a small one. It is the reaper of all its descendants (PR_SET_CHILD_SUBREAPER):
-a worker whose parent has died becomes its child, also one in a session of its own, so nothing that
-the server started can be lost. In: one line of JSON: `command`, `environment`, `directory`, `groups`
-(files of control groups to join), `signal`, `grace_s`. Out: {"pid": ...} or {"failed": why, "limits":
-whether a group was the reason}, then {"ended": exit status, negative for a signal}. When standard
-input ends (the tuner closed it, or was killed) the server gets its signal, and after `grace_s` it
-and all that is left get SIGKILL. If this process itself is killed, the kernel kills the server
-(PR_SET_PDEATHSIG), and what is left is found by its control group (`serving.replica.limits`).
+As a subreaper (PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, even from another
+session. In: one JSON line with `command`, `environment`, `directory`, `groups` (files of control
+groups to join), `signal`, `grace_s`. Out: {"pid": ...} or {"failed": why, "limits": whether a group
+was the reason}, then {"ended": exit status, negative for a signal}. When standard input ends, the
+server gets its signal, and `grace_s` later all that is left gets SIGKILL. If the supervisor is
+killed, the kernel kills the server (PR_SET_PDEATHSIG); its control group finds the rest
+(`serving.replica.limits`).
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CLEANED_S = 5.0
-"""Longest time for the end of processes that were sent SIGKILL."""
+"""Maximum time for killed processes to end."""
 RETRY_S = 0.005
 
 
 class Guardian:
-    """One server and what it started."""
+    """One server with its descendants."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
@@ -46,7 +45,7 @@ class Guardian:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start the server, wait for its end or for the tuner's word, and clean up."""
+        """Run the server until it or the tuner ends, and clean up."""
         if not self._started():
             return
         self._wait(until_s=None, watched=[self._woken, 0])
@@ -86,7 +85,7 @@ class Guardian:
             missing = error.filename or order["command"][0]
             _report(failed=f"{missing}: {error.strerror or error}", limits=False)
             return False
-        except subprocess.SubprocessError:  # what `prepare` met: a group that cannot be joined
+        except subprocess.SubprocessError:  # from `prepare`: a group cannot be joined
             _report(failed="the server cannot join its control group", limits=True)
             return False
         finally:
@@ -112,7 +111,7 @@ class Guardian:
                 return
 
     def _reap(self) -> bool:
-        """Take the ends of all children that ended; whether any child is left."""
+        """Reap all ended children, and return whether any is left."""
         assert self._process is not None
         while True:
             try:
@@ -139,7 +138,7 @@ def _descendants(pid: int) -> set[int]:
         try:
             fields = path.read_text(encoding="latin-1").rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended
+            continue
         parents[int(path.parent.name)] = int(fields[1])
     found: set[int] = set()
     wave = {pid}
@@ -154,7 +153,7 @@ def _report(**facts: object) -> None:
 
 
 def main() -> None:
-    """Obey one order."""
+    """Execute one order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     line = sys.stdin.buffer.readline()

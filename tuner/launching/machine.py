@@ -1,8 +1,6 @@
-"""What the machine under this process has: cores, memory, processor, kernel, versions.
+"""Facts about this machine: cores, memory, processor, kernel, versions.
 
-Cores and memory are what this process may use (affinity and cgroup limits respected), because a
-replica inherits both. Out: plain facts for `environment.json`. Reads files of the kernel; changes
-nothing.
+Cores and memory respect affinity and cgroup limits, as a replica inherits both.
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ PACKAGES = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """Resources that a process started from here may use."""
+    """Resources for a process started from here."""
 
     cores: int
     memory_mb: int
 
 
 def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
-    """Cores and memory that may be used here."""
+    """Return the cores and memory available here."""
     cores = float(len(os.sched_getaffinity(0)))
     cores = min([cores, *_cpu_limits(cgroup)])
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -56,7 +54,7 @@ def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
 def free_mb(
     *, cgroup: pathlib.Path = CGROUP, meminfo: pathlib.Path = pathlib.Path("/proc/meminfo")
 ) -> float:
-    """MiB that new processes may use before others have to give some up; infinite where nobody tells."""
+    """Return the MiB free for new processes; infinite if unknown."""
     found = [math.inf]
     words = _words(meminfo)
     if "MemAvailable:" in words:
@@ -74,7 +72,7 @@ def free_mb(
 
 
 def held_mb(pids: Iterable[int], *, proc: pathlib.Path = pathlib.Path("/proc")) -> float:
-    """MiB that processes hold for themselves, without what they have mapped of files and share."""
+    """Return the private MiB of processes, without mapped files and shared memory."""
     pages = 0
     for pid in pids:
         words = _words(proc / str(pid) / "statm")  # size resident shared ... (proc(5))
@@ -83,7 +81,7 @@ def held_mb(pids: Iterable[int], *, proc: pathlib.Path = pathlib.Path("/proc")) 
 
 
 def describe(machine: MachineFacts) -> dict[str, Any]:
-    """Facts of host and software for `environment.json`."""
+    """Return facts of host and software for `environment.json`."""
     return {
         "recorded_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "host": {

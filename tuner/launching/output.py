@@ -1,8 +1,6 @@
-"""What a server writes: read to its end, the last lines kept, the rest in the study's log.
+"""Server output: its last lines, and up to `MOST_LOGGED` lines in the study's log.
 
-In: the read end of a pipe. Out: the last line for an error, and one event per line. A reader of its
-own takes it off the pipe, so that a talkative server never waits for the tuner; what it says beyond
-`MOST_LOGGED` lines is counted and not kept.
+A thread drains the pipe, so that the server never blocks.
 """
 
 from __future__ import annotations
@@ -15,14 +13,14 @@ from typing import IO, Any
 
 KEPT_LINES = 20
 MOST_LOGGED = 2_000
-"""Lines of one server that go to the log: one that logs each request would fill the disk."""
+"""Maximum lines logged per server, to spare the disk."""
 MOST_BYTES = 8_192
-"""Of one line; what is longer is cut into several."""
+"""Maximum of one line; a longer one is split."""
 _log = logging.getLogger(__name__)
 
 
 class Output:
-    """Reads a server's output to its end."""
+    """Reader of a server's output."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -31,7 +29,7 @@ class Output:
         self._thread.start()
 
     def last_line(self) -> str:
-        """The newest line that is not a log event, else the newest event's text."""
+        """Return the newest line that is no log event, else the newest event's text."""
         lines = list(self._lines)
         for line in reversed(lines):
             if not line.startswith("{"):
@@ -39,7 +37,7 @@ class Output:
         return _event_text(lines[-1]) if lines else ""
 
     def join(self) -> None:
-        """Wait for the end of the stream; a process that outlives its server must not hold us."""
+        """Wait for the end of the stream, but not for surviving descendants."""
         self._thread.join(timeout=1.0)
         if not self._thread.is_alive():
             self._stream.close()
@@ -60,7 +58,7 @@ class Output:
 
 
 def _parsed(line: str) -> Any:
-    """The server's event as data, or the line as it is."""
+    """Return the server's event as data, or the line itself."""
     try:
         return json.loads(line)
     except ValueError:

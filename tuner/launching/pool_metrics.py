@@ -1,7 +1,4 @@
-"""What the serving core counts of replicas that models share: loads, refusals and their reasons.
-
-In: the text form of Prometheus's metrics, as far as these counters need it. Out: totals of its counters. Pure.
-"""
+"""Prometheus metrics of shared replicas: loads, and rejections by reason."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ class PoolCounts:
     refusals: Mapping[str, int]
     """Reason -> requests, of all models."""
     loads: int
-    """That succeeded."""
+    """Successful loads."""
     too_late: int
-    """Actions that did not begin in their window."""
+    """Actions that missed their window."""
 
     def since(self, before: Self) -> PoolCounts:
-        """What came after another reading."""
+        """Return the increase since an earlier reading."""
         refusals = collections.Counter(self.refusals)
         refusals.subtract(before.refusals)
         return PoolCounts(
@@ -38,7 +35,7 @@ class PoolCounts:
 
 
 def parsed(text: str) -> PoolCounts:
-    """The counters of a reading."""
+    """Parse the counters."""
     refusals: collections.Counter[str] = collections.Counter()
     loads = too_late = 0
     for name, labels, value in _LINE.findall(text):

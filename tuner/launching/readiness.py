@@ -1,7 +1,6 @@
-"""Whether a server answers: one request again and again until it does, and a model's metadata.
+"""Readiness check and model metadata of a server.
 
-In: host, port, a request. Out: nothing, once it is answered with 2xx; else why not, in one line. One
-short connection per try. Blocking, with timeouts.
+Each try uses a new connection. Blocking, with timeouts.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from tuner.errors import LaunchFailed
 
 PERIOD_S = 0.02
 ANSWER_TIMEOUT_S = 10.0
-"""Of one try; a server's first request may be slow."""
+"""Timeout of one try; a server's first request may be slow."""
 LEAST_TIMEOUT_S = 1.0
-"""Of the last try, however little is left: it says why the server is not ready."""
+"""Minimum for the last try, which explains the failure."""
 MOST_TOLD = 200
-"""Characters of a server's own words that go into an error."""
+"""Maximum of a server's characters in an error."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """The request that a ready server answers with 2xx."""
+    """Request that a ready server answers with 2xx."""
 
     path: str
     method: str = "GET"
@@ -35,17 +34,13 @@ class Sign:
 
 
 def wait(host: str, port: int, sign: Sign, *, timeout_s: float, check: Callable[[], None]) -> None:
-    """Wait until the server answers.
+    """Wait until the server is ready.
 
     Args:
-        host: of the server.
-        port: of the server.
-        sign: what is asked.
-        timeout_s: longest wait.
-        check: called between tries; raises where waiting is of no use.
+        check: called between tries; raises if waiting is useless.
 
     Raises:
-        LaunchFailed: `timeout`, with the last answer; and what `check` raises.
+        LaunchFailed: `timeout`, with the last response; and what `check` raises.
     """
     until_s = time.monotonic() + timeout_s
     while True:
@@ -66,16 +61,10 @@ def wait(host: str, port: int, sign: Sign, *, timeout_s: float, check: Callable[
 
 
 def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Signature:
-    """What a server of the Open Inference Protocol says of its model.
-
-    Args:
-        host: of the server.
-        port: of the server.
-        path: of the model's metadata.
-        headers: sent with the request.
+    """Return a model's signature from its Open Inference Protocol metadata.
 
     Raises:
-        LaunchFailed: it does not tell, in one line.
+        LaunchFailed: no valid metadata.
     """
     where = f"http://{host}:{port}{path}"
     try:
@@ -92,7 +81,7 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
 
 
 def _tried(host: str, port: int, sign: Sign, *, timeout_s: float) -> str | None:
-    """Why the server is not ready; None where it is."""
+    """Return why the server is not ready, or None."""
     try:
         status, data = _asked(host, port, sign, timeout_s)
     except TimeoutError:

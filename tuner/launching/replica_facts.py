@@ -1,7 +1,6 @@
-"""What the engine reports of its replicas: memory, CPU time, throttling, and why any of them died.
+"""Replica facts from `GET /admin/replicas`: memory, CPU time, throttling and deaths.
 
-In: the JSON of `GET /admin/replicas`. Out: `ReplicaFacts`. Times in seconds, memory in MiB; None
-where the host does not tell. Pure.
+In seconds and MiB; None if unknown.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFact:
-    """One replica since it was started."""
+    """One replica since its start."""
 
     pid: int | None
-    """None while the engine is still starting it."""
+    """None while it starts."""
     state: str
     peak_memory_mb: float | None
     cpu_s: float | None
@@ -25,10 +24,10 @@ class ReplicaFact:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One unplanned end of a replica since the last apply."""
+    """Unplanned end of a replica since the last apply."""
 
     reason: str
-    """oom, crash, hang and others of the engine's words."""
+    """The engine's reason, such as oom, crash or hang."""
     text: str
     who: str = "a replica"
     """What ended, in words."""
@@ -41,16 +40,16 @@ class ReplicaFacts:
     replicas: tuple[ReplicaFact, ...]
     deaths: tuple[Death, ...]
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Reason -> requests that the server has refused so far, where models share replicas."""
+    """Reason -> rejected requests, where models share replicas."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Processes that are there."""
+        """Running processes."""
         return tuple(replica.pid for replica in self.replicas if replica.pid is not None)
 
     @property
     def peak_memory_mb(self) -> float | None:
-        """Largest memory of any one replica."""
+        """Largest memory of a replica."""
         known = [
             replica.peak_memory_mb
             for replica in self.replicas
@@ -60,28 +59,28 @@ class ReplicaFacts:
 
     @property
     def cpu_s(self) -> float | None:
-        """CPU time of all replicas together."""
+        """CPU time of all replicas."""
         known = [replica.cpu_s for replica in self.replicas if replica.cpu_s is not None]
         return sum(known) if known else None
 
     @property
     def throttled_s(self) -> float | None:
-        """Time that CPU quotas kept all replicas together from running."""
+        """Time that CPU quotas stopped all replicas."""
         known = [
             replica.throttled_s for replica in self.replicas if replica.throttled_s is not None
         ]
         return sum(known) if known else None
 
     def died_of(self, reason: str) -> Death | None:
-        """The newest death of that reason."""
+        """Return the newest death with that reason."""
         return next((death for death in reversed(self.deaths) if death.reason == reason), None)
 
 
 def parse(answer: Mapping[str, Any]) -> ReplicaFacts:
-    """Facts in an answer of the admin port.
+    """Parse a response of the admin port.
 
     Raises:
-        KeyError, TypeError: the answer is not of the agreed form.
+        KeyError, TypeError: it has another form.
     """
     return ReplicaFacts(
         replicas=tuple(

@@ -1,8 +1,4 @@
-"""What a server says of its batches: the statistics extension of Triton, which the serving core has.
-
-In: where it listens, and the model's name. Out: how many batches of each size there were, and how long
-they took in the replica. Blocking, with a timeout.
-"""
+"""Batch counts and times from Triton's statistics extension."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import urllib.parse
 import urllib.request
 
 BatchTimes = dict[int, tuple[int, float]]
-"""By size of a batch: how many there were, and the seconds of their stages in the replica together."""
+"""Batch size -> number of batches, and their total seconds in the replica."""
 
 TIMEOUT_S = 5.0
 _STAGES = ("compute_input", "compute_infer", "compute_output")
@@ -20,7 +16,7 @@ _MOST_BYTES = 1 << 20
 
 
 def batch_times(host: str, port: int, model: str) -> BatchTimes:
-    """All batches of a model since it was loaded; empty where the server does not tell."""
+    """Return all batches since the model's load; empty if unsupported."""
     name = urllib.parse.quote(model, safe="")
     url = f"http://{host}:{port}/v2/models/{name}/stats"
     try:

@@ -1,8 +1,7 @@
-"""A running server that is not ours: a hook gives it each configuration, and the default back at the end.
+"""Running server of the user, which a hook reconfigures and finally resets to the default.
 
-The hook is a program that gets the configuration as one JSON object on standard input and as
-variables (`KNOB_BATCHING_MAX_SIZE` is `batching.max_size`), and ends with 0 once the server has it.
-Then the server is asked until it is ready. In: a `UrlEngine`, configurations. Out: an `Engine`.
+The hook program gets the configuration as a JSON object on standard input and as variables
+(`KNOB_BATCHING_MAX_SIZE` is `batching.max_size`), and exits with 0 once the server has it.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from tuner.values import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MOST_READ = 1 << 20
-"""Bytes of what a hook says that are looked at."""
+"""Maximum of hook output that is read, in bytes."""
 _log = logging.getLogger(__name__)
 
 
 class UrlLauncher:
-    """Gives one server its configurations; the first one is the default, and is put back by `close`."""
+    """Launcher for one server; its first configuration is the default that `close` restores."""
 
     def __init__(
         self, engine: UrlEngine, *, model: str, sign: Sign, say: Callable[[str], None]
@@ -51,18 +50,18 @@ class UrlLauncher:
 
     @property
     def is_restarted(self) -> bool:
-        """Whether a configuration may have started another process, which has to settle."""
+        """Whether a configuration may start another process, which has to settle."""
         return bool(self.engine.hook)
 
     @property
     def why_alone(self) -> str | None:
-        """Why two of them are not up at once; None: nothing is changed about the server, so that others may be."""
+        """Why two servers cannot run at once; None: without a hook, others may."""
         if not self.engine.hook:
             return None
         return "there is one server, which gets one configuration after the other"
 
     def start(self, configuration: Configuration | None) -> UrlServer:
-        """Give the server a configuration.
+        """Apply a configuration to the server.
 
         Raises:
             LaunchFailed: `start`, `timeout`: the hook failed, or the server is not ready.
@@ -72,13 +71,13 @@ class UrlLauncher:
         return server
 
     def changed(self, configuration: Configuration) -> None:
-        """Note that the server is given a configuration."""
+        """Note a configuration that the server is given."""
         if self._default is None:
             self._default = configuration
         self._last = configuration
 
     def close(self) -> None:
-        """Put the default back, where the server has another configuration; says when that fails."""
+        """Restore the default if it was changed, and print a failure."""
         default, last = self._default, self._last
         if default is None or last == default:
             return
@@ -101,11 +100,11 @@ class UrlServer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """None: its processes may be anywhere."""
+        """Empty: its processes may be anywhere."""
         return ()
 
     def apply(self, configuration: Configuration) -> float:
-        """Run the hook and wait until the server is ready; returns the seconds.
+        """Run the hook, wait until the server is ready, and return the seconds.
 
         Raises:
             LaunchFailed: `start` or `timeout`.
@@ -123,10 +122,10 @@ class UrlServer:
         return time.monotonic() - before_s
 
     def served(self) -> Served:
-        """What it serves; the Open Inference Protocol tells the signature.
+        """Describe the model, with its signature over the Open Inference Protocol.
 
         Raises:
-            LaunchFailed: it does not.
+            LaunchFailed: no metadata was found.
         """
         request = self._engine.request
         found: Signature | None = None
@@ -144,7 +143,7 @@ class UrlServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Nothing is known of its processes."""
+        """Return no facts: its processes are unknown."""
         return ReplicaFacts(replicas=(), deaths=())
 
     def is_running(self) -> bool:
@@ -156,15 +155,15 @@ class UrlServer:
             return False
 
     def last_words(self) -> str:
-        """Nothing is known of what it writes."""
+        """Return a fixed text: its output is unknown."""
         return "it takes no connections"
 
     def stop(self) -> None:
-        """It goes on running: it is not ours."""
+        """Do nothing: the server belongs to the user."""
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether a host is this machine: one can bind to one's own addresses alone."""
+    """Whether a host is this machine, whose addresses alone can be bound."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, 0, type=socket.SOCK_DGRAM
@@ -176,10 +175,10 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
-    """Run the hook with a configuration; a server without one stays as it is.
+    """Run the hook, if there is one.
 
     Raises:
-        LaunchFailed: `start`, it cannot be started or ended with another status than 0; `timeout`.
+        LaunchFailed: `start`, it cannot be started or failed; `timeout`.
     """
     if not engine.hook:
         return
@@ -192,7 +191,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
                 engine.hook,
                 env={**without_secrets(os.environ), **variables(configuration)},
                 stdin=order,
-                stdout=output,  # no pipe: a server that the hook starts would hold it open
+                stdout=output,  # a server that the hook starts would hold a pipe open
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C must not cut it off half-way
             )
@@ -219,7 +218,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
 
 
 def variables(configuration: Configuration) -> dict[str, str]:
-    """The configuration as environment variables."""
+    """Return the configuration as environment variables."""
     return {
         "KNOB_" + re.sub(r"\W", "_", name).upper(): template.shown(value)
         for name, value in configuration.items()

@@ -1,1 +1,1 @@
-"""Measurement: from the records of a load phase to values with intervals, and to verdicts."""
+"""Measurement: metrics with intervals, and verdicts, from records of a load."""

@@ -1,16 +1,9 @@
-"""Cuts a measured phase into blocks, and takes the mean's interval from them.
+"""Blocks of a measured phase, and intervals from their means.
 
-In: when requests finished and how long they took, in seconds. Out: `Block`s and a 95 % interval of
-the mean.
-
-Requests that follow one another are alike (they share queues, batches, quota periods), so an
-interval that takes them as independent is too narrow. Means of blocks that are long against a round
-trip are nearly independent (batch means: Schmeiser 1982, Operations Research 30:556, who finds 10
-to 30 batches enough). A block is a whole number of 0.1 s, the period of CPU quotas; it is
-lengthened until it spans two mean round trips.
-
-Blocks of one launch say nothing of the spread between launches, which is often larger: this
-interval tells how well the phase measured *its launch*. `noise` and `comparison` deal in launches.
+Consecutive requests are alike (queues, batches, quota periods), so intervals that take them as
+independent are too narrow. Means of long blocks are nearly independent (batch means: Schmeiser
+1982, Operations Research 30:556; 10 to 30 suffice). A block is a multiple of 0.1 s, the CPU quota
+period, and spans at least two mean latencies. Spread between evaluations is not included.
 """
 
 from __future__ import annotations
@@ -27,18 +20,18 @@ from tuner.settings import QUOTA_PERIOD_S
 from tuner.values import UNKNOWN, Block, CpuCourse, Interval
 
 LEAST_BLOCKS = 4
-"""Fewer blocks give no interval: the spread of three values is hardly known."""
+"""Fewer blocks give no interval."""
 MOST_BATCHES = 20
-"""More blocks are put together, which leaves them less alike."""
+"""More blocks are merged, which makes them more independent."""
 LEAST_ROUND_TRIPS = 2
 LEAST_FOR_SPREAD = 20
-"""Fewest requests of a block from which p5 and p95 are others than its extremes."""
+"""Requests of a block from which p5 and p95 differ from the extremes."""
 FINEST_MS = 1e-6
-"""Resolution of the clock: a smaller spread is not told from this one."""
+"""Clock resolution, the smallest spread."""
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
-    """Length of a block: `block_s` in whole quota periods, times what spans two mean round trips."""
+    """Return `block_s` in whole quota periods, lengthened to span two mean latencies."""
     periods = max(1, round(block_s / QUOTA_PERIOD_S))
     whole_s = periods * QUOTA_PERIOD_S
     return whole_s * max(1, math.ceil(LEAST_ROUND_TRIPS * mean_s / whole_s - 1e-9))
@@ -53,18 +46,10 @@ def cut(
     block_s: float,
     client_cpu: CpuCourse | None = None,
 ) -> tuple[Block, ...]:
-    """Whole blocks from `start_s` on; what remains at the end belongs to none.
+    """Cut the measured part, from `start_s`, into whole blocks; drop the rest.
 
-    Args:
-        finished_s: (n,) when each request was answered, ascending.
-        took_s: (n,) its round trip.
-        start_s: end of the warm-up.
-        seconds: length of the measured part.
-        block_s: length of a block, from `block_seconds`.
-        client_cpu: of the load generator; None: not known.
-
-    Returns:
-        The blocks in which a request was answered; others have no mean and are left out.
+    `finished_s` (n,) are ascending, with latencies `took_s` (n,); `block_s` is from
+    `block_seconds`. Blocks without a response are left out.
     """
     count = math.floor(seconds / block_s + 1e-6)
     edges_s = start_s + block_s * np.arange(count + 1, dtype=np.float64)
@@ -94,7 +79,7 @@ def cut(
 
 
 def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
-    """95 % interval of the launch's mean, around the mean of the whole phase; ends None under 4 blocks."""
+    """Return the 95 % interval of the evaluation's mean; unknown under 4 blocks."""
     counts = np.array([block.requests for block in blocks], dtype=float)
     return ratio_interval(counts, counts * np.array([block.mean_ms for block in blocks]), mean_ms)
 
@@ -102,16 +87,11 @@ def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
 def ratio_interval(
     counts: NDArray[np.float64], sums: NDArray[np.float64], ratio: float
 ) -> Interval:
-    """95 % interval of what one request takes, around that of the whole phase; ends None under 4 blocks,
-    or where they took nothing.
+    """Return the 95 % interval of a sum per request; unknown under 4 blocks or for sum 0.
 
-    The blocks' requests differ in number, so this is the interval of a ratio, sum over number of requests
-    (Cochran, Sampling Techniques, section 6.3), on the log scale, with Student's t.
-
-    Args:
-        counts: (n,) requests of each block.
-        sums: (n,) what they took together.
-        ratio: sum over number of requests of the whole phase.
+    Blocks have unequal `counts` (n,), so the interval of `sums` (n,) is a ratio's (Cochran,
+    Sampling Techniques, section 6.3), on the log scale with Student's t, around the whole phase's
+    `ratio`.
     """
     if len(counts) < LEAST_BLOCKS or not sums.sum():
         return UNKNOWN
@@ -126,10 +106,9 @@ def ratio_interval(
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
-    """95 % interval of the launch's spread, around that of the whole phase, from its blocks' spreads.
+    """Return the 95 % interval of the evaluation's spread, from its blocks' spreads.
 
-    Student's t on the log scale, as for the mean. Ends None under 4 blocks, or where a block has too
-    few requests for a spread of its own.
+    Student's t on the log scale. Unknown under 4 blocks, or if a block has too few requests.
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]

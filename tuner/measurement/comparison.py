@@ -1,15 +1,10 @@
-"""Default against best, re-measured alternating on fresh launches: a ratio with an interval, and a verdict.
+"""Verdict of default against best from pairs of evaluations: a ratio with an interval.
 
-In: measurements of both, in pairs of launches that stood next to each other in time. Out: whether these
-are enough, and a `Verdict`.
-
-The ratio is best over default. What is counted are launches, not requests or blocks, and a slow drift of the
-machine falls out of each pair. Pairs are added until their differences show something or their number
-is reached; the boundaries, and estimate and interval after the stop, are those of
-`measurement.sequential`: of two equal configurations one comparison in twenty shows a difference, one
-in forty that the best is better, however often one looks. Objectives that are compared by the same pairs
-share that error. The intervals of throughput, p99 and a prediction's choice are plain ones at the same
-end, which nothing is decided by.
+The ratio is best over default. The two evaluations of a pair are close in time, so machine drift
+cancels. `measurement.sequential` decides when to stop: of equal configurations, one comparison in
+twenty shows a difference and one in forty calls the best better, however often one looks.
+Objectives compared by the same pairs share that error. Intervals of throughput, p99 and the
+prediction's choice are plain and decide nothing.
 """
 
 from __future__ import annotations
@@ -41,21 +36,23 @@ from tuner.values import (
 
 LEAST_PAIRS = 2
 WITHIN = math.log(1.03)
-"""A difference of logarithms that is too small to matter: 3 %."""
+"""Log difference too small to matter: 3 %."""
 SESSION_SD = 0.035
-"""Standard deviation by which the logarithm of a ratio of two configurations moves from one session to another,
-hours later: 3.1 % between two recordings of one grid (benchmarks/verdict/sessions.py), with some room."""
+"""Standard deviation of a log ratio between sessions hours apart.
+
+3.1 % between two recordings (benchmarks/verdict/sessions.py), plus a margin.
+"""
 NAMES = ("the default", "the best configuration")
 MOST_WIDER = 1.5
-"""Spread of the pairs over what was presumed, from which nothing has been shown to be small."""
+"""Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
 MOST_IN_PERCENT = 3.0
-"""Above this ratio people say how many times as much."""
+"""Ratio above which sentences give a multiple instead of per cent."""
 
 
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval]:
-    """Geometric mean of paired ratios with its 95 % interval.
+    """Return the geometric mean of paired ratios with its 95 % interval.
 
     Raises:
         WrongUse: fewer than two pairs, or unequal numbers.
@@ -73,17 +70,19 @@ def ratio_interval(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How long pairs are added."""
+    """Stopping rule for adding pairs."""
 
     most: int
-    """Pairs at which it ends anyway."""
+    """Maximum number of pairs."""
     sd: float
-    """Standard deviation that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    """Standard deviation of the pairs' log ratios, assumed beforehand."""
     at: float = 0.0
-    """Difference of logarithms that is decided about: above or below it."""
+    """Log difference to decide about: above or below it."""
     objectives: int = 1
-    """Compared by the same pairs: each has its part of the error, so that all intervals hold together in
-    95 of 100 comparisons (Bonferroni), and the best is called better in any of them by chance in one of forty."""
+    """Objectives that share the pairs and split the error (Bonferroni).
+
+    So all intervals hold together in 95 of 100 comparisons.
+    """
 
     @property
     def alpha(self) -> float:
@@ -91,11 +90,7 @@ class Rule:
         return sequential.ALPHA / self.objectives
 
     def is_enough(self, differences: Sequence[float]) -> bool:
-        """Whether the pairs so far end a comparison.
-
-        Args:
-            differences: logarithms of the pairs' ratios, in their order.
-        """
+        """Return whether the pairs' ordered log ratios end a comparison."""
         differences = [one - self.at for one in differences]
         plan = Plan.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(
@@ -105,9 +100,9 @@ class Rule:
         )
 
     def _is_told(self, plan: Plan, differences: Sequence[float], look: int) -> bool:
-        """Whether a look shows something, and the pairs' own interval says the same.
+        """Return whether a look shows something that the pairs' own interval confirms.
 
-        That a difference is small is shown by an interval that is not much wider than was planned.
+        A small difference needs an interval not much wider than planned.
         """
         reading = sequential.read(plan, differences, look)
         found = sequential.estimate(differences, alpha=self.alpha)
@@ -123,13 +118,9 @@ class Rule:
 def is_enough(
     default: Sequence[Measurement], best: Sequence[Measurement], names: Sequence[str], rule: Rule
 ) -> bool:
-    """Whether the pairs so far end the comparison, in every objective; arguments as for `compare`.
+    """Return whether the pairs so far end the comparison in every objective.
 
-    Args:
-        default: measurements of the default configuration.
-        best: as many of the recommended one; also fewer than two.
-        names: of the objectives.
-        rule: by which pairs are added.
+    There may be fewer than two pairs.
     """
     if len(best) < LEAST_PAIRS:
         return False
@@ -145,15 +136,10 @@ def compare(
     rule: Rule | None = None,
     names: tuple[str, str] = NAMES,
 ) -> Verdict:
-    """The verdict over pairs of launches: the first of one belongs to the first of the other.
+    """Return the verdict over pairs of evaluations, matched by position.
 
-    Args:
-        default: measurements of the default configuration, one per launch.
-        best: as many of the recommended one.
-        objective: a name of `tuner.objective`.
-        second: another one that is compared by the same pairs, of which the rule knows.
-        rule: by which pairs were added; None: their number was fixed.
-        names: of both in sentences, the default's first.
+    `second` is another objective of the same pairs, counted in the rule. Without a rule, the number
+    of pairs was fixed. `names` are those of default and best in sentences.
 
     Raises:
         WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
@@ -215,12 +201,9 @@ def _beside(
 
 
 def another_day(ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA) -> Interval:
-    """Where the ratio will lie in another session: a prediction interval with the spread of sessions.
+    """Return the prediction interval of the ratio in another session.
 
-    Args:
-        ratio: as it was measured.
-        interval: of the ratio, at the time of the measurement.
-        alpha: one minus the confidence of both.
+    `alpha` is one minus the confidence of both intervals.
     """
     assert interval.low is not None
     assert interval.high is not None
@@ -233,16 +216,11 @@ def another_day(ratio: float, interval: Interval, *, alpha: float = sequential.A
 
 
 def excess_sd(rounds: Sequence[Sequence[float]]) -> float | None:
-    """By how much rounds differ beyond what the parts of one round do; 0 where no more than by chance.
+    """Return the sd between rounds beyond that within them; 0 if chance explains it.
 
-    Analysis of variance of one way (Searle, Casella and McCulloch, Variance Components, section 3.6).
-
-    Args:
-        rounds: differences of the parts of each round, of its quartets of slices; those with other numbers of
-            parts than most are left out.
-
-    Returns:
-        A standard deviation; None under two rounds of two parts.
+    One-way analysis of variance (Searle, Casella and McCulloch, Variance Components, section 3.6)
+    of each round's differences (quartets of slices). Rounds of unusual length are dropped; None
+    under two rounds of two parts.
     """
     size = statistics.mode(map(len, rounds)) if rounds else 0
     alike = np.array([one for one in rounds if len(one) == size], dtype=float)
@@ -260,7 +238,7 @@ def against(
     configuration: Configuration,
     objective: str,
 ) -> Against:
-    """The best beside a prediction's choice, over pairs of launches.
+    """Compare the best with a prediction's choice over pairs of evaluations.
 
     Raises:
         WrongUse: fewer than two pairs, or unequal numbers.
@@ -280,7 +258,7 @@ def against(
 def differences_of(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> list[float]:
-    """Logarithms of the pairs' ratios, best over default."""
+    """Return the pairs' log ratios, best over default."""
     return _differences(default, best, objectives.named(objective))
 
 
@@ -301,10 +279,9 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """An objective of both, in its unit, over all pairs: as far apart as the middle of the pairs' ratios says.
+    """Return both values of an objective, as far apart as the pairs' mean ratio.
 
-    Returns:
-        None where a launch has no value above 0: no answer came in its measured part.
+    None if an evaluation has no value above 0.
     """
     made_best = objectives.named(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
@@ -320,14 +297,14 @@ def _ratio(
 ) -> tuple[float | None, Interval]:
     values = [list(map(objective.value, side)) for side in (best, default)]
     if not all(value > 0 for side in values for value in side):
-        return None, UNKNOWN  # no answer came in a measured part
+        return None, UNKNOWN  # no response in a measured part
     return ratio_interval(*values)
 
 
 def _p99_ratio(
     default: Sequence[Measurement], best: Sequence[Measurement]
 ) -> tuple[float | None, Interval]:
-    """Over the pairs of which both have a p99; None where these are too few."""
+    """Return the ratio over pairs with both p99s; None under two of them."""
     told = [pair for pair in zip(default, best, strict=True) if all(one.has_p99 for one in pair)]
     if len(told) < LEAST_PAIRS:
         return None, UNKNOWN
@@ -340,7 +317,7 @@ def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Sentence:
-    """What a verdict says to a person."""
+    """Text of a verdict for people."""
 
     default: Sequence[Measurement]
     best: Sequence[Measurement]
@@ -348,7 +325,7 @@ class _Sentence:
     differences: Sequence[float]
     names: tuple[str, str]
     is_shared: bool
-    """Whether another objective is compared by the same pairs."""
+    """Whether the same pairs compare another objective."""
 
     def text(
         self,
@@ -359,7 +336,7 @@ class _Sentence:
         *,
         is_small: bool,
     ) -> str:
-        """The sentence."""
+        """Return the sentence."""
         objective, pairs = self.objective, len(self.best)
         values = middles(self.default, self.best, objective.name)
         assert values is not None, "the pairs have a ratio"
@@ -390,7 +367,7 @@ class _Sentence:
 
 
 def _span(interval: Interval) -> str:
-    """From one end to the other, the smaller change first."""
+    """Return both ends as changes, the smaller first."""
     ends = [interval.low, interval.high]
     assert ends[0] is not None
     assert ends[1] is not None

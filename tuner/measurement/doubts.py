@@ -1,26 +1,18 @@
-"""Reasons to doubt a measurement, as sentences for the person who reads it.
-
-In: a `Measurement`. Out: none, one or several sentences; a measurement with doubts is still shown. Pure.
-"""
+"""Warnings about a measurement, as sentences for people. Pure."""
 
 from __future__ import annotations
 
 from tuner.values import LATE_S, MOST_LATE_SHARE, MOST_LITTLE_ERROR, HostNoise, Measurement
 
 MOST_CLIENT_SHARE = 0.8
-"""Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
+"""Share of a core above which the client may be the bottleneck, as in Model Analyzer."""
 MOST_STEAL_SHARE = 0.02
 MOST_STOLEN = 0.05
-"""Share of the machine's time from which on a launch tells of the host and not of its configuration."""
+"""Stolen share of machine time above which an evaluation reflects the host."""
 
 
 def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
-    """What makes the figures less than they seem.
-
-    Args:
-        measurement: of one launch.
-        cores: of the machine, which steal is shared over.
-    """
+    """Return why the metrics may be wrong; `cores` are the machine's."""
     found = []
     if measurement.little_error is not None and measurement.little_error > MOST_LITTLE_ERROR:
         found.append(
@@ -50,12 +42,6 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
 
 
 def is_disturbed(noise: HostNoise, *, loaded_s: float, cores: int) -> bool:
-    """Whether the host took so much of the machine during a launch that the launch tells of the host.
-
-    Args:
-        noise: of the launch.
-        loaded_s: warm-up and measured time.
-        cores: of the machine.
-    """
+    """Return whether the host disturbed an evaluation of `loaded_s`, warm-up included."""
     stolen_s = noise.steal_s
     return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(loaded_s, 0.1)

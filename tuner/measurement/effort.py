@@ -1,7 +1,4 @@
-"""CPU time of a request: what tells a slow moment of the machine from a slow configuration.
-
-In: the measurement of a launch. Out: a logarithm. Pure.
-"""
+"""CPU time per request, which tells machine drift from a slow configuration. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +8,9 @@ from tuner.values import Measurement
 
 
 def log_effort(measurement: Measurement) -> float | None:
-    """Logarithm of the core-seconds of a request, in gateway, replicas and client together.
+    """Return the log of core-seconds per request in gateway, replicas and client.
 
-    The server's are counted from the start of the warm-up, the client's of the measured part alone.
-
-    Returns:
-        None where one of them is not known.
+    Server time counts from the start of the warm-up, client time from its end. None if unknown.
     """
     noise, rate = measurement.noise, measurement.throughput_per_s
     if not noise.server_cpu_s or not noise.client_cpu_s or rate <= 0 or measurement.seconds <= 0:

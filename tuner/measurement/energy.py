@@ -1,10 +1,7 @@
-"""Energy of a load, from counters that were read while it ran.
+"""Energy per request of a load, with a 95 % interval from its blocks. Pure.
 
-In: a trace of cumulative joules by source, and which part of it counts, with its requests. Out: an `Energy`:
-J per request with a 95 % interval from the blocks, mean power, mean clock. Pure; `meters` reads.
-
-A counter is of a whole device: of the GPU's board, of a CPU's package. What else runs there is counted too,
-and so is what an idle device draws: at half the throughput, each request carries twice of that.
+Counters cover whole devices, including other work and idle power: at half the throughput, each
+request carries twice the idle energy.
 """
 
 from __future__ import annotations
@@ -23,14 +20,14 @@ LEAST_READINGS = 2
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """What counters said, n times."""
+    """Counter readings of one phase, n of them."""
 
     at_s: NDArray[np.float64]  # (n,) monotonic clock, ascending
     joules: Mapping[str, NDArray[np.float64]]  # (n,) by source, cumulative
-    clock_mhz: NDArray[np.float64] | None = None  # (n,) of the GPU, NaN where it does not tell
+    clock_mhz: NDArray[np.float64] | None = None  # (n,) of the GPU, NaN where not reported
 
     def between(self, source: str, start_s: float, end_s: float) -> float:
-        """Joules of a source in a part of the trace, on straight lines between readings."""
+        """Return a source's joules in an interval, interpolated linearly."""
         ends = np.interp((start_s, end_s), self.at_s, self.joules[source])
         return float(ends[1] - ends[0])
 
@@ -39,15 +36,13 @@ def energy_of(
     trace: Trace, parts: tuple[Block, ...], *, origin_s: float, start_s: float, seconds: float,
     requests: int,
 ) -> Energy | None:  # fmt: skip
-    """Energy of the measured part of a phase; None where it was not read on both sides of it.
+    """Return the energy of the measured part of a phase.
 
-    Args:
-        trace: of the whole phase.
-        parts: the phase's blocks, in seconds from its first send.
-        origin_s: monotonic time of the first send.
-        start_s: end of the warm-up, from the first send.
-        seconds: length of the measured part.
-        requests: answered in it.
+    Block times and `start_s`, the end of the warm-up, count from the first send at monotonic time
+    `origin_s`.
+
+    Returns:
+        None without requests or energy, or if the trace does not cover the measured part.
     """
     begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds
     is_covered = len(trace.at_s) >= LEAST_READINGS and not (

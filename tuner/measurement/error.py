@@ -1,7 +1,6 @@
-"""How uncertain the objective of one launch is, by the launch itself, as one figure.
+"""Standard error of an objective from one evaluation alone. Pure.
 
-In: an objective and a measurement. Out: a standard error on the log scale: 0.01 reads as 1 %. What
-launches differ by is not in it (`noise`). Pure.
+On the log scale (0.01 is 1 %), without the spread between evaluations (`noise`).
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from tuner.objective import Objective
 from tuner.values import Measurement
 
 OF_RANKS = frozenset({"p50", "p95", "p99"})
-"""Objectives whose interval lies between two order statistics; the others' comes from blocks."""
+"""Objectives with intervals between order statistics; the others use blocks."""
 
 
 def relative_error(objective: Objective, measurement: Measurement) -> float | None:
-    """Half of the interval's width on the log scale, over the quantile that made the interval.
-
-    None where an end of the interval is not known.
-    """
+    """Return half the interval's log width over its quantile; None if an end is unknown."""
     ends = objective.interval(measurement)
     if not ends.low or not ends.high or ends.low <= 0:
         return None

@@ -1,17 +1,12 @@
-"""Which of a few configurations to hold for the best, by launches that stood side by side.
+"""Choice of the best of a few configurations, from evaluations in rounds. Pure.
 
-In: what the search believes of each (mean and covariance of the logarithm of the objective), their
-launches in rounds, and an order in which to prefer those that cannot be told apart. Out: a choice, and how
-each of the others compares with it. Pure.
+The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
+alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
+effects.
 
-The choice uses both, the belief and the launches. How the others compare is read from the launches
-alone: intervals of all of them together (Bonferroni), over the spread that the rounds leave when
-configurations and rounds are taken out. A round's launches share what the machine did meanwhile, so a
-common shift tells nothing.
-
-Tied with the chosen one is what the launches cannot tell from it, and the belief puts within `CLOSE`
-of it. Of all those the first in order of preference is chosen: a few per cent that nobody can show
-are no reason to reserve another core.
+Configurations are tied if the evaluations cannot tell them from the leader and their posterior mean
+is within `CLOSE` of it. The most preferred tied one wins: a few unprovable per cent do not justify
+another core.
 """
 
 from __future__ import annotations
@@ -29,41 +24,41 @@ from tuner.values import Interval
 Array = NDArray[np.float64]
 
 CLOSE = math.log(1.03)
-"""Difference of logarithms that is too small to matter: 3 %."""
+"""Log difference too small to matter: 3 %."""
 PRIOR_DEGREES = 8.0
-"""Weight of the spread that the search found for a launch, against that of the rounds."""
+"""Weight of the search's evaluation spread, in degrees of freedom."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Belief:
-    """What a search believes of some configurations."""
+    """Posterior of a search over some configurations."""
 
-    mean: Array  # (k,) of the logarithm of the objective, minimised
+    mean: Array  # (k,) of the log objective, minimised
     covariance: Array  # (k, k)
     launch_sd: float
-    """Standard deviation of one launch about its configuration's mean, on the log scale."""
+    """Log-scale standard deviation of one evaluation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What came out."""
+    """The chosen configuration, and how the others compare."""
 
     chosen: int
-    """Position of the best."""
+    """Index of the chosen configuration."""
     ratios: tuple[float, ...]
-    """Of each configuration's objective over that of the chosen one; 1 of itself."""
+    """Each objective over the chosen one's."""
     intervals: tuple[Interval, ...]
     tied: tuple[bool, ...]
-    """Which could as well have been chosen, the chosen one among them."""
+    """Configurations tied with the leader."""
 
 
 def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choice:
-    """Choose.
+    """Choose among k configurations.
 
     Args:
-        belief: of k configurations.
-        values: (rounds, k) objectives of the launches, minimised and positive; may have no row.
-        preference: of each configuration, comparable; the lowest is preferred among tied ones.
+        belief: posterior of the search.
+        values: (rounds, k) positive, minimised objectives; may have no row.
+        preference: comparable key per configuration; the lowest wins ties.
     """
     logs = np.log(values)
     updated = _updated(belief, logs)
@@ -85,17 +80,12 @@ def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choic
 
 
 def launch_sd(logs: Array, presumed: float) -> float:
-    """Standard deviation of a launch about its configuration and its round, drawn towards a presumed one.
-
-    Args:
-        logs: (rounds, k) logarithms of the objective, one round at least.
-        presumed: by the search.
-    """
+    """Return the residual sd of (rounds, k) logs, shrunk towards an assumed sd."""
     return _pooled(logs, presumed)[0]
 
 
 def _pooled(logs: Array, presumed: float) -> tuple[float, float]:
-    """The same, and its degrees of freedom."""
+    """Return the shrunk sd and its degrees of freedom."""
     rounds, count = logs.shape
     left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
     degrees = (rounds - 1) * (count - 1) + PRIOR_DEGREES
@@ -104,7 +94,7 @@ def _pooled(logs: Array, presumed: float) -> tuple[float, float]:
 
 
 def _updated(belief: Belief, logs: Array) -> Array:
-    """Means (k,) after the launches; each is right up to a shift that all share."""
+    """Return posterior means (k,), up to a common shift."""
     rounds, count = logs.shape
     if not rounds:
         return belief.mean
@@ -116,13 +106,13 @@ def _updated(belief: Belief, logs: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Spread:
-    """Means of the launches, and how well they are known."""
+    """Means of the evaluations, with their precision."""
 
     means: Array  # (k,)
     error: float
     """Standard error of a difference of two means."""
     reach: float
-    """Standard errors from the middle to the end of an interval, all intervals together."""
+    """Half width of a simultaneous interval, in standard errors."""
 
     @classmethod
     def of(cls, logs: Array, launch_sd: float) -> _Spread:
@@ -138,7 +128,7 @@ class _Spread:
         )
 
     def ratio(self, one: int, other: int) -> tuple[float, Interval]:
-        """Of one to the other."""
+        """Return the ratio of one configuration to another."""
         if one == other:
             return 1.0, Interval(low=1.0, high=1.0)
         if math.isinf(self.error):
@@ -149,7 +139,7 @@ class _Spread:
         )
 
     def is_open(self, one: int, other: int) -> bool:
-        """Whether the launches leave open which of two is better."""
+        """Return whether the evaluations leave open which is better."""
         if math.isinf(self.error):
             return True
         return abs(float(self.means[one] - self.means[other])) <= self.reach * self.error

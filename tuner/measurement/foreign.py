@@ -1,8 +1,7 @@
-"""Which loads others of the machine have disturbed: other processes, or the hypervisor's other machines.
+"""Detection of loads disturbed by neighbours, processes or virtual machines. Pure.
 
-In: the host's noise of one load after the other. Out: whether others took more of the machine than is usual
-here, and whether there is time to measure that again. A steady neighbour is part of the machine; one that
-comes and goes makes one configuration look slow, and the next one fast. Pure.
+A steady neighbour is part of the machine; an intermittent one makes one configuration look slow and
+the next one fast.
 """
 
 from __future__ import annotations
@@ -12,37 +11,33 @@ import statistics
 from tuner.values import HostNoise
 
 MOST_MORE = 0.05
-"""Share of the machine's CPU time above the usual from which a load tells of the others: about what the
-configurations of a comparison differ by."""
+"""Disturbing share of CPU time above the usual: about how much configurations differ."""
 LEAST_S = 0.05
-"""CPU time that is not told from none: procfs counts in ticks of 10 ms, one error for each process."""
+"""CPU time that cannot be told from none: procfs counts 10 ms ticks per process."""
 LEAST_KNOWN = 3
-"""Loads from which their median is what is usual; before them it is the least."""
+"""Loads from which the median is the usual share; before, the minimum."""
 KEPT = 50
-"""Loads by which it is known: what is usual changes with the hour."""
+"""Recent loads that define the usual share, which changes over hours."""
 MOST_REPEATED = 0.25
-"""Share of the time of all loads that measuring again may take: a machine that is never quiet has no better
-moment to offer."""
+"""Share of load time for repeats; a machine that is never quiet has no better time."""
 CREDIT_S = 1.0
-"""Time for it that there is from the beginning."""
+"""Initial time for repeats."""
 
 
 class Others:
-    """What others of the machine usually take of it."""
+    """Tracker of the machine share that neighbours usually take."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._shares: dict[tuple[bool, bool], list[float]] = {}
-        """By what of it is known: of a server elsewhere nobody can tell what is foreign."""
+        """Shares by which values are unknown, as for a remote server."""
         self._left_s = CREDIT_S
-        """Time for measuring again."""
+        """Remaining time for repeats."""
 
     def has_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:
-        """Take note of a load, and say whether others took more than usual meanwhile; False where nobody knows.
+        """Record a load, and return whether neighbours took more than usual.
 
-        Args:
-            noise: of the load.
-            loaded_s: warm-up and measured time.
+        False if unknown. `loaded_s` includes the warm-up.
         """
         told = [part for part in (noise.foreign_cpu_s, noise.steal_s) if part is not None]
         self._left_s += MOST_REPEATED * loaded_s
@@ -57,7 +52,7 @@ class Others:
         return taken_s - usual * whole_s > max(LEAST_S, MOST_MORE * whole_s)
 
     def may_repeat(self, loaded_s: float) -> bool:
-        """Whether a load may be driven again; takes its time where it may."""
+        """Return whether a load may be repeated, and spend its time if so."""
         if loaded_s > self._left_s:
             return False
         self._left_s -= loaded_s

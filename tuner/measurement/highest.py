@@ -1,15 +1,11 @@
-"""The highest rate of an open loop that keeps a limit: which rate to try next, and what was found.
+"""Search for the highest open-loop rate that keeps a latency limit. Pure.
 
-In: whether a rate kept the limit, one after the other. Out: the next one to try, and at the end the rate around
-which loads begin to miss it. Pure.
-
-Whether a load keeps a limit on p99 is decided by few requests and by the machine's moment, so no single load is
-believed. Two rates that enclose the limit are found first, in steps that grow, a miss being tried once more. From
-between them on the rate is walked: up after a load that kept the limit, down after one that did not, by steps that
-get smaller where the answers turn and larger where three are the same (the up-and-down method: Dixon and Mood,
-Journal of the American Statistical Association 43:109, 1948; steps as of accelerated stochastic approximation:
-Kesten, Annals of Mathematical Statistics 29:41, 1958). The mean of the rates of the walk is where half of the
-loads keep the limit, and one bad step costs a step.
+Few requests and machine drift decide a p99 limit, so no single load is trusted. Growing steps
+enclose the limit; a miss is tried once more. Then the rate walks up after a kept limit and down
+after a miss (up-and-down method: Dixon and Mood, Journal of the American Statistical Association
+43:109, 1948). Steps shrink at turns and grow after three equal results (Kesten, Annals of
+Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half of the
+loads keep the limit.
 """
 
 from __future__ import annotations
@@ -23,24 +19,24 @@ from tuner.settings import RATE_LOADS
 from tuner.values import RequestRecords
 
 FIRST_STEP = 1.25
-"""Factor between the first two rates; each step is the square of the one before: 1.56, 2.4, 6.0."""
+"""Factor between the first two rates; each step squares the one before: 1.56, 2.4, 6.0."""
 MOST_STEP = 6.0
 LEAST_REQUESTS = 10
-"""Requests due in a measured part, below which a rate tells nothing of a limit on one in a hundred."""
+"""Requests due, below which a rate cannot show a 1 % limit."""
 ENCLOSED = 1.3
-"""Ratio of a rate that did not keep the limit to one that did, from which the walk begins between them."""
+"""Ratio of a missed to a kept rate at which the walk begins."""
 WALKED = 8
 """Rates of the walk."""
 LEAST_WALK, FIRST_WALK, MOST_WALK = 1.06, 1.15, 1.4
-"""Factor of a step of the walk: the least, the first at most, and the most."""
+"""Step factor of the walk: smallest, largest first step, largest."""
 ALIKE = 3
-"""Answers in a row that are the same, from which a step grows."""
+"""Equal results in a row after which steps grow."""
 MOST_MISSES = 0.01
-"""Share of the requests that may miss the limit: it is one on p99."""
+"""Share of requests that may miss a p99 limit."""
 
 
 class Highest:
-    """Where the search for one configuration's rate stands.
+    """State of the search for one configuration's highest rate.
 
     ```
     found = Highest(400.0)
@@ -53,19 +49,16 @@ class Highest:
     def __init__(
         self, first_per_s: float, *, least_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Keep what is given.
+        """Start at `first_per_s` (above 0), and try at most `most` rates.
 
-        Args:
-            first_per_s: rate to begin with, above 0.
-            least_per_s: below it no rate is tried but the first.
-            most: rates that are tried.
+        After the first, no rate below `least_per_s` is tried.
         """
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None
-        """The highest that kept the limit before the walk."""
+        """Highest kept rate before the walk."""
         self.missed_per_s: float | None = None
-        """The lowest that did not."""
+        """Lowest missed rate before the walk."""
         self._first_per_s = first_per_s
         self._least_per_s = least_per_s
         self._left = most
@@ -73,13 +66,13 @@ class Highest:
         self._is_again = False
         self._walked: list[float] = []
         self._walk_per_s: float | None = None
-        """The next rate of the walk; None before it."""
+        """Next rate of the walk; None before it."""
         self._last: bool | None = None
         self._alike = 0
 
     @property
     def per_s(self) -> float | None:
-        """The rate around which loads begin to miss the limit; None where no rate kept it."""
+        """The rate at which loads begin to miss the limit; None if no rate kept it."""
         if self.kept_per_s is None:
             return None
         if self._walk_per_s is None or not self._walked:
@@ -89,7 +82,7 @@ class Highest:
 
     @property
     def next_per_s(self) -> float | None:
-        """The rate to try next; None where it is enough."""
+        """The rate to try next; None at the end."""
         kept, missed = self.kept_per_s, self.missed_per_s
         if not self._left:
             return None
@@ -106,7 +99,7 @@ class Highest:
         return math.sqrt(kept * missed)
 
     def tell(self, *, is_kept: bool) -> None:
-        """Whether `next_per_s` kept the limit; before the walk one that did not is tried once more."""
+        """Record whether `next_per_s` kept the limit; a first miss before the walk is retried."""
         rate = self.next_per_s
         assert rate is not None, "the search is over"
         self._left -= 1
@@ -146,13 +139,9 @@ class Highest:
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:
-    """Whether all but one request in a hundred of those that were due were answered within a limit.
+    """Return whether 99 % of the requests due in an open loop met a latency limit.
 
-    Args:
-        records: of an open loop.
-        limit_s: from when a request was due.
-        warmup_s: end of the warm-up.
-        seconds: length of the measured part.
+    Latency counts from when a request was due.
     """
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=True)
     took_s = records.finished_s - records.intended_s

@@ -1,8 +1,6 @@
-"""What else happened to the machine: steal, CPU time, and what other processes took of it, read around a phase.
+"""CPU time of machine, server and neighbours around a phase, from Linux's /proc.
 
-In: process ids. Out: `HostReading`s, and the `HostNoise` between two of them. Reads /proc (Linux);
-where that cannot be read, on another system or for a process that is gone, the figure is None. The
-only file of this room that touches the machine.
+Unreadable values are None.
 """
 
 from __future__ import annotations
@@ -20,28 +18,22 @@ PROC = pathlib.Path("/proc")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """Counters at one moment, in seconds since the machine or the process began."""
+    """Counters in seconds since the machine or process started."""
 
     steal_s: float | None
-    """Time that the hypervisor gave to other machines while this one had work, all cores together."""
+    """Time the hypervisor gave to other machines, over all cores."""
     cpu_s: Mapping[int, float]
-    """Per process id of the server: user and system time. Processes that cannot be read are left out."""
+    """User and system time per server process id; unreadable ones are left out."""
     busy_s: float | None = None
-    """User and system time of all processes of the machine."""
+    """User and system time of all processes."""
     beside_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
-    """Per process id of what measures the server: user and system time."""
+    """The same per process id of the measuring processes."""
 
 
 def read(
     pids: Iterable[int] = (), beside: Iterable[int] = (), *, proc: pathlib.Path = PROC
 ) -> HostReading:
-    """Read the counters now.
-
-    Args:
-        pids: processes of the server, gateway and replicas.
-        beside: processes that measure it.
-        proc: where procfs is mounted.
-    """
+    """Read the counters of server processes (`pids`) and measuring processes (`beside`)."""
     ticks_per_s = float(os.sysconf("SC_CLK_TCK"))
 
     def used_s(pids: Iterable[int]) -> dict[int, float]:
@@ -67,20 +59,12 @@ def noise_between(
     knows_server: bool = True,
     share: float = 1.0,
 ) -> HostNoise:
-    """What happened between two readings, with what others have measured.
+    """Return what happened between two readings.
 
-    Server time is of the processes that are there at the second reading; None if there are none. Foreign
-    time is what all processes of the machine used, less the server's and those that measure it.
-
-    Args:
-        before: the first reading.
-        after: the second one.
-        client_cpu_s: of the load generator in the measured part.
-        throttled_s: of the server.
-        peak_memory_mb: of any one replica.
-        knows_server: whether the readings have all processes of the server that are on this machine; else
-            nobody can tell what is foreign.
-        share: of the server's work that was for what is measured; the rest was for answers behind its end.
+    Server time covers processes alive at the second reading. Neighbour time is that of all
+    processes, minus the server's and the measuring ones (`beside_s`). It is unknown unless the
+    readings cover every local server process (`knows_server`). `share` is the share of the server's
+    work that belongs to measured requests, `peak_memory_mb` that of any one replica.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:
@@ -101,11 +85,9 @@ def noise_between(
 
 
 def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
-    """What happened in the measured parts of several phases; None where one of them does not tell.
+    """Combine the noise of one or more phases; values that any phase lacks are None.
 
-    Args:
-        parts: at least one.
-        share: of their time that was measured: the client's time is of that alone, all else of the whole.
+    `share` is the measured share of their time; client time is already measured time.
     """
 
     def total(values: Sequence[float | None], share: float = share) -> float | None:
@@ -124,15 +106,15 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
 
 
 def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """By the processes of both readings; one that began meanwhile has used what it has."""
+    """Return CPU time of the processes in `after`; new ones count in full."""
     return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
 
 
 class _MachineTicks(NamedTuple):
-    """Of all cores together, since the machine began."""
+    """Clock ticks of all cores since boot."""
 
     busy: int
-    """User, nice and system time: not the interrupts, which belong to no process."""
+    """User, nice and system time; interrupts belong to no process."""
     steal: int
 
 
@@ -149,7 +131,7 @@ def _machine_ticks(proc: pathlib.Path) -> _MachineTicks | None:
 
 
 def _process_ticks(proc: pathlib.Path, pid: int) -> int | None:
-    # pid (name, which may hold anything) state ppid ...; utime and stime are fields 14 and 15.
+    # pid (name, may contain anything) state ppid ...; utime and stime are fields 14 and 15.
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
         fields = text.rpartition(")")[2].split()

@@ -1,10 +1,7 @@
-"""Reads energy and clock while a load runs: of the GPU through NVML, of the CPU's packages through RAPL.
+"""Readers of energy and GPU clock during a load, through NVML and RAPL.
 
-In: which devices count. Out: a `Trace` of readings, 25 a second, taken by a thread of its own. Where the GPU
-keeps no count of its energy, its power is summed up over time.
-
-Source: Linux, Documentation/power/powercap/powercap.rst; since 2020 only root may read its counters
-(CVE-2020-8694). The only file of this room beside `host` that touches the machine.
+Only root may read RAPL since 2020 (CVE-2020-8694; Linux,
+Documentation/power/powercap/powercap.rst).
 """
 
 from __future__ import annotations
@@ -27,29 +24,29 @@ from tuner.measurement.energy import Trace
 
 POWERCAP = pathlib.Path("/sys/class/powercap")
 PERIOD_S = 0.04
-"""Between two readings: a GPU's own figures change 10 to 50 times a second."""
+"""Seconds between readings; a GPU updates its own values 10 to 50 times a second."""
 _JOIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
 class Counter(Protocol):
-    """What counts the energy of one device."""
+    """Energy counter of one device."""
 
     name: str
     text: str
-    """What it is and how it counts, for people."""
+    """Description for people."""
 
     def joules(self) -> float:
-        """Used so far, from any beginning.
+        """Return the joules used so far, from any origin.
 
         Raises:
-            AcceleratorUnavailable, OSError, ValueError: it cannot be read any more.
+            AcceleratorUnavailable, OSError, ValueError: the counter can no longer be read.
         """
         ...
 
 
 class GpuCounter:
-    """The whole board of the GPU that the server uses."""
+    """Energy counter of the GPU's whole board."""
 
     name = "gpu"
 
@@ -67,7 +64,7 @@ class GpuCounter:
         self.text = f"{gpu.name} ({how})"
 
     def joules(self) -> float:
-        """By the GPU's own count; where it has none, power times time, from one reading to the next."""
+        """Return the GPU's count, or else its power integrated between readings."""
         if self._is_counted:
             return self.gpu.energy_j()
         now_s, power_w = time.monotonic(), self.gpu.power_w()
@@ -79,7 +76,7 @@ class GpuCounter:
 
 
 class PackageCounter:
-    """All CPU packages of the machine; each counts in microjoules up to its own range, then from 0."""
+    """Energy counter of all CPU packages, each in microjoules with its own wrap-around."""
 
     name = "cpu"
 
@@ -92,7 +89,7 @@ class PackageCounter:
         self.text = f"{count} CPU package{'s' * (count > 1)} (RAPL)"
 
     def joules(self) -> float:
-        """Of all packages together."""
+        """Return the joules of all packages."""
         for place, domain in enumerate(self._domains):
             now = _number(domain / "energy_uj")
             self._sum_uj += (now - self._last[place]) % (self._ranges[place] + 1)
@@ -101,7 +98,7 @@ class PackageCounter:
 
 
 class Found(NamedTuple):
-    """Counters that can be read, and a line for each device whose cannot."""
+    """Readable counters, and a line for each unreadable device."""
 
     counters: tuple[Counter, ...]
     lacking: tuple[str, ...]
@@ -109,7 +106,7 @@ class Found(NamedTuple):
 
 @contextlib.contextmanager
 def opened(*, gpu: bool = True) -> Iterator[Found]:
-    """The counters of this machine, until the block is left; without the GPU for a model that runs on the CPU."""
+    """Open this machine's counters for the block; without the GPU for a CPU model."""
     counters: list[Counter] = []
     lacking: list[str] = []
     with contextlib.ExitStack() as owns:
@@ -129,7 +126,7 @@ def opened(*, gpu: bool = True) -> Iterator[Found]:
 
 
 class Meter:
-    """Reads counters in a thread, for one load: a context manager; then `trace`."""
+    """Context manager that reads counters in a thread; then call `trace`."""
 
     def __init__(self, counters: tuple[Counter, ...], *, period_s: float = PERIOD_S) -> None:
         self._counters = counters
@@ -139,7 +136,7 @@ class Meter:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="energy", daemon=True)
         self.failure = ""
-        """Why reading ended early, in a line; empty where it did not."""
+        """Why reading ended early; empty if it did not."""
 
     def __enter__(self) -> Self:
         self._take()
@@ -152,7 +149,7 @@ class Meter:
         self._take()
 
     def trace(self) -> Trace:
-        """What was read."""
+        """Return the readings."""
         width = 1 + len(self._counters) + 1
         rows = np.array(self._rows, dtype=float).reshape(-1, width)
         joules = {c.name: rows[:, place] for place, c in enumerate(self._counters, 1)}
@@ -164,7 +161,7 @@ class Meter:
             self._take()
 
     def _take(self) -> None:
-        """One row: time, joules of each counter, clock. A device that fails once is not asked again."""
+        """Append a row: time, joules per counter, clock. Stop at the first failure."""
         if self.failure:
             return
         try:
@@ -176,7 +173,7 @@ class Meter:
         self._rows.append((time.monotonic(), *joules, self._clock_mhz()))
 
     def _clock_mhz(self) -> float:
-        """NaN where there is no GPU, or one that counts its energy and does not tell its clock."""
+        """Return the GPU clock; NaN if unknown."""
         with contextlib.suppress(AcceleratorUnavailable):
             if self._gpu is not None:
                 return float(self._gpu.clock_mhz())
@@ -184,10 +181,10 @@ class Meter:
 
 
 def _packages(powercap: pathlib.Path) -> PackageCounter | str:
-    """The counter of all CPU packages, or why there is none."""
+    """Return the CPU packages' counter, or why there is none."""
     domains = tuple(
         path
-        for path in sorted(powercap.glob("intel-rapl:*"))  # AMD's are called so, too
+        for path in sorted(powercap.glob("intel-rapl:*"))  # AMD uses this name, too
         if path.name.count(":") == 1 and _text(path / "name").startswith("package")
     )
     if not domains:

@@ -1,17 +1,12 @@
-"""What a machine's speed does over time, what launches differ by, and what blocks differ by, each apart.
+"""Drift model: contributions of machine speed, evaluations and blocks to the noise. Pure.
 
-In: means of blocks, when they were, of which launch and which configuration. Out: a `Course`: standard
-deviations on the log scale (0.05 reads as 5 %) and time constants. Pure.
+On the log scale, block mean = configuration + machine speed + evaluation + block. The speed is the
+sum of two stationary Ornstein-Uhlenbeck processes, over seconds (quick) and minutes (slow); the
+rest is white noise. Parameters maximise the restricted likelihood with configurations as fixed
+effects (Patterson and Thompson, Biometrika 58:545, 1971), by a Kalman filter with one extra column
+per configuration (de Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
 
-Model: log(block mean) = configuration + speed of the machine + launch + block. The speed is the sum of two
-stationary Ornstein-Uhlenbeck processes, one that moves within seconds and one that moves within minutes, common
-to all configurations; launches and blocks are white. The parameters are those of the greatest restricted
-likelihood, the configurations being fixed effects (Patterson and Thompson, Biometrika 58:545, 1971). It is
-worked out by a Kalman filter over the blocks in their order, with one more column for each configuration (de
-Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
-
-What launches differ by is told from the machine's speed only where launches follow one another quickly: what is
-quicker than the time from one launch to the next counts as theirs.
+Drift quicker than the time between evaluations counts as evaluation spread.
 """
 
 from __future__ import annotations
@@ -27,20 +22,20 @@ from scipy import optimize
 Array = NDArray[np.float64]
 
 QUICK_S, SLOW_S = (0.5, 20.0), (20.0, 600.0)
-"""Within which the time constants of the two processes are sought."""
+"""Bounds of the time constants of the two processes."""
 LEAST_SD, MOST_SD = 1e-4, 1.0
-"""Within which standard deviations are sought."""
+"""Bounds of the standard deviations."""
 STARTS = ((0.05, 5.0, 0.05, 100.0, 0.02, 0.05), (0.02, 2.0, 0.02, 60.0, 0.05, 0.03))
-"""From which the greatest likelihood is sought: quick part, slow part, launches, blocks."""
+"""Starts of the optimiser: quick part, slow part, evaluations, blocks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Blocks:
-    """Means of blocks of one length, in the order of their time."""
+    """Means of equally long blocks, in order of time."""
 
     at_s: Array  # (n,) middles, ascending, from any origin
     logs: Array  # (n,) logarithms of the means
-    launch: NDArray[np.int64]  # (n,) number of the launch; its blocks follow one another
+    launch: NDArray[np.int64]  # (n,) number of the evaluation, whose blocks are consecutive
     configuration: NDArray[np.int64]  # (n,) number of the configuration
 
 
@@ -50,27 +45,27 @@ class Part:
 
     sd: float
     forgets_s: float
-    """Time after which the correlation has fallen to 1/e."""
+    """Time after which the correlation is 1/e."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What a block's mean is made of, beside its configuration."""
+    """Contributions to a block's mean besides its configuration."""
 
     quick: Part
     slow: Part
     launch_sd: float
     block_sd: float
-    """Of blocks of the length that was fitted."""
+    """For blocks of the fitted length."""
 
     @property
     def variance(self) -> float:
-        """Of one block, all sources together."""
+        """Variance of one block, all sources."""
         return self.quick.sd**2 + self.slow.sd**2 + self.launch_sd**2 + self.block_sd**2
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of that variance: what time, launches and blocks bring."""
+        """Shares of time, evaluations and blocks in it."""
         parts = {
             "time": self.quick.sd**2 + self.slow.sd**2,
             "launch": self.launch_sd**2,
@@ -79,7 +74,7 @@ class Course:
         return {name: part / self.variance for name, part in parts.items()}
 
     def covariance(self, lag_s: Array) -> Array:
-        """(...) of the machine's speed at two moments so far apart."""
+        """Return the covariance (...) of machine speed at this lag."""
         parts = (
             part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
@@ -87,10 +82,9 @@ class Course:
 
 
 def fit(blocks: Blocks) -> Course | None:
-    """The course of the greatest restricted likelihood; None where there are too few blocks to tell.
+    """Return the fitted drift model; None with too few blocks.
 
-    Args:
-        blocks: at least two launches, of any number of configurations.
+    `blocks` cover at least two evaluations.
     """
     columns = _columns(blocks)
     launches = len(np.unique(blocks.launch))
@@ -127,21 +121,21 @@ def _course(parameters: Array) -> Course:
 
 
 def _columns(blocks: Blocks) -> Array:
-    """(n, 1 + k): the logarithms, and one column for each configuration."""
+    """Return (n, 1 + k): the logs, and an indicator column per configuration."""
     _, numbered = np.unique(blocks.configuration, return_inverse=True)
     effects = np.eye(int(numbered.max()) + 1)[numbered]
     return np.column_stack([blocks.logs - blocks.logs.mean(), effects])
 
 
 def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
-    """Seconds since the block before, and whether it is of another launch."""
+    """Return seconds since the previous block, and whether the evaluation changed."""
     since_s = np.diff(blocks.at_s, prepend=blocks.at_s[0])
     is_other = np.diff(blocks.launch, prepend=blocks.launch[0]) != 0
     return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
 
 
 def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
-    """Restricted log-likelihood of a course, up to a constant."""
+    """Return the restricted log-likelihood, up to a constant."""
     innovations, variances = _filter(course, steps, columns)
     scaled = innovations / np.sqrt(variances)[:, None]
     values, effects = scaled[:, 0], scaled[:, 1:]
@@ -156,10 +150,10 @@ def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Ar
 def _filter(
     course: Course, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
-    """Innovations (n, 1 + k) of each column, and their variances (n,)."""
+    """Return each column's innovations (n, 1 + k), and their variances (n,)."""
     quick, slow = course.quick.sd**2, course.slow.sd**2
     launch, block = course.launch_sd**2, course.block_sd**2
-    # Covariances of the state (quick, slow, launch), and the state for each column.
+    # Covariances of the state (quick, slow, evaluation), and the state per column.
     qq, ss, ll, qs, ql, sl = quick, slow, launch, 0.0, 0.0, 0.0
     state = np.zeros((3, columns.shape[1]))
     keep = np.ones((3, 1))
@@ -203,13 +197,9 @@ def draw(
     launch: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Array:
-    """(n,) a course of the logarithms of block means about their configurations', as an emulated machine has it.
+    """Draw logs (n,) of block means about their configurations' means.
 
-    Args:
-        course: of the machine.
-        at_s: (n,) middles of the blocks, ascending.
-        launch: (n,) number of the launch.
-        rng: for all that is random.
+    `at_s` (n,) are ascending middles of blocks, `launch` (n,) their evaluations.
     """
     found = course.block_sd * rng.normal(size=len(at_s))
     _, numbered = np.unique(launch, return_inverse=True)

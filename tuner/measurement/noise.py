@@ -1,15 +1,9 @@
-"""How much measurements of one configuration differ, split into what blocks and what launches bring.
+"""Variance components of measurements: blocks and evaluations. Pure.
 
-In: means of blocks, nested in launches, nested in configurations. Out: two standard deviations with
-95 % intervals, on the log scale: 0.05 reads as 5 %. From them: how uncertain one trial is, and how
-long it should be.
-
-Model: log(block mean) = configuration + launch + block, one-way random effects within each
-configuration, pooled over configurations because it is the relative noise that they share.
-Estimated by analysis of variance (Searle, Casella and McCulloch, Variance Components, chapter 3);
-the interval between launches is Williams' and Tukey's (1962, Biometrika 49:278), which is somewhat
-too wide rather than too narrow. Drift over time is not a part of the model: launches that lie hours
-apart show it as spread between launches.
+On the log scale, block mean = configuration + evaluation + block: one-way random effects, pooled
+over configurations, by analysis of variance (Searle, Casella and McCulloch, Variance Components,
+chapter 3). The interval between evaluations is Williams' and Tukey's, slightly too wide (1962,
+Biometrika 49:278). Drift over hours appears as spread between evaluations.
 """
 
 from __future__ import annotations
@@ -26,30 +20,25 @@ from tuner.values import UNKNOWN, Interval, Measurement
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseComponents:
-    """Standard deviations on the log scale, and the degrees of freedom behind them."""
+    """Standard deviations on the log scale, with degrees of freedom."""
 
     block_sd: float
     block_interval: Interval
     block_degrees: int
     launch_sd: float | None
-    """None where no configuration was launched twice; 0 where launches differ no more than their blocks explain."""
+    """None without repeated evaluations; 0 if blocks explain all."""
     launch_interval: Interval
     launch_degrees: int
 
     def trial_sd(self, blocks: int) -> float:
-        """Of the mean of one launch measured in so many blocks; without repeats only what blocks show."""
+        """Return the sd of a mean of so many blocks; without repeats, from blocks alone."""
         return math.sqrt((self.launch_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
 
 
 def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComponents | None:
-    """Split the spread of block means.
+    """Split the spread of block means, nested in evaluations and configurations.
 
-    Args:
-        configurations: for each its launches, for each launch the means of its blocks (any positive
-            unit).
-
-    Returns:
-        The components; None where no launch has two blocks.
+    None if no evaluation has two blocks.
     """
     within_sum = between_sum = coefficient = 0.0
     within_degrees = between_degrees = 0
@@ -66,8 +55,7 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComp
         within_degrees += int(counts.sum()) - len(logs)
         between_sum += float(counts @ (means - overall) ** 2)
         between_degrees += len(logs) - 1
-        # The between-launch variance enters E[between_sum] with this weight (unequal numbers of
-        # blocks).
+        # Weight of the evaluation variance in E[between_sum], for unequal block numbers.
         coefficient += float(counts.sum() - (counts**2).sum() / counts.sum())
     if within_degrees == 0:
         return None
@@ -91,7 +79,7 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComp
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> NoiseComponents | None:
-    """`components` of measurements: for each configuration its launches."""
+    """Return `components` of each configuration's measurements."""
     return components(
         [[block.mean_ms for block in launch.blocks] for launch in launches]
         for launches in configurations
@@ -99,7 +87,7 @@ def components_of(configurations: Iterable[Sequence[Measurement]]) -> NoiseCompo
 
 
 def sd_interval(variance: float, degrees: int) -> Interval:
-    """95 % interval of a standard deviation, by chi-squared."""
+    """Return the 95 % interval of a standard deviation, by chi-squared."""
     low, high = (float(special.chdtri(degrees, share)) for share in (0.025, 0.975))
     return Interval(
         low=math.sqrt(degrees * variance / low), high=math.sqrt(degrees * variance / high)
@@ -109,14 +97,9 @@ def sd_interval(variance: float, degrees: int) -> Interval:
 def excess_interval(
     between: float, within: float, between_degrees: int, within_degrees: int, per_launch: float
 ) -> Interval:
-    """Williams and Tukey: the chi-square interval of `between`, less what F says that `within` explains.
+    """Return Williams' and Tukey's interval of the excess standard deviation.
 
-    Args:
-        between: mean square whose expectation is that of `within` plus `per_launch` times the variance.
-        within: mean square of what lies below.
-        between_degrees: of freedom.
-        within_degrees: of freedom.
-        per_launch: weight of the variance.
+    `between` is a mean square with expectation `within` plus `per_launch` times the variance.
     """
     ends = []
     for share in (0.975, 0.025):
@@ -128,18 +111,11 @@ def excess_interval(
 
 
 def useful_seconds(noise: NoiseComponents, *, start_s: float, block_s: float) -> float:
-    """Length of a trial that tells most for its cost; beyond it more launches tell more than longer ones.
+    """Return the most cost-effective trial length; infinite without evaluation spread.
 
-    A trial of t seconds costs start + t and has the variance launch_sd^2 + block_sd^2 x block_s /
-    t; their product is least at t = (block_sd / launch_sd) x sqrt(block_s x start).
-
-    Args:
-        noise: the components.
-        start_s: what a launch costs beside its measurement.
-        block_s: length of the blocks that the components were estimated from.
-
-    Returns:
-        Seconds; infinite where launches are not known to differ.
+    A trial of t seconds costs start + t and has variance launch_sd^2 + block_sd^2 x block_s / t;
+    the product is least at t = (block_sd / launch_sd) x sqrt(block_s x start). `start_s` is an
+    evaluation's cost besides its measurement.
     """
     if not noise.launch_sd:
         return math.inf

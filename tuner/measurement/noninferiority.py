@@ -1,13 +1,9 @@
-"""Whether one sampler is no worse than another by more than a margin, over paired differences.
+"""Test whether one sampler is worse than another by more than a margin. Pure.
 
-In: differences (n,) of regrets, reference less peer, one for each seed or surface. Out: bounds and
-p-values. Pure.
-
-The mean of n paired differences against the margin: a one-sided test by Student's t. The upper 95 % bound
-lies below the margin exactly where p < 0.05. Where all differences are equal, Student's t knows no doubt;
-there the test is that of their signs. Regrets are skewed, so that with few units the level is approximate, and
-of fewer than five nothing is said. Several tests are corrected by Holm (Scandinavian Journal of Statistics 6:65, 1979),
-which holds for dependent ones as well.
+Paired regret differences, reference minus peer, get a one-sided Student's t test: the upper 95 %
+bound lies below the margin exactly if p < 0.05. Equal differences get a sign test. Regrets are
+skewed, so few units make the level approximate. Holm's correction (Scandinavian Journal of
+Statistics 6:65, 1979) allows dependence.
 """
 
 from __future__ import annotations
@@ -25,25 +21,25 @@ from tuner.contest import LEAST_UNITS, NonInferiority, Standing
 Array = NDArray[np.float64]
 
 MARGIN = 0.01
-"""One point of regret."""
+"""One percentage point of regret."""
 LEVEL = 0.05
 ROUNDING = 1e-12
-"""Standard errors below it are those of equal differences."""
+"""Standard errors up to this mean equal differences."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bounded:
-    """One mean against the margin."""
+    """One mean tested against the margin."""
 
     mean: float
     lower: float | None
-    """One-sided 95 % bounds; None of fewer than `LEAST_UNITS`."""
+    """One-sided 95 % bounds; None with fewer than `LEAST_UNITS` differences."""
     upper: float | None
     p: float | None
 
 
 def bounded(differences: Array, margin: float) -> Bounded:
-    """Differences (n,), n at least 1, against a margin."""
+    """Test differences (n,), n at least 1, against a margin."""
     count, mean = len(differences), float(np.mean(differences))
     unknown = Bounded(mean=mean, lower=None, upper=None, p=None)
     if count < LEAST_UNITS:
@@ -57,7 +53,7 @@ def bounded(differences: Array, margin: float) -> Bounded:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Corrected p-values, in the order given."""
+    """Return Holm-corrected p-values, in the order given."""
     order = sorted(range(len(values)), key=lambda place: values[place])
     corrected, largest = [0.0] * len(values), 0.0
     for rank, place in enumerate(order):
@@ -69,12 +65,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def judged(
     differences: Sequence[tuple[str, int, Array]], margin: float = MARGIN
 ) -> tuple[NonInferiority, ...]:
-    """All peers and budgets together.
-
-    Args:
-        differences: peer, budget, and the differences (n,) of the reference against it.
-        margin: in the differences' unit.
-    """
+    """Test all (peer, budget, differences (n,)) together."""
     found = [bounded(each, margin) for _, _, each in differences]
     with_p = [place for place, one in enumerate(found) if one.p is not None]
     corrected = holm([p for one in found if (p := one.p) is not None])

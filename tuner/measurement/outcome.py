@@ -1,8 +1,4 @@
-"""Whether a phase counts as a measurement of its configuration, as a value.
-
-In: records of a phase. Out: an `Outcome`, and the `Measurement` if it is ok. A failed trial is data
-for the sampler and not an exception; this is where errors under load become one.
-"""
+"""Judgement of a load phase: an `Outcome`, and a `Measurement` if it is ok."""
 
 from __future__ import annotations
 
@@ -29,15 +25,14 @@ from tuner.values import (
 )
 
 MOST_ERROR_SHARE = 0.01
-"""A configuration that fails more than one request in a hundred does not serve this load. Errors
-are often quicker than answers, so that a phase with many of them would look fast."""
+"""Tolerable share of failed requests; errors are often fast, and flatter a phase."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
-"""Statuses by which a server that is asked for too much answers: not at all, or with a refusal."""
+"""Statuses of an overloaded server: no response, or a rejection."""
 REFUSALS = OF_OVERLOAD - {0}
-"""Statuses of requests that a server refuses because they cannot be in time: of a scenario no failures."""
+"""Statuses of rejections as too late, which are no failures in a scenario."""
 
 SAFE = 2
-"""Times the least number of requests at which others' launches are likely to have enough as well."""
+"""Multiple of the minimum requests that likely suffices for slower configurations."""
 
 
 def measure_outcome(
@@ -58,19 +53,16 @@ def measure_outcome(
     why_refused: str = "",
     client_cpu: CpuCourse | None = None,
 ) -> tuple[Outcome, Measurement | None]:
-    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
-    the share of requests that may fail (`most_error_share`), what is known of the cause of
-    failed ones, on one line (`why_failed`), by which share of the requests that were due the server
-    fell behind (`LoadResult.fell_behind`), which statuses are no failures but refusals (`refusals`), and why the server
-    refused (`why_refused`).
+    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
 
-    A server that falls behind has no latency of its own: the longer one measures, the longer it is. So in an
-    open loop that is no value, but a configuration that cannot serve the rate.
+    In addition: `why_failed` and `why_refused` are one-line causes; `fell_behind` is the share of
+    due requests by which the server fell behind (`LoadResult.fell_behind`). Such a server has no
+    latency of its own, since it grows with the measuring time.
 
     Returns:
-        ok and the measurement; or failed, with cause `timeout` (no request finished in the measured
-        part) or `errors` (too many of them were not answered with a 2xx), and None; or, of an open loop,
-        infeasible with cause `overload`, and None.
+        A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`
+        (too many failed), or infeasible with cause `overload` (open loop) or `constraint` (all
+        rejected).
     """
     if fell_behind:
         return overloaded(rate_per_s, f"it fell behind by {100 * fell_behind:.0f} % of them"), None
@@ -123,13 +115,13 @@ def measure_outcome(
 
 
 def overloaded(rate_per_s: float | None, why: str) -> Outcome:
-    """A configuration that cannot serve the rate of an open loop."""
+    """Return the outcome of a configuration that cannot serve an open loop's rate."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
 def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
-    """A configuration that keeps the limit on p99 at none of the rates that were tried."""
+    """Return the outcome if p99 misses its limit at every tried rate."""
     reason = (
         f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {rate_in_words(lowest_per_s)}, the "
         "lowest rate that was tried"
@@ -139,31 +131,31 @@ def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a launch must tell, and keep to."""
+    """Metrics that an evaluation must report, and metric constraints."""
 
     objective: str
-    """Name of what is made best."""
+    """Name of the first objective."""
     limits: tuple[Limit, ...] = ()
     second: str | None = None
-    """Name of a second objective."""
+    """Name of the second objective."""
 
     @classmethod
     def of(cls, settings: MeasurementSettings) -> Self:
-        """What each launch of a study must tell."""
+        """Return the requirements of a study's evaluations."""
         return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the objectives."""
+        """Names of the objectives."""
         return (self.objective,) if self.second is None else (self.objective, self.second)
 
     @property
     def needs_p99(self) -> bool:
-        """Whether a launch without a p99 tells too little."""
+        """Whether an evaluation without a p99 is insufficient."""
         return "p99" in self.names or any(one.metric == "p99_ms" for one in self.limits)
 
     def remark(self, measurement: Measurement) -> str | None:
-        """What a launch that tells enough lets fear of others; None for nothing."""
+        """Return a warning if slower configurations may lack requests for a p99."""
         is_safe = measurement.effective >= SAFE * LEAST_FOR_P99
         if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
@@ -177,12 +169,12 @@ class Needs:
         )
 
     def tells_objectives(self, measurement: Measurement) -> bool:
-        """Whether the launch tells what is made best, whatever else it does not tell."""
+        """Return whether the objectives are known and positive."""
         values = [named(name).value(measurement) for name in self.names]
         return all(math.isfinite(value) and value > 0 for value in values)
 
     def told(self, measurement: Measurement) -> Outcome:
-        """ok, or why the launch does not tell what is needed, whatever its figures are."""
+        """Return ok, or why a required metric is missing."""
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
         if "goodput" in self.names and not measurement.goodput:
@@ -200,7 +192,7 @@ class Needs:
         return OK
 
     def outcome(self, measurement: Measurement) -> Outcome:
-        """The same, or infeasible with cause `constraint` and by how much a limit is missed."""
+        """Return the same, or infeasible with cause `constraint`."""
         outcome = self.told(measurement)
         why = missed(self.limits, [measurement])
         if outcome.status != "ok" or why is None:

@@ -1,11 +1,8 @@
-"""Percentiles with intervals that claim no more than the sample can give.
+"""Nearest-rank percentiles, with distribution-free 95 % intervals.
 
-In: sorted latencies (n,). Out: nearest-rank percentiles and distribution-free 95 % intervals
-between two order statistics, whose ranks are those of `tuner.tails`.
-
-Requests of one phase are not independent, so the ranks are those of a sample of the effective size
-(`effective`), carried over to the same shares of the whole one (Woodruff, JASA 47:635, 1952). They all
-come from one launch: these intervals know nothing of the spread between launches.
+Requests are dependent, so ranks are those of a sample of the effective size (`effective`), at the
+same shares of the whole (Woodruff, JASA 47:635, 1952). The intervals exclude the spread between
+evaluations.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from tuner.values import Interval
 
 
 def percentile(ordered: NDArray[np.float64], share: float) -> float:
-    """The smallest value with at least this share of the values at or below it.
+    """Return the smallest value with at least this share of values at or below it.
 
     Args:
         ordered: (n,) ascending, n at least 1.
@@ -30,15 +27,10 @@ def percentile(ordered: NDArray[np.float64], share: float) -> float:
 
 
 def spread(ordered: NDArray[np.float64]) -> float:
-    """p95 - p5: nine in ten values lie within it.
+    """Return p95 - p5 of ascending values (n,), n at least 1.
 
-    An inter-quantile range, which one value in twenty at each end cannot move (Huber and Ronchetti,
-    Robust Statistics, chapter 5), where a standard deviation, and with it a coefficient of
-    variation, follows a single stall. A narrower range, such as that of the quartiles, can lie
-    inside one of two clusters of round trips and miss that there are two.
-
-    Args:
-        ordered: (n,) ascending, n at least 1.
+    One value in twenty at each end cannot move it (Huber and Ronchetti, Robust Statistics, chapter
+    5), unlike a standard deviation. A quartile range could miss one of two latency clusters.
     """
     return percentile(ordered, 0.95) - percentile(ordered, 0.05)
 
@@ -46,12 +38,12 @@ def spread(ordered: NDArray[np.float64]) -> float:
 def interval(
     ordered: NDArray[np.float64], share: float, *, effective: float | None = None
 ) -> Interval:
-    """95 % interval of the true percentile.
+    """Return the 95 % interval of the true percentile.
 
     Args:
         ordered: (n,) ascending.
         share: 0.99 for p99; between 0 and 1.
-        effective: independent values that these are worth, at most n; None: n.
+        effective: effective number of values, at most n; None: n.
     """
     low, high = tails.ranks_of(len(ordered), share, effective=effective)
     return Interval(
@@ -61,5 +53,5 @@ def interval(
 
 
 def _nearest_rank(count: int, share: float) -> int:
-    # The product of a share such as 0.95 and a count may lie a rounding error above a whole number.
+    # Rounding may lift the product of share and count just above a whole number.
     return max(1, math.ceil(share * count - 1e-9))

@@ -1,8 +1,7 @@
-"""What a comparison by pairs of launches can show: the smallest gain, and how many pairs fit.
+"""Smallest gain that a comparison by pairs of evaluations can show. Pure.
 
-In: the noise of one trial, or the course of a machine and how rounds are laid out in it, on the log scale. Out:
-gains as shares (0.04: 4 % less) that a two-sided paired t-test at 5 % finds with a probability of 80 %, from the
-noncentral t distribution. Pure.
+Gains are shares (0.04: 4 % less) that a two-sided paired t-test at 5 % detects with 80 %
+probability (noncentral t). Noise is on the log scale.
 """
 
 from __future__ import annotations
@@ -20,20 +19,18 @@ from tuner.slices import SWITCH_S, Slices
 ALPHA = 0.05
 POWER = 0.8
 CELL_S = 0.1
-"""Into which what is measured is cut: the machine's speed hardly moves within it."""
+"""Seconds of one cell of measured time, in which machine speed hardly changes."""
 
 
 def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
-    """Pairs of launches, one of each configuration, that fit into a time."""
+    """Return how many pairs of evaluations fit into a time."""
     return math.floor(time_s / (2 * (start_s + measured_s)))
 
 
 def smallest_gain(trial_sd: float, pairs: int) -> float | None:
-    """The smallest gain that so many pairs are likely to show; None under two pairs.
+    """Return the smallest gain that the pairs are likely to show; None under two.
 
-    Args:
-        trial_sd: standard deviation of one launch's log mean (`NoiseComponents.trial_sd`).
-        pairs: launches of each of the two configurations.
+    `trial_sd` is the sd of an evaluation's log mean (`NoiseComponents.trial_sd`).
     """
     if pairs < 2:
         return None
@@ -41,25 +38,26 @@ def smallest_gain(trial_sd: float, pairs: int) -> float | None:
 
 
 def gain_from_differences(difference_sd: float, pairs: int) -> float:
-    """The same, from the standard deviation of the pairs' log differences; at least two pairs."""
+    """Return the same from the sd of at least two pairs' log differences."""
     shift = _needed_shift(pairs - 1) * difference_sd / math.sqrt(pairs)
     return 1 - math.exp(-shift)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How a comparison of two configurations is laid out in time."""
+    """Layout in time of a comparison of two configurations."""
 
     number: int
     slices: Slices
-    """Of each launch; where launches are not side by side, their parts follow one another."""
+    """Time slices of each evaluation; consecutive without interleaving."""
     launch_s: float
-    """Of each launch, before its load."""
+    """Startup time of each evaluation."""
     is_side_by_side: bool
 
     def lay_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Middles of what is measured, cut into tenths of a second (n,), and the weight of each in the
-        difference of the two configurations (n,): positive for the one, negative for the other.
+        """Return middles (n,) of measured cells, and their weights (n,) in the difference.
+
+        Weights are positive for one configuration, negative for the other.
         """
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
@@ -83,12 +81,9 @@ class Rounds:
 
 
 def error_of(course: Course, rounds: Rounds, *, block_s: float) -> float:
-    """Standard error of the logarithm of a ratio that was measured in rounds.
+    """Return the standard error of a log ratio measured in at least one round.
 
-    Args:
-        course: of the machine.
-        rounds: one at least.
-        block_s: length of the blocks that the course is of; the variance of blocks falls with their length.
+    `block_s` is the drift model's block length.
     """
     at_s, weights = rounds.lay_out()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
@@ -98,7 +93,7 @@ def error_of(course: Course, rounds: Rounds, *, block_s: float) -> float:
 
 
 def smallest_gain_of(course: Course, rounds: Rounds, *, block_s: float) -> float | None:
-    """The smallest gain that rounds are likely to show; None under two of them; arguments as for `error_of`."""
+    """Return the smallest gain that the rounds are likely to show; None under two rounds."""
     if rounds.number < 2:
         return None
     shift = _needed_shift(rounds.number - 1) * error_of(course, rounds, block_s=block_s)
@@ -106,7 +101,7 @@ def smallest_gain_of(course: Course, rounds: Rounds, *, block_s: float) -> float
 
 
 def _needed_shift(degrees: int) -> float:
-    """Noncentrality of t, in standard errors, at which the test has its power; by bisection."""
+    """Return t's noncentrality for the test's power, by bisection."""
     critical = float(special.stdtrit(degrees, 1 - ALPHA / 2))
     low, high = 0.0, 50.0
     for _ in range(60):

@@ -1,27 +1,19 @@
-"""When enough pairs were measured, and an interval that is honest although the data decided when to stop.
+"""Sequential test over pairs: when to stop, and a valid interval afterwards. Pure.
 
-In: differences of pairs, in their order, the numbers of pairs at which one looks, and the spread that
-differences are presumed to have. Out: whether to stop, and an estimate with its interval. Pure.
+Stopping once a growing sample's 95 % interval excludes 0 finds something in 12 to 14 of 100 null
+samples. So the 5 % error is spent over the looks (Lan and DeMets, "Discrete Sequential Boundaries
+for Clinical Trials", Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the
+sum's density, integrated from look to look (Armitage, McPherson and Rowe, Journal of the Royal
+Statistical Society A 132:235, 1969).
 
-Looking at a growing sample until its 95 % interval leaves out 0 finds something in 12 to 14 of 100
-samples of nothing. So the error of 5 % is shared out over the looks (Lan and DeMets, "Discrete
-Sequential Boundaries for Clinical Trials", Biometrika 70:659, 1983), nearly all of it at the end. The
-boundaries follow from the density of the sum at each look, integrated numerically from look to look
-(Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132:235, 1969).
+Stopping uses a spread assumed beforehand. With the pairs' own spread, samples whose spread is small
+by chance stop early, and intervals of a clear gain hold in 28 of 100 samples (simulated;
+decisions/0011). A wrong assumption costs pairs or power, not coverage.
 
-Whether to stop is decided with a spread that was known before, from the search. With the pairs' own it would
-be decided by chance: of six pairs those look certain whose spread came out small, and of a clear gain
-the intervals then hold the truth in 28 of 100 samples (simulated; decisions/0011). The presumed
-spread may be wrong, and does not enter the result: a spread that is off by 40 % costs pairs or power,
-not coverage.
-
-After the stop the interval is Student's, of all pairs and their own spread. Stopping early makes a mean look
-farther out than it is, but hardly where so little of the error is spent before the end: simulated, intervals hold
-the truth in 94 to 96 of 100 comparisons of differences of 0 to 4 standard deviations, and half of the estimates
-lie above it (tests/tuner/measurement/test_verdict.py). So the order of outcomes by look, which takes that out
-(Tsiatis, Rosner and Mehta, Biometrics 40:797, 1984), is not needed.
-
-A pair far from the others is drawn in, and pairs that resemble their neighbours count for fewer: see `known`.
+The final interval is Student's, with the pairs' own spread. Little error is spent early, so early
+stopping hardly biases the mean: intervals hold in 94 to 96 of 100 simulated comparisons, for
+differences of 0 to 4 sds (tests/tuner/measurement/test_verdict.py). An ordering of outcomes by look
+(Tsiatis, Rosner and Mehta, Biometrics 40:797, 1984) is not needed.
 """
 
 from __future__ import annotations
@@ -40,33 +32,33 @@ from scipy import optimize, special
 Array = NDArray[np.float64]
 
 ALPHA = 0.05
-"""Chance that any look finds a difference where there is none, both directions together."""
+"""Chance of a false difference at any look, two-sided."""
 LEAST_PAIRS = 6
-"""Before the first look: with fewer, Student's factor is above 2.6 and the spread hardly known."""
+"""Pairs before the first look; with fewer, Student's factor exceeds 2.6."""
 GROWTH = 1.25
-"""Pairs at one look over those at the look before it: more looks gain little and cost error."""
+"""Growth of pairs between looks; more looks gain little and cost error."""
 ALIKE = -float(special.ndtri(1 / 3))
-"""Standard errors by which neighbours are more alike than chance allows in two of three samples."""
+"""Neighbour correlation, in standard errors, that one null sample in three exceeds."""
 LEAST_DEGREES = 3.0
-"""Of freedom that so few pairs can be said to have lost at most."""
+"""Lower bound of the corrected degrees of freedom."""
 MOST_ALIKE = 0.8
-"""Coefficient beyond which so few pairs cannot tell a drift from a difference."""
+"""Upper bound of the autocorrelation; beyond it few pairs cannot show drift."""
 FAR = 2.5
-"""Standard deviations from which a difference lies far out: one in eighty of a normal sample."""
+"""Standard deviations of an outlier: one in eighty of a normal sample."""
 MOST_STEPS = 50
-"""Of the search for the middle; most often there are three."""
+"""Iterations of the robust mean; three usually suffice."""
 _MAD = float(special.ndtri(0.75))
-"""Median of the absolute deviations of a normal sample, in its standard deviations."""
+"""Normal median absolute deviation, in standard deviations."""
 LATE = 2.0
-"""Power of the share of the pairs: with 1 the boundaries come near those of O'Brien and Fleming."""
+"""Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
-"""Of the numerical integration at each look."""
+"""Nodes of the integration at each look."""
 _FARTHEST = 9.0
-"""Standard deviations beyond which a sum never lies."""
+"""Standard deviations that a sum never exceeds."""
 
 
 def looks(most: int) -> tuple[int, ...]:
-    """Numbers of pairs at which one looks, the last being `most`."""
+    """Return the numbers of pairs at which to look, up to `most`."""
     found: list[int] = []
     at = LEAST_PAIRS
     while at < most:
@@ -79,24 +71,18 @@ def looks(most: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """Looks, and how far out the mean must lie at each."""
+    """Looks with their stopping boundaries."""
 
     looks: tuple[int, ...]
-    """Pairs at each, ascending."""
+    """Pairs at each look, ascending."""
     boundaries: tuple[float, ...]
-    """|z| from which it stops, one per look."""
+    """Absolute z from which it stops, one per look."""
     sd: float
-    """Presumed standard deviation of the differences."""
+    """Assumed standard deviation of the differences."""
 
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
-        """The plan of these looks.
-
-        Args:
-            at: numbers of pairs, ascending; at the last one all of the error is spent.
-            sd: presumed standard deviation of the differences.
-            alpha: error of all looks together.
-        """
+        """Plan looks at ascending numbers of pairs; the last spends all of `alpha`."""
         if not at or any(b <= a for a, b in itertools.pairwise(at)) or at[0] < 2:
             raise ValueError(f"looks {tuple(at)}: expected ascending numbers from 2")
         if not sd > 0:
@@ -104,68 +90,62 @@ class Plan:
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
 
     def presumed(self, differences: Sequence[float], look: int) -> float:
-        """Standard deviation by which a look decides: no less than that of the pairs at any look so far.
+        """Return the sd for a look: the assumed one, or the pairs' if larger at any look.
 
-        More pairs are worth their time where they differ more than was presumed; that they differ less is
-        no reason to stop.
+        A larger spread justifies more pairs; a smaller one does not justify stopping.
         """
         return max(self.sd, *(known(differences[:count]).sd for count in self.looks[: look + 1]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a look shows, with the spread by which it decides."""
+    """Result of a look."""
 
     is_crossed: bool
-    """Whether the mean is so far from 0 that more pairs need not be looked at."""
+    """Whether the mean is far enough from 0 to stop."""
     low: float
     high: float
-    """Ends of the repeated interval: at all looks together it misses the truth in 5 of 100 samples."""
+    """End of the repeated interval, which holds at all looks in 95 of 100 samples."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The middle of the differences."""
+    """Robust mean of the differences, with a 95 % interval."""
 
     value: float
     low: float
     high: float
-    """95 %."""
+    """End of the 95 % interval."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 class Known(NamedTuple):
-    """What differences tell of their middle."""
+    """Robust mean of differences, with its precision."""
 
     mean: float
     sd: float
-    """Standard deviation of as many independent differences whose mean would be known as well."""
+    """Sd of as many independent differences of equal precision."""
     degrees: float
-    """Of freedom, of `sd`."""
+    """Degrees of freedom of `sd`."""
 
 
 def known(differences: Sequence[float]) -> Known:
-    """The middle of differences, and how well it is known.
+    """Return the robust mean of two or more pairs' differences, in order.
 
-    Differences far from the others count for less (`robust`). Where neighbours are more alike than chance makes
-    one sample in three, what is common to them moves in time, and there are fewer of them than their number says:
-    they are taken for a first-order autoregression (Kendall's correction of the bias of its coefficient; the
-    variance of the mean by Bartlett's formula), and their degrees of freedom are those of the number of
-    independent ones that tell as much.
-
-    Args:
-        differences: of two or more pairs, in their order.
+    Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
+    count as a first-order autoregression: Kendall's bias correction of its coefficient, Bartlett's
+    variance of the mean, degrees of freedom of the equivalent independent differences.
     """
     return _known(tuple(float(one) for one in differences))
 
 
 @functools.lru_cache(maxsize=256)
 def _known(differences: tuple[float, ...]) -> Known:
-    """Each look asks again for those of all looks before it."""
+    """Cached, as each look repeats all earlier ones."""
     values = robust(np.asarray(differences, dtype=float))
     count, mean, own = len(values), float(values.mean()), float(values.std(ddof=1))
     if count < LEAST_PAIRS or not own:
@@ -182,14 +162,10 @@ def _known(differences: tuple[float, ...]) -> Known:
 
 
 def robust(values: Array) -> Array:
-    """The same with what lies far out drawn in: their mean is Huber's estimate of the middle.
+    """Return pseudo-values of differences (n,) whose mean is Huber's estimate of location.
 
-    These are pseudo-values, the estimate plus what each value contributes to it, so that their standard error is
-    that of the estimate by Huber's formula (Robust Statistics, 1981, sections 3.2 and 6.4; the scale is the
-    median of the absolute deviations). Values of a normal sample keep 99 % of what they tell.
-
-    Args:
-        values: (n,) differences.
+    Their standard error is that of the estimate (Robust Statistics, 1981, sections 3.2 and 6.4; the
+    scale is the median absolute deviation). Efficiency for normal samples is 99 %.
     """
     if len(values) < LEAST_PAIRS:
         return values
@@ -210,13 +186,7 @@ def robust(values: Array) -> Array:
 
 
 def read(plan: Plan, differences: Sequence[float], look: int) -> Reading:
-    """What the pairs of a look show.
-
-    Args:
-        plan: of the looks.
-        differences: of at least as many pairs as the look has.
-        look: its index.
-    """
+    """Return what the look with this index shows."""
     count = plan.looks[look]
     mean = known(differences[:count]).mean
     reach = plan.boundaries[look] * plan.presumed(differences, look) / math.sqrt(count)
@@ -224,23 +194,17 @@ def read(plan: Plan, differences: Sequence[float], look: int) -> Reading:
 
 
 def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
-    """The middle of differences with its interval.
-
-    Args:
-        differences: of two or more pairs.
-        alpha: one minus the interval's confidence.
-    """
+    """Return the robust mean of two or more differences, with a 1 - alpha interval."""
     mean, sd, degrees = known(differences)
     reach = float(special.stdtrit(degrees, 1 - alpha / 2)) * sd / math.sqrt(len(differences))
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
 
 def spent(share: float, alpha: float = ALPHA) -> float:
-    """Error that may be spent, both directions together, when `share` of the pairs are there.
+    """Return the two-sided error to spend by this share of the pairs.
 
-    Lan and DeMets, the first of their examples, with half of the error for each direction; at a power of the
-    share, so that nearly all of it is left for the end. A difference that drifts looks certain early, when its
-    pairs are too few to show that it drifts.
+    Lan and DeMets' first function, half per direction, at a power of the share: early pairs are too
+    few to reveal drift.
     """
     if share >= 1.0:
         return alpha
@@ -267,7 +231,7 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 class _Density:
-    """Of the sum of equal configurations' differences, in standard deviations, where no boundary was crossed."""
+    """Density of the null sum, in standard deviations, with no boundary crossed yet."""
 
     def __init__(self, at: tuple[int, ...], boundaries: tuple[float, ...]) -> None:
         self._count = 0
@@ -277,7 +241,7 @@ class _Density:
             self._go_on(count, boundary)
 
     def beyond(self, count: int, z: float) -> float:
-        """Chance that nothing was crossed before, and the statistic of `count` pairs is above `z`."""
+        """Return the chance of no earlier crossing and a statistic of `count` pairs above `z`."""
         away = z * math.sqrt(count) - self._sums
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 

@@ -1,22 +1,15 @@
-"""From the records of one phase to a `Measurement`.
+"""Summary of one phase's request records as a `Measurement`.
 
-In: records of every request (seconds since the phase's first send), the end of the warm-up, the
-length of the measured part. Out: latencies in ms with intervals, throughput, errors, blocks.
+A closed loop counts requests that *finish* in the measured part: at a steady load as many reach in
+as out, so latencies, throughput and Little's law agree. Requests in flight at the end count
+nowhere; a stall at the end shows in the Little's-law error, not in p99.
 
-Which requests count: those that *finish* in the measured part, first to last byte of it. At a
-steady load as many requests reach in over its beginning as reach out over its end, so latencies,
-throughput and Little's law agree, and no kind of request is preferred. Requests still in flight at
-the end are on record but in no figure; a server that stalls at the end therefore shows in the
-Little's-law error, not in p99.
+An open loop counts requests that were *due* in the measured part, with latency from the due time:
+waiting for a connection is included (coordinated omission, Tene 2013). Throughput is still what was
+answered within the part.
 
-An open loop does not wait for answers, so a server that falls behind is asked on. There the requests
-that count are those that were *due* in the measured part, to the last one, and a latency is counted
-from that second: the wait for a free connection is part of it (coordinated omission, Tene 2013).
-Throughput is still what was answered within the measured part.
-
-Latencies, throughput and `requests` are of answers with status 2xx; everything else is an error
-(redirects too, they are not followed), but for requests that it may refuse. Little's law counts all
-that finished, as they all kept a connection busy.
+All but 2xx are errors, redirects too, except for allowed rejections. Little's law counts everything
+that finished.
 """
 
 from __future__ import annotations
@@ -49,14 +42,14 @@ _ROUNDING_S = 1e-9
 
 
 def is_ok(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) whether each request was answered with a status 2xx."""
+    """Return (n,) whether each request got status 2xx."""
     return (records.status >= 200) & (records.status < 300)
 
 
 def is_measured(
     records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) whether each request finished in the measured part; in an open loop, was due in it."""
+    """Return (n,) whether each request finished (open loop: was due) in the measured part."""
     at_s = records.intended_s if is_open else records.finished_s
     return (at_s > warmup_s) & (at_s <= warmup_s + seconds + _ROUNDING_S)
 
@@ -77,21 +70,13 @@ def summarise(
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
-    Args:
-        records: of the whole phase.
-        concurrency: requests that were kept in flight; None in an open loop.
-        warmup_s: when the warm-up ended (`LoadResult.warmup_end_s`).
-        seconds: length of the measured part (`LoadResult.measured_s`).
-        block_s: wished length of a block; longer ones are taken where round trips are long.
-        noise: what else happened on the machine.
-        client_batch: items in each request.
-        deadline_ms: an answer that took longer is no good one; None: there is no deadline.
-        rate_per_s: mean rate of an open loop.
-        refusals: statuses that are no errors, because a request may be refused.
-        client_cpu: of the load generator; None: not known.
+    `warmup_s` and `seconds` are `LoadResult.warmup_end_s` and `measured_s`. `concurrency` is None
+    in an open loop, `rate_per_s` its mean rate. Blocks are longer than `block_s` if latencies are
+    long. Goodput needs a `deadline_ms`. `refusals` are statuses that count as rejections, not
+    errors.
 
     Raises:
-        LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
+        LoadFailed: no request was answered in the measured part.
     """
     is_open = concurrency is None
     measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
@@ -152,12 +137,12 @@ def summarise(
 
 
 def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """(n,) how long after it was due each request was sent."""
+    """Return (n,) how long after its due time each request was sent."""
     return records.started_s - records.intended_s
 
 
 def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:
-    """Answers with 2xx that came in the measured part, whenever they were due."""
+    """Return the number of 2xx responses in the measured part, whenever due."""
     finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
     return int(np.count_nonzero(finished & is_ok(records)))
 
@@ -170,7 +155,7 @@ def _good(
     deadline_ms: float | None,
     block_s: float,
 ) -> tuple[float, Interval] | None:
-    """Answers per second that came in the measured part and within the deadline; None without one."""
+    """Return responses per second within the deadline; None without one."""
     if deadline_ms is None:
         return None
     took_ms = 1e3 * (records.finished_s - records.intended_s)
@@ -190,7 +175,7 @@ def nothing_measured(
     *,
     is_open: bool = False,
 ) -> str:
-    """Why there is no figure: none was due or finished in the measured part, or none of them well."""
+    """Return why nothing could be measured."""
     finished = int(np.count_nonzero(measured))
     if finished:
         return f"all {finished} requests in {seconds:g} s failed: {statuses(records, measured)}"
@@ -209,7 +194,7 @@ def nothing_measured(
 
 
 def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:
-    """Failed requests among the chosen by status, most frequent first: «12 x status 503, 3 x no answer»."""
+    """Count failed chosen requests by status: «12 x status 503, 3 x no answer»."""
     found, counts = np.unique(records.status[chosen & ~is_ok(records)], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return ", ".join(
@@ -225,7 +210,7 @@ class _Percentile:
     value_ms: float
     interval: Interval
     effective: float
-    """Independent requests that it rests on."""
+    """Independent requests behind it."""
 
     @classmethod
     def of(

@@ -1,10 +1,7 @@
-"""What samplers found, against one another: the best so far of a search, and its winners' difference.
+"""Comparison of samplers by best value so far and by winners. Pure.
 
-In: `SamplerRun`s. Out: curves, and a `SamplerDifference` for each pair of samplers. Pure.
-
-With several repeats a unit is a repeat, because launches of one winner say nothing of what another
-search would have found; with one repeat a unit is a round of launches, and the difference is
-between these two winners alone.
+The unit is a repeat, since evaluations of one winner cannot show what another search would find.
+With a single repeat it is a round, for these two winners alone.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ Pair = tuple[float, float]
 
 
 def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:
-    """The best value after each trial; None before the first."""
+    """Return the best value after each trial; None before the first value."""
     found: list[float | None] = []
     best: float | None = None
     for value in values:
@@ -33,7 +30,7 @@ def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[f
 
 
 def differences(runs: Sequence[SamplerRun], objective: Objective) -> tuple[SamplerDifference, ...]:
-    """Each pair of samplers, by the re-measurements of their winners; none without two of them."""
+    """Compare each pair of samplers by their re-evaluated winners, given two units or more."""
     samplers = list(dict.fromkeys(run.sampler for run in runs))
     found = []
     for first, second in itertools.combinations(samplers, 2):
@@ -50,7 +47,7 @@ def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
 def _pairs(
     first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: Objective
 ) -> list[Pair]:
-    """What is compared as one unit each; a repeat in which a sampler has no winner gives none."""
+    """Return a pair per unit; a repeat without a winner has none."""
     by_repeat = [
         [
             (objective.value(a), objective.value(b))

@@ -1,1 +1,1 @@
-"""Recorded surfaces: every configuration of a grid measured on a real engine, and searched again without one."""
+"""Benchmark tables: grids of configurations recorded on a real engine, searched without it."""

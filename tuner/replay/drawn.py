@@ -1,16 +1,14 @@
-"""Launches drawn from a recorded surface instead of launched, and what can be laid over a surface.
+"""Evaluator that draws from a benchmark table, with optional perturbations. Pure.
 
-In: a surface and which of its launches may be drawn. Out: a bench for `tuner.search`. Pure.
+A candidate's evaluations are drawn without replacement; when all were drawn, they start anew.
 
-A cell's launches are drawn without putting them back; when all were, they are drawn anew. Wrappers:
-
-    noise      every launch is slower or quicker by a factor of its own, log-normal, without bias
-    null       every cell draws, putting back, from the launches of one cell: no configuration is better
-    resampled  a cell's launches have its truth for their mean, and differ from it as some launches of
-               the surface differ from theirs: what is true is then known, and the noise is as it was
-    raced      a launch ends with the block in which it is decided to be no rival of the best so far
-    blocks     only the first so many blocks of every launch were measured
-    walls      cells beyond a plane through two knobs run out of memory
+    noise      every evaluation is slower by its own log-normal factor of median 1
+    null       all candidates draw, with replacement, from one: no configuration is better
+    resampled  evaluations have the ground truth as mean and the table's residuals: the truth is
+               known, the noise real
+    raced      an evaluation ends with the block that loses the race against the best so far
+    blocks     evaluations have only their first blocks
+    walls      candidates beyond a plane through two knobs run out of memory
 """
 
 from __future__ import annotations
@@ -35,40 +33,33 @@ from tuner.traffic.plan import Race
 from tuner.values import Configuration, Outcome
 
 WALLED_SHARE = 0.3
-"""Most cells that lie beyond a wall, as a share."""
+"""Maximum share of candidates in the infeasible region."""
 EFFORT_NOISE = NoisePrior(sd=0.1, spread=0.3)
-"""What one launch's CPU time of a request differs by from another's, on the log scale."""
+"""Prior of the log CPU time per request between evaluations."""
 PLANES = 20
-"""That are tried for it."""
+"""Planes to try."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wrappers:
-    """What is laid over a surface."""
+    """Perturbations of a benchmark table."""
 
     noise_sd: float = 0.0
-    """Of the logarithm of a launch's factor."""
+    """Standard deviation of a log factor."""
     is_null: bool = False
     is_resampled: bool = False
     has_walls: bool = False
     is_raced: bool = False
-    """Whether trials end early as a study's do."""
+    """Whether evaluations end early, as in a study."""
     most_blocks: int | None = None
-    """Of every launch, as if it had been measured for a shorter time; None: all."""
+    """Blocks per evaluation; None: all."""
 
 
 class DrawnLaunches:
-    """A bench whose launches were recorded; every replay has its own.
+    """Evaluator of recorded evaluations; every replay has its own.
 
-    Args:
-        surface: for its load.
-        drawn: launches that may be drawn, by cell.
-        rng: the order of draws, and the noise.
-        noise_sd: of a launch's factor, on the log scale.
-        walled: cells that run out of memory.
-        resampled: means and residuals that launches are given; None: they are drawn as they were.
-        puts_back: whether a launch may be drawn again before all were.
-        most_blocks: of a launch; None: all that were recorded.
+    It draws from `drawn`; `walled` candidates run out of memory. Without `resampled`, evaluations
+    are as recorded. `puts_back` draws with replacement.
     """
 
     def __init__(
@@ -93,10 +84,10 @@ class DrawnLaunches:
         self._most_blocks = most_blocks
         self._waiting: dict[Configuration, list[RecordedLaunch]] = {}
         self.seconds = 0.0
-        """What the launches so far took when they were recorded."""
+        """Recorded duration of the evaluations so far."""
 
     def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
-        """The next launch of a cell, up to the block with which it loses the race."""
+        """Draw a candidate's next evaluation, up to the block that loses the race."""
         recorded = self._next(configuration)
         factor, effort = 1.0, 1.0
         if self._noise_sd:
@@ -137,7 +128,7 @@ class DrawnLaunches:
         )
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
-        """The same: a recorded launch had new replicas, and no server of its own."""
+        """Draw likewise: recorded evaluations have no server of their own."""
         return self.launch(configuration)
 
     def _next(self, configuration: Configuration) -> RecordedLaunch:
@@ -153,14 +144,14 @@ class DrawnLaunches:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampled:
-    """What launches are made to give."""
+    """Means and residuals for resampling."""
 
     means: Mapping[Configuration, float]
-    """Of each feasible cell: the logarithm of the objective, minimised."""
+    """Log objective of each feasible candidate, minimised."""
     efforts: Mapping[Configuration, float]
-    """Mean logarithm of the CPU time of a request, of the cells where it is known."""
+    """Mean log CPU time per request, if known."""
     residuals: NDArray[np.float64]  # (k, 2)
-    """Logarithms of launches over their cells' means, of the whole surface: objective and CPU time."""
+    """Log residuals of the table: objective and CPU time."""
     objective: Objective
 
     @classmethod
@@ -171,9 +162,9 @@ class Resampled:
         objective: Objective,
         candidates: Candidates,
     ) -> Self:
-        """Residuals of every cell with two launches or more, as wide as launches really differ.
+        """Build from candidates with two or more evaluations.
 
-        A cell's CPU time is drawn towards what the cells around it say, as its truth is.
+        Residuals are scaled to the real spread, CPU times smoothed over neighbouring candidates.
         """
         found: list[NDArray[np.float64]] = []
         efforts: dict[Configuration, tuple[float, int]] = {}
@@ -192,7 +183,7 @@ class Resampled:
             if len(rows) > 1:
                 found.append((logs - logs.mean(axis=0)) * math.sqrt(len(logs) / (len(logs) - 1)))
         residuals = np.concatenate(found)
-        # The mean of a factor is 1 on the log scale, as that of the cells' means is.
+        # Centre the residuals, so that the geometric mean of the factors is 1.
         return cls(
             means=means,
             efforts=_smoothed(efforts, candidates),
@@ -203,7 +194,7 @@ class Resampled:
     def factors(
         self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator
     ) -> tuple[float, float]:
-        """By which a launch is slowed, and the CPU time of its requests."""
+        """Draw the factors of an evaluation's latency and CPU time per request."""
         value = _value(surface, launch, self.objective)
         if value is None or launch.cell not in self.means:
             return 1.0, 1.0
@@ -216,7 +207,7 @@ class Resampled:
 
 
 def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of both columns, over what is known; 0 where nothing is."""
+    """Return column means over known values; 0 without any."""
     known = np.isfinite(residuals)
     total = np.where(known, residuals, 0.0).sum(axis=0)
     return np.asarray(total / np.maximum(known.sum(axis=0), 1))
@@ -225,7 +216,7 @@ def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
 def _smoothed(
     efforts: Mapping[Configuration, tuple[float, int]], candidates: Candidates
 ) -> dict[Configuration, float]:
-    """Means by cell, from means and the launches behind each."""
+    """Smooth candidates' (mean, number of evaluations)."""
     places = {cell: place for cell in efforts if (place := candidates.index_of(cell)) is not None}
     cells = list(places)
     if len(cells) < 2:
@@ -242,23 +233,20 @@ def _smoothed(
 
 
 def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> float | None:
-    """The objective of a launch, minimised; None where it tells nothing."""
+    """Return an evaluation's objective, minimised; None if unknown."""
     measured = surface.measured(launch)
     value = math.nan if measured is None else objective.to_minimise(measured)
     return value if math.isfinite(value) else None
 
 
 def log_effort_of(surface: Surface, launch: RecordedLaunch) -> float | None:
-    """Logarithm of the CPU time of a launch's request; None where it is not known."""
+    """Return an evaluation's log CPU time per request; None if unknown."""
     measured = surface.measured(launch)
     return None if measured is None else log_effort(measured)
 
 
 def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
-    """The launch as if it had been measured for its first blocks only.
-
-    Its histogram stays that of the whole launch: only means are those of the blocks.
-    """
+    """Return the evaluation with its first blocks only; the histogram stays whole."""
     kept = launch.blocks[:blocks]
     if len(kept) == len(launch.blocks):
         return launch
@@ -283,7 +271,7 @@ def _part(seconds: float | None, share: float) -> float | None:
 
 
 def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
-    """The launch as if it had ended at the first look whose mean was above its limit."""
+    """Return the evaluation up to the first look with a mean above its limit."""
     requests, sums = 0, 0.0
     for number, block in enumerate(launch.blocks):
         if number >= min(len(race.limits_ms), len(launch.blocks) - 1):
@@ -296,12 +284,9 @@ def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
 
 
 def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> RecordedLaunch:
-    """The launch as if every round trip had taken `factor` times as long.
+    """Return the evaluation with all latencies multiplied by `factor`.
 
-    Args:
-        launch: as it was recorded.
-        factor: of its latencies.
-        effort: of the CPU time of a request, which a longer round trip alone does not change.
+    `effort` multiplies the CPU time per request.
     """
     blocks = tuple(
         dataclasses.replace(
@@ -332,7 +317,7 @@ def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> Record
 def null(
     drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
 ) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
-    """Every cell with the launches of the cell that has most of them that worked."""
+    """Give every candidate the evaluations of the one with most successes."""
     worked = {
         cell: [launch for launch in launches if launch.histogram is not None]
         for cell, launches in drawn.items()
@@ -344,12 +329,9 @@ def null(
 def walled(
     candidates: Candidates, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
-    """Cells beyond a plane through two axes: of the planes that leave `kept` alone one with many cells behind it.
+    """Return the candidates beyond a plane through two axes that spares `kept`.
 
-    Args:
-        candidates: all cells.
-        kept: cells that must go on working: the default, the optimum.
-        rng: the planes.
+    Of `PLANES` random planes, the one with most candidates beyond it.
     """
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
     widest = np.zeros(len(candidates.cells), dtype=bool)

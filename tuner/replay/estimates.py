@@ -1,11 +1,8 @@
-"""What each cell's launches say of it: a mean on the log scale, with a standard error that uses all cells.
+"""Estimate of each candidate: log mean with standard error. Pure.
 
-In: objectives of launches by cell, positive. Out: `Estimate`s. Pure.
-
-The spread of two or three launches is hardly known, so a cell's variance is drawn towards that of all
-cells, as if every cell had `PRIOR_DEGREES` more degrees of freedom of the pooled one (the empirical
-Bayes estimator of Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, with its
-prior's weight held fixed).
+A few evaluations hardly show a spread, so variances are shrunk to the pooled one by `PRIOR_DEGREES`
+(empirical Bayes: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, with
+fixed prior weight).
 """
 
 from __future__ import annotations
@@ -21,31 +18,31 @@ from scipy import special
 Cell = TypeVar("Cell", bound=Hashable)
 
 PRIOR_DEGREES = 4.0
-"""Weight of the pooled variance against a cell's own."""
+"""Weight of the pooled variance against a candidate's own."""
 UNKNOWN_SD = 0.05
-"""Spread of launches where no cell was launched twice: 5 %, what quiet machines show."""
+"""Spread without repeated evaluations: 5 %, as on quiet machines."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """One cell."""
+    """Estimate of one candidate."""
 
     log_mean: float
     se: float
-    """Standard error of `log_mean`: 0.01 is one per cent."""
+    """Standard error of `log_mean`: 0.01 is 1 %."""
     launches: int
 
     @property
     def mean(self) -> float:
-        """In the unit of the objectives: the geometric mean of the launches."""
+        """Geometric mean of the evaluations, in the objective's unit."""
         return math.exp(self.log_mean)
 
 
 def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
-    """Standard deviation between launches of one cell, on the log scale, of a typical cell.
+    """Return a typical candidate's log-scale sd between evaluations.
 
-    The median over cells, each variance divided by the median of its chi-squared distribution, so that
-    a few cells whose launches fell into a bad minute of the machine do not speak for all.
+    A weighted median, each variance over its chi-squared median, so that a few disturbed candidates
+    do not dominate.
     """
     found, weights = [], []
     for each in values.values():
@@ -64,7 +61,7 @@ def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
 
 
 def estimates(values: Mapping[Cell, Sequence[float]]) -> dict[Cell, Estimate]:
-    """Every cell that has a value."""
+    """Estimate every candidate that has a value."""
     pooled = pooled_sd(values) ** 2
     found = {}
     for cell, each in values.items():

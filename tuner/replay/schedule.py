@@ -1,18 +1,14 @@
-"""Which cell a recording launches next: whole passes over the grid first, then the best cells again.
+"""Schedule of a recording: which candidate to evaluate next.
 
-In: the cells, and the launches so far. Out: the launches that are still due, as sweep and cell. A pure
-function of what was recorded, so that a recording that was killed goes on as if it had not been.
+A pure function of what was recorded, so killed recordings resume exactly:
 
-    pass 0, 1, 2        every cell once, in a new order each
-    (again)             what the host disturbed, at the end of its sweep
-    sweep 3, 4, ...     the best share of the cells, until their standard error is small or they have
-                        had their most launches; chosen anew before each sweep
-    then                their rivals: cells that by their error could be among the best, until they could
-                        not or have had enough launches; as many cells that are well known beside them, by
-                        which a sweep's moment can be told from its cells
+    pass 0, 1, 2        every candidate once, in a new order each
+    (again)             disturbed evaluations, at the end of their pass
+    pass 3, 4, ...      the best, chosen anew each pass, until well known or at the maximum
+    then                rivals, until they could not be among the best or had enough; with as
+                        many well-known candidates, to tell a pass's drift from its candidates
 
-Without the last part a cell whose two or three launches met good moments would win every search that
-replays them, and launching it again would show the same.
+Without rivals, candidates with two or three lucky evaluations would win every replay.
 """
 
 from __future__ import annotations
@@ -28,37 +24,37 @@ from tuner.replay.estimates import Estimate, estimates
 from tuner.values import Configuration
 
 MOST_TRIES = 3
-"""Launches of a cell in one sweep, where the host disturbs them."""
+"""Tries of a disturbed evaluation in one pass."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Thoroughness:
-    """How often cells are launched."""
+    """Rules for repeated evaluations."""
 
     passes: int = 3
-    """Over the whole grid; fewer than three leave nothing to hold out."""
+    """Passes over the grid; fewer than three leave nothing to hold out."""
     best_share: float = 0.05
-    """Of the cells that are launched until they are well known."""
+    """Share of candidates to evaluate until well known."""
     best_se: float = 0.01
-    """Standard error at which one is, as a share of its mean."""
+    """Relative standard error of a well-known candidate."""
     most: int = 16
-    """Launches of one cell, but for those beside its rivals."""
+    """Maximum evaluations of a candidate, except beside rivals."""
     enough: int = 8
-    """Launches of a rival, after which it is known well enough."""
+    """Evaluations after which a rival is known well enough."""
     rival_within: float = 0.1
-    """A cell is a rival where two standard errors below its mean it would lose no more than this."""
+    """Loss against the best, at two standard errors below its mean, that still makes a rival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a schedule needs of a launch."""
+    """What the schedule needs of an evaluation."""
 
     sweep: int
     cell: Configuration
     value: float | None
-    """The objective; None where the launch failed."""
+    """Objective; None if the evaluation failed."""
     is_disturbed: bool = False
-    """Whether it tells of the host, and so is made again."""
+    """Whether it reflects the host, and is repeated."""
 
 
 def due(
@@ -68,7 +64,7 @@ def due(
     *,
     seed: int,
 ) -> tuple[int, list[Configuration]]:
-    """The sweep under way and its cells that were not launched in it, in their order; none at the end."""
+    """Return the current pass and its remaining candidates; none at the end."""
     done = _done(recorded)
     sweep = 0
     while True:
@@ -89,14 +85,14 @@ def due(
 
 
 def _done(recorded: Collection[Recorded]) -> set[tuple[int, Configuration]]:
-    """Launches that need not be made again, by sweep and cell: sound ones, and those of which most tries were not."""
+    """Return finished (pass, candidate) pairs: undisturbed, or out of tries."""
     tries = collections.Counter((one.sweep, one.cell) for one in recorded)
     sound = {(one.sweep, one.cell) for one in recorded if not one.is_disturbed}
     return sound | {key for key, count in tries.items() if count >= MOST_TRIES}
 
 
 def _known(recorded: Collection[Recorded], sweep: int) -> dict[Configuration, Estimate]:
-    """What the launches before a sweep say of the cells that work, the best first."""
+    """Estimate working candidates from earlier passes, best first."""
     values: dict[Configuration, list[float]] = {}
     lost: dict[Configuration, int] = {}
     for one in recorded:
@@ -115,11 +111,9 @@ def _known(recorded: Collection[Recorded], sweep: int) -> dict[Configuration, Es
 def best(
     known: Mapping[Configuration, Estimate], thoroughness: Thoroughness
 ) -> list[Configuration]:
-    """The best cells that are not well known yet.
+    """Return the best candidates that are not yet well known.
 
-    Args:
-        known: every cell that works, the best first.
-        thoroughness: how well they are to be known.
+    `known` has every working candidate, best first.
     """
     chosen = list(known)[: math.ceil(thoroughness.best_share * len(known))]
     return [
@@ -134,12 +128,9 @@ def rivals(
     thoroughness: Thoroughness,
     rng: np.random.Generator,
 ) -> list[Configuration]:
-    """Cells that could be among the best, and as many well known ones; none where nothing is open.
+    """Return rivals of the best, and as many well-known candidates.
 
-    Args:
-        known: every cell that works, the best first.
-        thoroughness: what a rival is, and how many launches it gets.
-        rng: which of the well known cells are launched with them.
+    `known` has every working candidate, best first.
     """
     settled = [
         cell
@@ -163,11 +154,11 @@ def is_feasible(
     values: Mapping[Configuration, Sequence[float]],
     lost: Mapping[Configuration, int],
 ) -> bool:
-    """Whether more of a cell's launches worked than failed."""
+    """Return whether more of a candidate's evaluations worked than failed."""
     return len(values.get(cell, ())) > lost.get(cell, 0)
 
 
 def expected_launches(cells: int, thoroughness: Thoroughness) -> int:
-    """About as many as a recording takes: the best cells are launched half of what they may be."""
+    """Estimate a recording's evaluations; the best get half of their possible repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
     return cells * thoroughness.passes + math.ceil(thoroughness.best_share * cells) * more

@@ -1,11 +1,7 @@
-"""What replays of a surface show: when the recommendation was good and stayed so, beside random search.
+"""Scores of replays: trials until the recommendation becomes good and stays so. Pure.
 
-In: the recommendations after each trial of every run, and the truth. Out: figures per tolerance. Pure.
-
-A run has reached x % with the first trial from which on everything that it recommends lies within the
-tolerance. Random search, with perfect measurements and without repeats, has found one of K good cells
-among M after the number of trials whose median is exact: the smallest t by which more than half of all
-searches have met one, C(M - K, t) / C(M, t) < 1/2.
+Without noise and repeats, random search finds one of K good candidates among M after a median of
+the smallest t with C(M - K, t) / C(M, t) < 1/2.
 """
 
 from __future__ import annotations
@@ -27,28 +23,28 @@ SHARES = (0.01, 0.03, 0.05, 0.10)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedVerdict:
-    """What a study would have said at the end of a replayed search."""
+    """Verdict after a replayed search."""
 
     outcome: VerdictOutcome
     best: Configuration | None
-    """What was verified, or the default where nothing better was found."""
+    """Verified configuration; the default if nothing was better."""
     ratio: float | None = None
-    """Best over default of the objective; None where nothing was compared."""
+    """Best over default; None if not compared."""
     interval: Interval | None = None
     pairs: int = 0
     true_ratio: float | None = None
-    """By held-out launches; None where they do not tell."""
+    """From held-out evaluations; None if unknown."""
 
     @property
     def covers(self) -> bool | None:
-        """Whether the interval holds the truth; None where one of them is missing."""
+        """Whether the interval covers the truth; None if unknown."""
         if self.interval is None or self.true_ratio is None:
             return None
         low, high = self.interval.low, self.interval.high
         return low is not None and high is not None and low <= self.true_ratio <= high
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             **dataclasses.asdict(self),
             "best": None if self.best is None else dict(self.best),
@@ -62,20 +58,19 @@ class Run:
 
     seed: int
     cells: tuple[Configuration | None, ...]
-    """Proposed, in order; None for a trial's time that went into the model's profile."""
+    """Proposals; None for trials spent on the model's profile."""
     recommended: tuple[Configuration | None, ...]
-    """After each trial; None while none worked."""
+    """Recommendation after each trial; None before one worked."""
     seconds: tuple[float, ...] = ()
-    """What the launches up to each trial took when they were recorded."""
+    """Recorded duration of the evaluations up to each trial."""
     sampler_s: float = 0.0
-    """What the sampler itself took, of all trials together."""
+    """Total time of the sampler."""
     own_s: tuple[float, ...] = ()
-    """What it took up to each trial. Recommendations between them, which no study makes, count where their fit
-    is the one from which the next proposal is made."""
+    """Cumulative sampler time, with recommendations whose fit makes the next proposal."""
     lost: tuple[int, ...] = ()
-    """Numbers, from 0, of the trials that failed."""
+    """Numbers of failed trials, from 0."""
     verdict: ReplayedVerdict | None = None
-    """None where none was asked for."""
+    """None if not asked for."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +79,18 @@ class Reached:
 
     share: float
     tolerance: float
-    """The larger of the share and two standard errors of the optimum."""
+    """The share, or two standard errors of the optimum if larger."""
     good_cells: int
     median: float | None
-    """None where half of the runs or more did not reach it."""
+    """None unless more than half of the runs reached it."""
     p90: float | None
     reached: float
-    """Share of the runs that did."""
+    """Share of the runs that reached it."""
     random_median: int
 
 
 def trials_to(run: Run, good: AbstractSet[Configuration]) -> float:
-    """Trials until the recommendation is good for the rest of the run; infinite where it is not at the end."""
+    """Return the trials until the recommendation is good for the rest of the run, or infinity."""
     first = math.inf
     for number in range(len(run.recommended), 0, -1):
         if run.recommended[number - 1] not in good:
@@ -105,14 +100,7 @@ def trials_to(run: Run, good: AbstractSet[Configuration]) -> float:
 
 
 def reached(runs: Sequence[Run], truth: Truth, share: float, *, cells: int) -> Reached:
-    """Over all runs.
-
-    Args:
-        runs: of one sampler.
-        truth: of the surface.
-        share: 0.03 is 3 %.
-        cells: of the grid, those that fail included.
-    """
+    """Score all runs of a sampler; `cells` counts failed candidates too."""
     good = truth.good(share)
     found = [trials_to(run, good) for run in runs]
     return Reached(
@@ -127,7 +115,7 @@ def reached(runs: Sequence[Run], truth: Truth, share: float, *, cells: int) -> R
 
 
 def random_median(cells: int, good: int) -> int:
-    """Trials after which random search without repeats has met one of the good cells in half of all searches."""
+    """Return the trials in which half of random searches meet a good candidate."""
     if not good:
         return cells + 1
     missed, every, trials = 1, 1, 0
@@ -139,7 +127,7 @@ def random_median(cells: int, good: int) -> int:
 
 
 def regrets(runs: Sequence[Run], truth: Truth) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """(runs, trials): how far the recommendation after each trial lies above the optimum."""
+    """Return regrets (runs, trials) of the recommendation after each trial."""
     return np.array(
         [
             [math.inf if cell is None else truth.regret(cell) for cell in run.recommended]

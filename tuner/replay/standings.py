@@ -1,10 +1,7 @@
-"""What the searches of a sampler on a surface come to: regret by trial, and how soon it is small for good.
+"""Results of a sampler on a benchmark table: regret, and time to tolerance. Pure.
 
-In: runs and the truth. Out: `Contestant`s. Pure.
-
-The regret of a run after a trial is that of what it recommends then. Where it recommends nothing yet (no trial
-worked, or its time goes into the profile) a user would keep the default: the default's regret. Where what it
-recommends does not work: that of the worst configuration that does.
+Without a recommendation the default's regret counts, which a user would keep. A recommendation that
+fails gets the worst feasible regret.
 """
 
 from __future__ import annotations
@@ -24,20 +21,15 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 SHARES = (0.10, 0.05, 0.03)
-"""Of the optimum, within which a recommendation is to lie."""
+"""Tolerances as shares of the optimum."""
 
 
 def contestant(
     sampler: str, runs: Sequence[Run], truth: Truth, *, default: Configuration, profiling: int
 ) -> Contestant:
-    """All runs of a sampler.
+    """Summarise a sampler's equally long runs, by seed.
 
-    Args:
-        sampler: its name.
-        runs: by seed, of equal length.
-        truth: of the surface.
-        default: what is kept while nothing is recommended.
-        profiling: trials whose time went into the model's profile.
+    The first `profiling` trials went into the model's profile.
     """
     regrets = settled(runs, truth, default)
     seconds = np.array([spent(run) for run in runs])
@@ -55,7 +47,7 @@ def contestant(
 
 
 def settled(runs: Sequence[Run], truth: Truth, default: Configuration) -> Array:
-    """Regrets (runs, trials), all of them finite."""
+    """Return finite regrets (runs, trials)."""
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
     kept = truth.regret(default)
     kept = kept if math.isfinite(kept) else worst
@@ -67,12 +59,12 @@ def settled(runs: Sequence[Run], truth: Truth, default: Configuration) -> Array:
 
 
 def spent(run: Run) -> list[float]:
-    """Seconds up to the end of each trial, the sampler's own included."""
+    """Return seconds up to the end of each trial, with the sampler's own."""
     return [launches + own for launches, own in zip(run.seconds, run.own_s, strict=True)]
 
 
 def quartiles(values: Array) -> Quartiles:
-    """By column of (runs, trials)."""
+    """Return quartiles by column of (runs, trials)."""
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
     return Quartiles(
         low=_row(low), median=_row(median), high=_row(high), mean=_row(np.mean(values, axis=0))
@@ -80,7 +72,7 @@ def quartiles(values: Array) -> Quartiles:
 
 
 def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> Within:
-    """How soon the runs get within a share of the optimum, and stay there."""
+    """Return how soon the runs stay within a share of the optimum."""
     good = truth.good(share)
     trials = [scoring.trials_to(run, good) for run in runs]
     took = [
@@ -91,7 +83,7 @@ def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> W
 
 
 def differences(reference: Contestant, peer: Contestant, budget: int) -> Array:
-    """Regrets of the reference less those of a peer (runs,) after so many trials, paired by seed."""
+    """Return regrets (runs,) of reference minus peer after `budget` trials."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)
 

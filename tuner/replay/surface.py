@@ -1,8 +1,4 @@
-"""A recorded surface: the launches of every configuration of a grid, and what they were measured on.
-
-In: nothing; values that `surface_files` reads and `tuner.recording` makes. Out: launches by cell, and a
-`Measurement` of each, as a study would have had it. Pure.
-"""
+"""Benchmark table: evaluations of every configuration of a grid. Pure."""
 
 from __future__ import annotations
 
@@ -32,34 +28,34 @@ from tuner.values import (
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
-"""Ways to break; the other ones say that the configuration cannot work."""
+"""Causes that a table reads as failed; all others become infeasible."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedLaunch:
-    """One launch of one cell."""
+    """One evaluation of one candidate."""
 
     number: int
-    """In order of time, from 0."""
+    """Number in order of time, from 0."""
     cell: Configuration
     sweep: int
-    """The pass over the grid that it belongs to, from 0; those after the last whole pass repeat the best cells."""
+    """Pass, from 0; those after the whole passes repeat the best candidates."""
     started_at: float
     """Unix time."""
     outcome: Outcome
     startup_s: float
-    """From the decision to a ready server."""
+    """Seconds from the decision to a ready server."""
     loaded_s: float
-    """Warm-up and measured time; 0 where no load was driven."""
+    """Seconds of warm-up and measurement; 0 without a load."""
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     """Empty unless the outcome is ok."""
     histogram: Histogram | None = None
-    """Of the measured part's round trips; None unless the outcome is ok."""
+    """Latencies of the measured part; None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
-        """Whether the host took so much of the machine meanwhile that the launch tells of the host."""
+        """Return whether the host disturbed the evaluation."""
         return doubts.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
     def measurement(
@@ -72,17 +68,10 @@ class RecordedLaunch:
         cores: int | None = None,
         paid: Prices = DEFAULT,
     ) -> Measurement | None:
-        """The launch as a study would have measured it, to the width of a bucket; None unless it was ok.
+        """Return a study's measurement, to the width of a bucket; None unless ok.
 
-        The order of its requests was not recorded, so that each counts as independent.
-
-        Args:
-            concurrency: requests in flight.
-            client_batch: items in each.
-            rate_per_s: requests that were due each second, of a scenario; None: the loop was closed.
-            deadline_ms: an answer that took longer is no good one.
-            cores: of the machine; None: what the launch held is not asked for.
-            paid: prices of what it held.
+        Requests count as independent, as their order was not recorded. `rate_per_s` is None in a
+        closed loop. Goodput needs a `deadline_ms`, costs need the machine's `cores`.
         """
         if self.histogram is None or not self.blocks:
             return None
@@ -144,7 +133,7 @@ def _interval(histogram: Histogram, share: float) -> Interval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SurfaceHead:
-    """What was recorded, where, and how."""
+    """Header: what was recorded, where, and how."""
 
     name: str
     model: str
@@ -153,42 +142,39 @@ class SurfaceHead:
     engine: str
     home: str
     objective: str
-    """By which the best cells were chosen that were launched more often."""
+    """Objective that chose the best candidates for repeats."""
     space: Mapping[str, Any]
-    """The space on that machine, in the form of a search-space file, with every knob's grid."""
+    """Space on that machine, as in a search-space file, with grids."""
     default: Configuration
     host: Mapping[str, Any]
     measurement: Mapping[str, Any]
-    """Seconds, warm-up and blocks of a launch."""
+    """Seconds, warm-up and blocks of an evaluation."""
     passes: int
     seed: int
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
-    """What the model, the gateway and the client cost, for a simulator; None where it was not measured."""
+    """Costs for a simulator; None if not measured."""
     rate_per_s: float | None = None
-    """Requests of a scenario that were due each second; None of one model in a closed loop."""
+    """Rate of due requests of a scenario; None in a closed loop."""
     deadline_ms: float | None = None
-    """Of these; None: a replay may count answers within any."""
+    """Deadline of these requests; None: replays may choose one."""
     is_finished: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Surface:
-    """A head and its launches."""
+    """Header and evaluations."""
 
     head: SurfaceHead
     launches: tuple[RecordedLaunch, ...]
     deadline_ms: float | None = None
-    """Of each request, where good answers are counted."""
+    """Deadline of each request, for goodput."""
     paid: Prices = DEFAULT
-    """What is paid for what a launch held."""
+    """Prices of allocated resources."""
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
-        """Launches of every cell that was launched, by number; cells in the order of their first launch.
-
-        Without the disturbed ones, but for cells that have no other.
-        """
+        """Evaluations by candidate, in order of time; disturbed ones only without others."""
         found: dict[Configuration, list[RecordedLaunch]] = collections.defaultdict(list)
         for launch in sorted(self.launches, key=lambda one: one.number):
             found[launch.cell].append(launch)
@@ -199,20 +185,20 @@ class Surface:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Of the machine."""
+        """Cores of the machine."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
     def _known(self) -> dict[int, tuple[RecordedLaunch, Measurement | None]]:
-        """Measurements of launches as they were recorded, by number."""
+        """Cached measurements of recorded evaluations, by number."""
         return {}
 
     def measured(self, launch: RecordedLaunch) -> Measurement | None:
-        """A launch under the surface's load; one that replays draw again and again is worked out once."""
+        """Return an evaluation's measurement under the table's workload, cached."""
         known = self._known.get(launch.number)
         if known is None:
             known = self._known[launch.number] = (launch, self._measured(launch))
-        # Another one of that number is the recorded one with a factor, or without its last blocks.
+        # A perturbed copy has the same number as the recorded evaluation.
         return known[1] if known[0] is launch else self._measured(launch)
 
     def _measured(self, launch: RecordedLaunch) -> Measurement | None:
@@ -227,7 +213,7 @@ class Surface:
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:
-    """How a launch ended, from the word in a file."""
+    """Return the outcome of a status in a file."""
     if status == "ok":
         return OK
     kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
@@ -235,5 +221,5 @@ def outcome_of(status: Status, reason: str) -> Outcome:
 
 
 def status_of(outcome: Outcome) -> Status:
-    """The word for a file."""
+    """Return the status for a file."""
     return "ok" if outcome.status == "ok" else outcome.cause or "errors"

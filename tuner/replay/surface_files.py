@@ -1,12 +1,11 @@
-"""A surface as a folder: what was recorded in `surface.yaml`, the launches beside it as rows.
+"""Folder of a benchmark table.
 
-    surface.yaml        the head: model, load, engine, host, space with grids, default, profile
-    cells.csv           one row per measured block: the knobs by name, the launch, its figures; a launch
-                        that failed has one row, without a block
-    histograms.csv      one row per measured launch: its round trips in buckets 1 % wide
+    surface.yaml        the header: model, workload, engine, host, space, default, profile
+    cells.csv           a row per measured block: knobs, evaluation, metrics; a failed evaluation
+                        has one row without a block
+    histograms.csv      a row per measured evaluation: latencies in buckets 1 % wide
 
-The rows are written as launches end, so that a kill loses the running one; a finished surface's are
-packed (`.csv.gz`). In: a folder. Out: a `Surface`, or one line that says what is wrong where.
+Rows are written as evaluations end, so a kill loses only the running one, and finally compressed.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from tuner.values import Block, Configuration, HostNoise, Value
 HEAD, CELLS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1
 MOST_BYTES = 256 << 20
-"""Of rows, unpacked."""
+"""Maximum size of rows, uncompressed."""
 NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
 LATER = ("foreign_cpu_s", "block_client_cpu_s")
-"""Columns that older surfaces lack."""
+"""Columns that older tables lack."""
 COLUMNS = (
     "launch",
     "pass",
@@ -62,15 +61,15 @@ COLUMNS = (
     "reason",
     *LATER,
 )
-"""Behind the knobs. Those of a launch as a whole stand in each of its rows."""
+"""Columns after the knobs; those of a whole evaluation repeat per row."""
 BUCKETS = ("launch", "first", "counts")
 
 
 def read(folder: pathlib.Path) -> Surface:
-    """A surface, finished or not.
+    """Read a benchmark table, finished or not.
 
     Raises:
-        InvalidSurface: it is none, or something in it is wrong.
+        InvalidSurface: it is none, or wrong.
     """
     head = _head(folder)
     knobs = tuple(head.default)
@@ -84,7 +83,7 @@ def read(folder: pathlib.Path) -> Surface:
     launches = []
     for number, parts in by_launch.items():
         if parts[0]["status"] == "ok" and number not in buckets:
-            continue  # a kill between the two files
+            continue  # killed between writing the two files
         try:
             launches.append(_launch(parts, kinds, buckets.get(number)))
         except (ValueError, KeyError) as error:
@@ -95,7 +94,7 @@ def read(folder: pathlib.Path) -> Surface:
 
 
 class SurfaceFolder:
-    """A folder that is recorded into; use it as a context manager: it belongs to one process at a time."""
+    """Folder of a recording; a context manager, for one process at a time."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -110,11 +109,11 @@ class SurfaceFolder:
         self._owned.close()
 
     def exists(self) -> bool:
-        """Whether a surface was begun there."""
+        """Return whether a recording was begun there."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: SurfaceHead) -> None:
-        """Make the folder, or go on in it, and open it for launches.
+        """Create or resume the folder, and open it for evaluations.
 
         Raises:
             WrongUse: another process records into it.
@@ -137,19 +136,19 @@ class SurfaceFolder:
             self._histograms = self._open(HISTOGRAMS, BUCKETS)
 
     def write_head(self, head: SurfaceHead) -> None:
-        """Write `surface.yaml` whole."""
+        """Replace `surface.yaml`."""
         text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
         _replace(self.path / HEAD, text.encode())
 
     def append(self, launch: RecordedLaunch) -> None:
-        """Write a launch; its rows in `cells.csv` come last, so that a launch that has rows is whole."""
+        """Write an evaluation, `cells.csv` last, so evaluations with rows are complete."""
         with storage_errors(f"surface {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
             _write(self._cells, _as_rows(launch))
 
     def finish(self, head: SurfaceHead) -> None:
-        """Pack the rows, and say in the head that all is there."""
+        """Compress the rows, and mark the header as finished."""
         with storage_errors(f"surface {self.path}", option="--out"):
             self._cells.close()
             self._histograms.close()
@@ -171,7 +170,7 @@ class SurfaceFolder:
 
 
 def _plain(head: SurfaceHead) -> dict[str, Any]:
-    """The head as `surface.yaml` has it; the space's keys stand beside the others."""
+    """Return the header as YAML data, with the space's keys at the top."""
     data: dict[str, Any] = {"version": VERSION}
     for field in dataclasses.fields(head):
         value = getattr(head, field.name)
@@ -237,7 +236,7 @@ def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidSurface(str(path), "", f"cannot be read: {reason}") from error
-    whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last row off
+    whole = text[: text.rfind("\n") + 1]  # a kill may have truncated the last row
     reader = csv.DictReader(io.StringIO(whole))
     lacking = [column for column in columns if column not in (reader.fieldnames or ())]
     if lacking:
@@ -301,7 +300,7 @@ def _block(row: Mapping[str, str]) -> Block:
 
 
 def _as_rows(launch: RecordedLaunch) -> Iterator[list[str]]:
-    """One row per block; of a launch that failed one without."""
+    """Yield a row per block, or one without a block for a failed evaluation."""
     whole = {
         "launch": launch.number,
         "pass": launch.sweep,
@@ -343,7 +342,7 @@ def _text(value: Any) -> str:
 
 
 def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
-    """Whole rows with one write, so that a kill cuts at most the last of them."""
+    """Write rows at once, so that a kill truncates at most the last."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     file.write(text.getvalue())
@@ -364,7 +363,7 @@ def _unpack(path: pathlib.Path) -> None:
 
 
 def _cut(path: pathlib.Path) -> None:
-    """Remove a last row that a kill has cut off."""
+    """Remove a truncated last row."""
     if path.exists():
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

@@ -1,15 +1,8 @@
-"""What is true of a recorded surface, as far as launches that no replay draws can tell.
+"""Ground truth of a benchmark table, from held-out evaluations that no replay draws. Pure.
 
-In: a surface and an objective. Out: which launches a replay may draw, and a `Truth`: for every feasible
-cell an estimate with its standard error, from the other launches alone. Pure.
-
-The machine is faster in one minute than in another. What all launches of a time have in common against
-the means of their cells is taken out first (`drift`), over all launches: it tells of times, not of cells.
-
-The lowest of many noisy means is too low. So a cell's mean is drawn towards what the cells around it
-say, as far as its own standard error lets it: the posterior of a Gaussian process over the held-out
-means, whose noise is what `estimates` found (the same smoothing by which the truth of a simulated
-surface would be known exactly).
+First, machine drift is removed: what evaluations of a time share against their candidates' means.
+The lowest of many noisy means is too low, so means are shrunk towards neighbouring candidates: the
+posterior of a Gaussian process over held-out means, with the noise of `estimates`.
 """
 
 from __future__ import annotations
@@ -34,15 +27,15 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 WINDOW_S = 45.0
-"""Before and after a launch: some 35 launches, of as many cells."""
+"""Seconds before and after an evaluation: some 35 evaluations."""
 LEAST_KNOWN = 8
-"""Launches of a cell from which on those after the passes tell of drift."""
+"""Evaluations of a candidate from which those after the passes show drift."""
 SWEEPS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Halves:
-    """The launches of each cell, in two: those that a replay draws, and those that it never does."""
+    """Split of each candidate's evaluations: drawn by replays, or held out."""
 
     drawn: Mapping[Configuration, tuple[RecordedLaunch, ...]]
     held_out: Mapping[Configuration, tuple[RecordedLaunch, ...]]
@@ -50,49 +43,49 @@ class Halves:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Truth:
-    """Feasible cells (m,) and what is known of them; logarithms of the objective, minimised."""
+    """Feasible candidates (m,) with log objectives, minimised."""
 
     cells: tuple[Configuration, ...]
     log_mean: Array  # (m,)
     se: Array  # (m,)
     lost: frozenset[Configuration]
-    """Cells that do not work."""
+    """Candidates that do not work."""
 
     @property
     def best(self) -> int:
-        """Position of the optimum."""
+        """Index of the optimum."""
         return int(np.argmin(self.log_mean))
 
     @property
     def optimum(self) -> float:
-        """The best value, in the unit that is minimised."""
+        """Best value, in the minimised unit."""
         return math.exp(float(self.log_mean[self.best]))
 
     @property
     def optimum_se(self) -> float:
-        """Its standard error, as a share."""
+        """Relative standard error of the optimum."""
         return float(self.se[self.best])
 
     def tolerance(self, share: float) -> float:
-        """How far above the optimum still counts as within `share` of it: never less than its error lets one tell."""
+        """Return the tolerance: `share`, or twice the optimum's error if larger."""
         return max(share, 2 * self.optimum_se)
 
     def good(self, share: float) -> frozenset[Configuration]:
-        """Cells within a share of the optimum."""
+        """Return candidates within a share of the optimum."""
         limit = float(self.log_mean[self.best]) + math.log1p(self.tolerance(share))
         return frozenset(
             cell for cell, mean in zip(self.cells, self.log_mean, strict=True) if mean <= limit
         )
 
     def regret(self, cell: Configuration) -> float:
-        """How far a cell lies above the optimum: 0.02 is 2 %; infinite for one that does not work."""
+        """Return how far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
         place = self._places.get(cell)
         if place is None:
             return math.inf
         return math.expm1(float(self.log_mean[place] - self.log_mean[self.best]))
 
     def ratio(self, one: Configuration, other: Configuration) -> float | None:
-        """Of what is minimised, one cell's over another's; None where one does not work."""
+        """Return one candidate's minimised value over another's; None if either fails."""
         first, second = self._places.get(one), self._places.get(other)
         if first is None or second is None:
             return None
@@ -104,10 +97,7 @@ class Truth:
 
 
 def halves(surface: Surface) -> Halves:
-    """Every second launch of a cell, from its first on, may be drawn; the others are held out.
-
-    Alternating, because the machine may have changed between a recording's first hour and its last.
-    """
+    """Split alternately, the first drawn, as the machine may change over hours."""
     every = surface.by_cell
     return Halves(
         drawn={cell: tuple(launches[0::2]) for cell, launches in every.items()},
@@ -121,14 +111,7 @@ def truth(
     objective: Objective,
     candidates: Candidates,
 ) -> Truth:
-    """The truth of the cells, by their held-out launches.
-
-    Args:
-        surface: for its load.
-        held_out: launches by cell.
-        objective: what is minimised.
-        candidates: give every cell its vector.
-    """
+    """Return the candidates' ground truth, from held-out evaluations."""
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
@@ -149,7 +132,7 @@ def truth(
         return Truth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
     vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
     means = np.array([known[cell].log_mean for cell in cells])
-    if objective.name == "p99":  # of all requests together: never a mean of p99s
+    if objective.name == "p99":  # of all requests pooled: never a mean of p99s
         together = (_pooled(held_out[cell], slower) for cell in cells)
         means = np.log([one.quantile_ms(0.99) for one in together if one is not None])
     errors = np.array([known[cell].se for cell in cells])
@@ -165,14 +148,14 @@ def truth(
 
 
 def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> float | None:
-    """What a launch tells of the objective, minimised; None where it tells nothing."""
+    """Return an evaluation's objective, minimised; None if unknown."""
     measured = surface.measured(launch)
     value = math.nan if measured is None else objective.to_minimise(measured)
     return value if math.isfinite(value) else None
 
 
 def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> Histogram | None:
-    """The round trips of launches together, each without the drift of its time; None without any."""
+    """Pool evaluations' latencies without drift; None without any."""
     counted = [
         one.histogram.scaled(math.exp(-slower[one.number]))
         for one in launches
@@ -182,13 +165,10 @@ def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> 
 
 
 def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
-    """How much slower than at other times each launch that worked was, with those around it in time.
+    """Return, by number, the log factor by which an evaluation's time was slower.
 
-    After the passes the cells are chosen for what their launches were, and where they had few, the next
-    ones are slower for that alone: such launches tell nothing of the time.
-
-    Returns:
-        By number of the launch: the logarithm of a factor; the median over all launches is 0.
+    The median is 0. After the passes, candidates are chosen by their values, so repeats of
+    candidates with few evaluations are slower for that alone: they do not count as drift.
     """
     every = ((one, _value(surface, one, objective)) for one in surface.launches)
     told = [(launch, value) for launch, value in every if value is not None]

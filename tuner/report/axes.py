@@ -1,9 +1,7 @@
-"""Axes of figures: ticks of a log axis, and where a knob's values lie on one.
+"""Axes of figures: ticks of log axes, and positions of a knob's values.
 
-Plotly labels a log axis of less than a decade with bare digits ("2", "5"), and has no place for
-zero. So ticks are chosen here, and a knob's values are mapped to positions: log10 for a log knob
-with zero one step left of the smallest positive value, the value itself for a linear knob, the
-index for choices.
+Plotly labels short log axes poorly and cannot show zero. A log knob's zero lies one step left of
+its smallest positive value; choices take their index.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ MOST_TICKS = 9
 
 
 def escaped(text: str) -> str:
-    """Text for a figure: Plotly reads tags in labels and hovers, so they become entities."""
+    """Escape text for Plotly, which reads tags in labels."""
     return html.escape(text, quote=False)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round tick values inside [low, high], both positive: four or more where that can be."""
+    """Return round ticks in [low, high], both positive; preferably four or more."""
     best: list[float] = []
     for steps in _STEPS:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
@@ -47,7 +45,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
-    """Even steps for a range too narrow for log steps."""
+    """Return even ticks for a narrow range."""
     raw = (high - low) / 4 or low / 4
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
@@ -56,7 +54,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
 
 
 def log_axis(values: Iterable[float], title: str, *, pad: float = 0.06) -> dict[str, Any]:
-    """A log axis around positive values, padded by a share of its length; linear without any."""
+    """Return a padded log axis around positive values; linear without any."""
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
         return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
@@ -75,25 +73,25 @@ def log_axis(values: Iterable[float], title: str, *, pad: float = 0.06) -> dict[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KnobAxis:
-    """Positions of a knob's values on a linear axis, and their labels."""
+    """Positions and labels of a knob's values."""
 
     positions: dict[Value, float]
     labels: dict[Value, str]
     has_words: bool = False
-    """The values are choices, whose labels need room."""
+    """Whether the values are choices, with wide labels."""
 
     @property
     def span(self) -> float:
-        """Length between the outermost positions; 1 for a single value."""
+        """Distance of the outermost positions; 1 for a single value."""
         places = self.positions.values()
         return (max(places) - min(places)) or 1.0
 
     def shown(self, *, gap: float, letter: float = 0.0) -> list[Value]:
-        """Values whose labels fit: the outermost two, and from below each that keeps its distance.
+        """Return the values whose labels fit, including both ends.
 
         Args:
-            gap: least distance between labels, as a share of the axis.
-            letter: length of one letter, as a share of the axis; 0 for labels above one another.
+            gap: minimum distance between labels, as a share of the axis.
+            letter: width of a letter, likewise; 0 for stacked labels.
         """
         order = sorted(self.positions, key=self.positions.__getitem__)
         last = order[-1]
@@ -110,7 +108,7 @@ class KnobAxis:
         return [*kept, last]
 
     def axis(self, title: str) -> dict[str, Any]:
-        """Horizontal Plotly axis of a figure some 300 pixels wide."""
+        """Return a horizontal Plotly axis for about 300 pixels."""
         shown = self.shown(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
@@ -126,7 +124,7 @@ class KnobAxis:
 
 
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
-    """Axis that holds the knob's grid and `values` that may lie outside of it."""
+    """Return the axis of the knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
     labels = {value: escaped(wording.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]

@@ -1,7 +1,6 @@
-"""Figures of a sampler comparison: best so far over the trials, and the winners' re-measurements.
+"""Figures of a sampler comparison: best so far by trial, and the winners' re-evaluations.
 
-In: `ComparisonRecord`. Out: Plotly figures without a title. A sampler keeps its colour and its dash
-in every figure.
+A sampler keeps its colour and dash in every figure.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from tuner.report.axes import escaped, log_axis
 from tuner.values import ComparisonRecord, SamplerRun
 
 FEWEST_FOR_QUARTILES = 4
-"""Below this many runs the band is the range."""
+"""With fewer runs the band shows the range."""
 
 Array = NDArray[np.float64]
 
 
 def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
-    """(colour, dash) of a sampler."""
+    """Return (colour, dash) of a sampler."""
     index = record.samplers.index(sampler)
     return (
         theme.SAMPLERS[index % len(theme.SAMPLERS)],
@@ -31,15 +30,15 @@ def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
 
 
 def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
-    """Runs of one sampler in order of their repeats."""
+    """Return a sampler's runs, by repeat."""
     chosen = (run for run in record.runs if run.sampler == sampler)
     return tuple(sorted(chosen, key=lambda run: run.repeat))
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Best so far, (runs, trials), NaN before the first; a run that ended early keeps its last.
+    """Return the best so far (runs, trials), NaN before the first; ended runs keep their last.
 
-    Trials whose time a prediction took come before a run's first.
+    Profiling time counts as trials.
     """
     runs = runs_of(record, sampler)
     length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
@@ -53,9 +52,9 @@ def curves(record: ComparisonRecord, sampler: str) -> Array:
 
 
 def spread(table: Array) -> tuple[Array, Array, Array]:
-    """(low, median, high) per trial, (trials,): quartiles, or the range of fewer than four runs.
+    """Return (low, median, high) per trial: quartiles, or the range of fewer than four runs.
 
-    Where some run has nothing yet there is no value: leaving it out would flatter the sampler.
+    NaN where any run has no value, as omitting it would flatter the sampler.
     """
     shares = (0.25, 0.5, 0.75) if len(table) >= FEWEST_FOR_QUARTILES else (0.0, 0.5, 1.0)
     low, middle, high = np.quantile(table, shares, axis=0) if len(table) else np.empty((3, 0))
@@ -63,13 +62,13 @@ def spread(table: Array) -> tuple[Array, Array, Array]:
 
 
 def best_so_far(record: ComparisonRecord) -> go.Figure:
-    """Per sampler every run thinly, their median, and a band of quartiles (few runs: the range)."""
+    """Draw each sampler's runs, their median and band."""
     objective = objectives.named(record.objective)
     drawn = theme.figure(height=460)
     tables = {sampler: curves(record, sampler) for sampler in record.samplers}
     for sampler, table in tables.items():
         _add_band(drawn, record, sampler, table)
-    for sampler, table in tables.items():  # over the bands, whose edges would hide them
+    for sampler, table in tables.items():  # above the bands, which would hide them
         colour, _ = style(record, sampler)
         for run, row in zip(runs_of(record, sampler), table, strict=True):
             drawn.add_trace(_thin(run, row, colour))
@@ -84,7 +83,7 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
 
 
 def winners(record: ComparisonRecord) -> go.Figure | None:
-    """Every re-measured launch of every winner, by sampler; None when nothing was re-measured."""
+    """Draw the winners' re-evaluations, or return None."""
     objective = objectives.named(record.objective)
     drawn = theme.figure(height=130 + 70 * len(record.samplers), has_legend=False)
     values: list[float] = []

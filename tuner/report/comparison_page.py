@@ -1,7 +1,4 @@
-"""The page of a sampler comparison: which one found better configurations, if that can be shown.
-
-In: `ComparisonRecord`. Out: the text of one self-contained HTML file. Pure.
-"""
+"""Page of a sampler comparison. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from tuner.values import ComparisonRecord
 
 
 def render(record: ComparisonRecord) -> str:
-    """The whole page."""
+    """Return the page."""
     sections = (
         ("searches", "The searches", _searches(record)),
         ("winners", "The winners, re-measured", _winners(record)),
@@ -59,7 +56,7 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
 
 
 def cautions(record: ComparisonRecord) -> tuple[str, ...]:
-    """What the runs themselves say against the result."""
+    """Return doubts about the result."""
     found = []
     if record.repeats < 5:
         found.append(
@@ -97,7 +94,7 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
 
 
 def _summary(record: ComparisonRecord) -> Markup:
-    """One row per sampler: what its searches saw, what its winners gave, how long it took."""
+    """Return a row per sampler: search results, re-evaluations, time."""
     objective = objectives.named(record.objective)
     rows = []
     for sampler in record.samplers:
@@ -153,7 +150,7 @@ def _searches(record: ComparisonRecord) -> Markup:
 
 
 def _soon(record: ComparisonRecord) -> Markup | None:
-    """How soon the runs were near the best of all; None of a record without times, or results."""
+    """Draw the time to tolerance, or return None without data."""
     longest_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
     if _best(record) is None or not longest_s:
         return None
@@ -246,7 +243,7 @@ def _environment(record: ComparisonRecord) -> Markup:
 
 
 def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
-    """How soon the runs of a sampler saw something within a share of the best that any run saw."""
+    """Return when a sampler's runs came within a share of the overall best."""
     best, objective = _best(record), objectives.named(record.objective)
     trials, seconds = [], []
     for run in runs_of(record, sampler):
@@ -265,7 +262,7 @@ def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
 
 
 def _best(record: ComparisonRecord) -> float | None:
-    """The best value that any run saw; None where none saw any."""
+    """Return the best value of any run, or None."""
     objective = objectives.named(record.objective)
     seen = [v for run in record.runs for v in run.best_so_far[-1:] if v is not None]
     if not seen:
@@ -274,7 +271,7 @@ def _best(record: ComparisonRecord) -> float | None:
 
 
 def _reached(found: Within) -> str:
-    """After how many trials the runs got there: the median, where more than half of them did."""
+    """Return the median trials to tolerance, if most runs reached it."""
     known = [count for count in found.trials if count is not None]
     runs = len(found.trials)
     if not known:
@@ -282,7 +279,7 @@ def _reached(found: Within) -> str:
     got_there = f"{len(known)} of {wording.plural(runs, 'run')} got there"
     if 2 * len(known) <= runs:
         return got_there
-    # A run that did not get there counts as more than the budget.
+    # Other runs count as more than the budget.
     median = float(np.median([*known, *[np.inf] * (runs - len(known))]))
     return f"{median:g} ({got_there})" if np.isfinite(median) else got_there
 

@@ -1,8 +1,6 @@
-"""Figures of a contest on a recorded surface: regret by trial, how soon it is good, who is no worse than whom.
+"""Figures of a table benchmark: regret by trial, time to tolerance, and non-inferiority.
 
-In: `SurfaceContest`, `NonInferiority`. Out: Plotly figures without a title. The reference has one colour in every
-figure, the others share theirs with the meaning of the figure: with a dozen samplers a colour for each tells
-nothing.
+Only the reference has its own colour; a dozen would be unreadable.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from tuner.report.axes import escaped
 from tuner.report.soon_figure import soon
 
 FLOOR = 0.1
-"""Per cent: a regret below it is drawn there, since a logarithm has no zero."""
+"""Smallest regret drawn, in per cent, for the logarithm."""
 REFERENCE, OTHER, FAINT = "#0072B2", "#D55E00", "#8b949e"
 STANDINGS: dict[Standing, tuple[str, str]] = {
     "better": ("#009E73", "circle"),
@@ -33,7 +31,7 @@ _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 
 def regret(surface: SurfaceContest, reference: str) -> go.Figure:
-    """A panel for each sampler: its median and quartiles, over the medians of all others in grey."""
+    """Draw each sampler's median and quartiles over the others' medians."""
     order = ranked(surface, reference)
     columns = min(PANELS_IN_A_ROW, len(order))
     rows = math.ceil(len(order) / columns)
@@ -76,7 +74,7 @@ def regret(surface: SurfaceContest, reference: str) -> go.Figure:
 
 
 def within(surface: SurfaceContest, reference: str, trials: int) -> go.Figure:
-    """How soon the recommendation is good for good; the reference above the others."""
+    """Draw when the recommendation stays within tolerance."""
     rows = [
         (one.sampler, {each.share: each for each in one.within})
         for one in ranked(surface, reference)
@@ -89,7 +87,7 @@ def within(surface: SurfaceContest, reference: str, trials: int) -> go.Figure:
 
 
 def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
-    """For each peer and budget the mean difference of regrets, with a line to its upper bound."""
+    """Draw mean regret differences and upper bounds, by peer and budget."""
     budgets = sorted({one.budget for one in found})
     peers = list(dict.fromkeys(one.peer for one in found))[::-1]
     drawn = plotly.subplots.make_subplots(
@@ -112,7 +110,7 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
         ends = [100 * (one.upper or one.difference) for one in found if one.budget == budget]
         starts = [100 * one.difference for one in found if one.budget == budget]
         low, high = min(*starts, 0.0), max(*ends, 100 * margin)
-        # A bound of few units may lie anywhere: its line then leaves the figure.
+        # Bounds of few units are wide and may leave the figure.
         high = min(high, 2 * max(map(abs, starts)) + 1000 * margin)
         room = 0.08 * (high - low)
         drawn.update_xaxes(
@@ -142,7 +140,7 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
 
 
 def ranked(surface: SurfaceContest, reference: str) -> list[Contestant]:
-    """The reference, then the others by their mean regret over all trials: who is good soon comes first."""
+    """Return the reference, then the others by mean regret."""
     return sorted(
         surface.contestants,
         key=lambda one: (one.sampler != reference, sum(one.regret.mean)),
@@ -227,5 +225,5 @@ def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...
 
 
 def _floored(values: Sequence[float]) -> list[float]:
-    """Regrets in per cent, none below the floor."""
+    """Return regrets in per cent, at least the floor."""
     return [max(FLOOR, 100 * value) for value in values]

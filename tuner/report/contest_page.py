@@ -1,7 +1,4 @@
-"""The page of a contest on recorded surfaces: which sampler recommends something good, how soon, how surely.
-
-In: `ContestRecord`. Out: the text of one self-contained HTML file. Pure.
-"""
+"""Page of a table benchmark: which sampler recommends well, and how soon. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tuner.settings import SCENARIO, load_in_words
 
 
 def render(record: ContestRecord) -> str:
-    """The whole page."""
+    """Return the page."""
     sections = [
         (f"surface-{place}", surface.name, _surface(record, surface, place))
         for place, surface in enumerate(record.surfaces)
@@ -28,7 +25,7 @@ def render(record: ContestRecord) -> str:
 
 
 def title_of(record: ContestRecord) -> str:
-    """What the page is about."""
+    """Return the page's title."""
     others = wording.plural(len(record.samplers) - 1, "other sampler")
     where = (
         record.surfaces[0].name
@@ -54,7 +51,7 @@ def _answer(record: ContestRecord) -> Markup:
 
 
 def _verdicts(record: ContestRecord) -> list[Markup]:
-    """One box for each budget: against whom the reference is shown to be no worse, and against whom not."""
+    """Return a box per budget: against which samplers non-inferiority is shown."""
     found, unit = decisive(record)
     made = []
     for budget in sorted({one.budget for one in found}):
@@ -70,7 +67,7 @@ def _verdicts(record: ContestRecord) -> list[Markup]:
 
 
 def decisive(record: ContestRecord) -> tuple[Sequence[NonInferiority], str]:
-    """What answers the question, and what its unit is: surfaces where there are several, else seeds."""
+    """Return the decisive results and their unit: tables if several, else seeds."""
     if record.over_surfaces:
         return record.over_surfaces, "surface"
     return record.surfaces[0].noninferiority, "seed"
@@ -119,7 +116,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _summary(record: ContestRecord) -> Markup:
-    """One row for each sampler, means over the surfaces."""
+    """Return a row per sampler, means over the tables."""
     found, _ = decisive(record)
     budgets = sorted({one.budget for one in found}) or [record.trials]
     rows = []
@@ -147,7 +144,7 @@ def _summary(record: ContestRecord) -> Markup:
 
 
 def _order(record: ContestRecord) -> list[str]:
-    """The reference, then the others by their mean regret over all trials and surfaces."""
+    """Return the reference, then the others by mean regret."""
 
     def mean(sampler: str) -> float:
         each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
@@ -159,7 +156,7 @@ def _order(record: ContestRecord) -> list[str]:
 
 
 def _medians(each: Sequence[Contestant], share: float) -> str:
-    """The median of one surface; of several the lowest to the highest, and how many have none."""
+    """Return the median; for several tables its range and how many have none."""
     medians = [one.reached(share).median for one in each]
     known = [median for median in medians if median is not None]
     if not known:
@@ -311,7 +308,7 @@ def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
 
 
 def _standings(found: Sequence[NonInferiority]) -> Markup:
-    """One row for each peer, and for each budget the difference, its bound and what they show."""
+    """Return a row per peer, with results by budget."""
     budgets = sorted({one.budget for one in found})
     by_pair = {(one.peer, one.budget): one for one in found}
     rows = []

@@ -1,9 +1,7 @@
-"""One self-contained HTML document: style, script, figures with their data, and Plotly itself.
+"""A self-contained HTML document: style, script, figures with their data, and Plotly.
 
-In: title, sections, figures. Out: text. A content security policy in the head forbids every
-request and every script but the two of the page, so that the file shows the same on a machine
-without a network, and a hostile name in a study can run and reach nothing. Figures travel as JSON in
-inert script elements; `assets/page.js` draws them in the light or dark theme.
+A content security policy forbids all requests and all scripts but the page's two, so a hostile name
+in a study can do nothing. `assets/page.js` draws the figures from JSON in the reader's theme.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ from tuner.report import theme
 from tuner.report.markup import Child, Markup, element, joined
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-"""Beside it, the scripts that may run: those whose digests it names. Styles stand in attributes, too."""
+"""Policy without scripts, whose digests are added. Styles also occur in attributes."""
 
 
 def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
-    """The whole document.
+    """Return the document.
 
     Args:
         title: of the window.
-        head: what stands above the sections: the answer.
-        sections: (anchor, heading, content) in order; the first line of the page links to them.
+        head: content above the sections.
+        sections: (anchor, heading, content); the page links to them.
     """
     scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
     links = [element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections]
@@ -67,15 +65,15 @@ def figure(
     has_heading: bool = True,
     is_wide: bool = False,
 ) -> Markup:
-    """A figure with its heading and its caption.
+    """Return a figure with heading and caption.
 
     Args:
-        drawn: what to draw; its own template is replaced by the reader's theme.
+        drawn: what to draw; the reader's theme replaces its template.
         name: unique in the document.
-        title: heading, and what a screen reader says.
+        title: heading, also for screen readers.
         caption: how to read it.
-        has_heading: show the title above the figure.
-        is_wide: keep a readable width on a narrow screen and scroll sideways instead.
+        has_heading: whether to show the title.
+        is_wide: whether to scroll on narrow screens.
     """
     data = json.loads(drawn.to_json())
     data["layout"].pop("template", None)
@@ -97,7 +95,7 @@ def figure(
 
 
 def _json(name: str, data: object) -> Markup:
-    """Data in an inert script element; `<` becomes an escape, so nothing can end the element."""
+    """Return data in an inert script element; `<` is escaped, so nothing can end it."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return element("script", Markup(text), type="application/json", id=name)
 
@@ -107,7 +105,7 @@ def _script(text: str) -> Markup:
 
 
 def _normal(script: str) -> str:
-    """A script as a browser reads it, whose digest is taken of that."""
+    """Normalise a script as browsers do, for its digest."""
     text = script.replace("\r\n", "\n").replace("\r", "\n")
     return f"\n{text}\n"
 

@@ -1,8 +1,4 @@
-"""Writes reports: whole or not at all, so that a reader never opens half a page.
-
-In: a record and the path of the file. Out: that path. The only file of this room that touches a
-disk.
-"""
+"""Write reports atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from tuner.values import ComparisonRecord, StudyRecord
 
 
 def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write the page of a study, by custom `runs/<study>/report.html`.
+    """Write a study's page, usually `runs/<study>/report.html`.
 
     Raises:
         StorageFailed: the file cannot be written.
@@ -25,7 +21,7 @@ def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
 
 
 def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write the page of a comparison, by custom `compare.html`.
+    """Write a comparison's page, usually `compare.html`.
 
     Raises:
         StorageFailed: the file cannot be written.
@@ -34,7 +30,7 @@ def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Pa
 
 
 def write_contest(record: ContestRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write the page of a comparison on recorded surfaces, by custom `compare.html`.
+    """Write a table benchmark's page, usually `compare.html`.
 
     Raises:
         StorageFailed: the file cannot be written.

@@ -1,7 +1,4 @@
-"""The front of two objectives, as a picture and as a table.
-
-In: `StudyRecord` of two objectives. Out: a Plotly figure without a title, and `Markup`.
-"""
+"""The Pareto front of two objectives, as figure and table."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from tuner.values import FrontPoint, StudyRecord
 
 
 def figure(study: StudyRecord) -> go.Figure:
-    """Every launch by both objectives, the front through the posterior means, and the chosen point."""
+    """Draw every evaluation, the Pareto front, and the chosen point."""
     first, second = sides(study)
     drawn = theme.figure(height=460)
     told = [trial for trial in study.trials if trial.measured is not None]
@@ -59,7 +56,7 @@ def figure(study: StudyRecord) -> go.Figure:
 
 
 def points(study: StudyRecord) -> Markup:
-    """A row for each point of the front, with both objectives and how to export it."""
+    """Return a row per front point."""
     first, second = sides(study)
     rows = []
     for point in study.front:
@@ -81,7 +78,7 @@ def points(study: StudyRecord) -> Markup:
 
 
 def sides(study: StudyRecord) -> tuple[objectives.Objective, objectives.Objective]:
-    """Both objectives."""
+    """Return both objectives."""
     assert study.second is not None
     return objectives.named(study.objective), objectives.named(study.second)
 

@@ -1,9 +1,4 @@
-"""The head of a study's page: the answer before everything else.
-
-In: `StudyRecord`. Out: `Markup`: model and concurrency, the verdict in a sentence with ratio and
-interval, mean, p99 and throughput of default and best, what to know before believing it, and both
-configurations side by side.
-"""
+"""Header of a study's page: verdict, metrics, cautions and both configurations."""
 
 from __future__ import annotations
 
@@ -19,17 +14,17 @@ from tuner.settings import serve_command
 from tuner.values import StudyRecord, VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
-"""Notes with one of these are set in bold: they change what the figures mean."""
+"""Words that set a note in bold, as they change the metrics' meaning."""
 SHOWN: Mapping[VerdictOutcome, str | None] = {
     "better": "better",
     "worse": "worse",
     "no difference shown": None,
 }
-"""Word after a ratio, and class of the figure of the best: a colour only where the fresh starts showed it."""
+"""Word and CSS class by outcome, coloured only if shown."""
 
 
 def answer(study: StudyRecord) -> Markup:
-    """Everything above the first section."""
+    """Return everything above the first section."""
     objective = objectives.named(study.objective)
     tried = wording.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {wording.duration(study.used_s)} in all"
@@ -67,7 +62,7 @@ def answer(study: StudyRecord) -> Markup:
 
 
 def notes(texts: tuple[str, ...]) -> Markup | None:
-    """What a reader must know; the ones that change what the figures mean are in bold."""
+    """Return the cautions, important ones in bold."""
     items = [
         element("strong", text) if any(word in text.lower() for word in WARNING_WORDS) else text
         for text in texts
@@ -77,13 +72,13 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 
 def remarks(texts: tuple[str, ...]) -> Markup | None:
-    """What else there is to know, for information."""
+    """Return the notes for information."""
     made = bullets(texts, class_="soft")
     return joined((element("h3", "Notes"), made)) if made else None
 
 
 def _inputs(study: StudyRecord) -> Markup | None:
-    """What the model was sent; nothing of studies that were made before it was kept."""
+    """Return what the model was sent; None for older studies."""
     if study.sent is None:
         return None
     told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")

@@ -1,21 +1,16 @@
-"""How much of the differences between configurations each knob explains on its own.
+"""Main effects: how much of the objective's variance each knob explains on its own.
 
-Method: one-way analysis of variance of the log objective over the knob's levels. Levels with few
-trials are merged with their neighbours. The share is epsilon squared (Kelley 1935), which is R^2
-corrected for the number of levels,
+One-way analysis of variance of the log objective over the knob's levels, small levels merged with
+neighbours. The share is epsilon squared (Kelley 1935), i.e. R^2 corrected for the number of levels,
 
     share = 1 - (SSW / (n - k)) / (SST / (n - 1)),     n trials, k levels,
 
-so that a knob without effect is 0 on average (negative values are shown as 0). Two yardsticks come
-with it: a 95 % bootstrap interval over trials, moved by the bootstrap's own bias (resampled trials
-repeat, which flatters every knob by about (k - 1) / n), and the chance level: what a knob without
-effect stays below in 95 % of shuffles.
+0 on average without effect. It comes with a 95 % bootstrap interval, shifted by the bootstrap's own
+bias (repeated trials flatter every knob by about (k - 1) / n), and the chance level: the 95 %
+quantile over shuffles.
 
-What it cannot see: an effect that exists only together with another knob, failures (they have no
-objective), and values that were not tried. A guided search tries its favourites together, so the
-knobs' effects mix: the initial design alone is used when it is large enough. Optuna's importances
-need an Optuna study, and the forests behind them a further library; this needs numpy and can be
-checked by hand.
+It misses interactions, failures and untried values. Guided trials mix the knobs' effects, so a
+large initial design is used alone.
 """
 
 from __future__ import annotations
@@ -30,29 +25,29 @@ from tuner.report import reading
 from tuner.values import Interval, KnobInfo, StudyRecord, Trial
 
 FEWEST_TRIALS = 12
-"""Below this the intervals span everything."""
+"""With fewer, the intervals span everything."""
 DESIGN_TRIALS = 20
-"""From here on the initial design is used alone."""
+"""Minimum initial design to be used alone."""
 LEVEL_TRIALS = 3
-"""Fewest trials of a level."""
+"""Minimum trials of a level."""
 MOST_LEVELS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One knob's main effect as a share of the variance of the log objective, 0 to 1."""
+    """A knob's share of the log objective's variance, 0 to 1."""
 
     knob: KnobInfo
     share: float
     interval: Interval
     chance: float
-    """A knob without effect stays below this in 95 % of shuffles."""
+    """95 % quantile over shuffles."""
     levels: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """Shares of all knobs that can be judged, the largest first."""
+    """Main effects of the knobs, largest first."""
 
     shares: tuple[Share, ...]
     trials: int
@@ -61,7 +56,7 @@ class Importance:
 
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
-    """The trials to analyse, and what to call them."""
+    """Return the trials to analyse, and their description."""
     usable = reading.succeeded(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
@@ -80,7 +75,7 @@ def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
 def main_effects(
     study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
 ) -> Importance | None:
-    """Shares per knob; None when fewer than `FEWEST_TRIALS` trials can be used or all are equal."""
+    """Return the main effects, or None with too few or equal values."""
     trials, words = basis(study)
     objective = objectives.named(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
@@ -97,7 +92,7 @@ def main_effects(
 
 
 def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
-    """Level of each trial, 0..k-1, (n,): neighbours merged until each has enough trials."""
+    """Return each trial's level (n,), 0..k-1, after merging small neighbours."""
     tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
     others = sorted(
         {v for v in tried if v not in knob.values}, key=lambda v: (isinstance(v, str), v)
@@ -117,9 +112,9 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
 
 
 def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bias-corrected share of the variance of `logs` (..., n) between `groups` (..., n); (...).
+    """Return the bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
 
-    May be below 0; 0 where nothing differs or fewer than two groups are there.
+    Can be negative; 0 if undefined.
     """
     count = logs.shape[-1]
     centred = logs - logs.mean(axis=-1, keepdims=True)

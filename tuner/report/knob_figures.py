@@ -1,8 +1,7 @@
-"""Figures of the knobs: objective against one knob, and all knobs of all trials side by side.
+"""Figures of the knobs: the objective by one knob, and parallel coordinates of all.
 
-In: `StudyRecord`. Out: Plotly figures without a title. The parallel coordinates are drawn as
-ordinary lines: Plotly's own need WebGL and compile code at run time, which the page's content
-security policy forbids, and they show no failures.
+The latter are plain lines: Plotly's own need WebGL and run-time code, which the page's policy
+forbids.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from tuner.report.trial_marks import Placing, add_best, add_failures, add_trials
 from tuner.values import KnobInfo, StudyRecord, Trial, Value
 
 JITTER = 0.012
-"""Sideways shift of equal values, as a share of the axis: points must not hide one another."""
+"""Sideways shift of equal values, as a share of the axis, for visibility."""
 
 
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
-"""What of a title has room in a line, beside a small figure and above an upright axis."""
+"""Letters per title line, in a small figure and above an upright axis."""
 
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
-    """Objective against one knob over all searched trials; the other knobs vary freely."""
+    """Draw the objective against one knob; the others vary."""
     objective = objectives.named(study.objective)
     trials = [t for t in study.trials if knob.name in t.configuration]
     places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
@@ -55,7 +54,7 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
 
 
 def parallel(study: StudyRecord) -> go.Figure:
-    """One line per trial through the values of the varied knobs and its objective."""
+    """Draw a line per trial through its knobs and objective."""
     objective = objectives.named(study.objective)
     trials = study.trials
     knobs = reading.varied_knobs(study)
@@ -104,7 +103,7 @@ def _place(places: KnobAxis, knob: KnobInfo, trial: Trial) -> float:
 
 
 def _step(trial: Trial) -> int:
-    """-2 to 2, the same in every figure."""
+    """Return the trial's shift, -2 to 2."""
     return trial.number * 2 % 5 - 2
 
 
@@ -113,7 +112,7 @@ def _shift(trial: Trial) -> float:
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
-    """Smallest and largest value, apart by a few percent at least; (1, 10) without values."""
+    """Return the range, a few per cent wide at least; (1, 10) without values."""
     if not values:
         return 1.0, 10.0
     low, high = min(values), max(values)
@@ -121,7 +120,7 @@ def _ends(values: list[float]) -> tuple[float, float]:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """Place of a value between low and high on a log scale, 0 to 1."""
+    """Return the log-scale position between low and high, 0 to 1."""
     return math.log(value / low) / math.log(high / low)
 
 
@@ -133,7 +132,7 @@ def _height(axis: KnobAxis, value: Value | None) -> float:
 
 
 def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
-    """Failed lines lie lowest; default and best on top."""
+    """Return the drawing order: failures lowest, best on top."""
     if trial.configuration == study.best:
         return 3, trial.number
     if trial.origin == "default":
@@ -144,7 +143,7 @@ def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
 def _line(
     study: StudyRecord, trial: Trial, heights: Sequence[float], share: float | None
 ) -> go.Scatter:
-    """One trial; a line without a figure ends before the last axis, dotted."""
+    """Return a trial's line; without an objective dotted and shorter."""
     line: dict[str, Any]
     if trial.measurement is None or share is None:
         line = {"color": theme.mark("failed").colour, "width": 1, "dash": "dot"}
@@ -167,14 +166,14 @@ def _line(
 
 
 def _colour(share: float) -> str:
-    """Colour of a place on the scale."""
+    """Return the colour of a position on the scale."""
     inside = min(1.0, max(0.0, share))
     sampled: list[str] = plotly.colors.sample_colorscale(list(theme.SCALE), [inside])
     return sampled[0]
 
 
 def _scale(marks: dict[str, float], title: str) -> go.Scatter:
-    """An invisible point that carries the colour bar, with the labels at their places (0 to 1)."""
+    """Return an invisible point with the labelled colour bar."""
     return go.Scatter(
         x=[None],
         y=[None],
@@ -199,24 +198,24 @@ def _scale(marks: dict[str, float], title: str) -> go.Scatter:
 
 
 def _marks(axis: KnobAxis) -> dict[str, float]:
-    """Labels of an upright axis with their heights, 0 to 1."""
+    """Return an upright axis' labels with heights 0 to 1."""
     return {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
 
 
 def _upright(index: int) -> dict[str, Any]:
-    """The line of the axis at x = index."""
+    """Return the axis line at x = index."""
     line = {"color": "#8b949e", "width": 1}
     ends = {"x0": index, "x1": index, "y0": -0.02, "y1": 1.02}
     return {"type": "line", "line": line, "layer": "below", **ends}
 
 
 def _in_lines(title: str, letters: int) -> str:
-    """A title in lines of so many letters, for where there is no room for it in one."""
+    """Break a title into lines of so many letters."""
     return "<br>".join(map(escaped, wording.wrapped(title, letters)))
 
 
 def _texts(index: int, title: str, marks: dict[str, float]) -> list[dict[str, Any]]:
-    """Annotations of the axis at x = index: its name above, its labels left of it."""
+    """Return the axis' name above and labels on the left."""
     first, dot, rest = title.partition(".")
     name = f"{escaped(first)}.<br>{escaped(rest)}" if dot else _in_lines(title, UPRIGHT_LETTERS)
     common = {"x": index, "showarrow": False}

@@ -1,7 +1,6 @@
-"""Lines for a terminal's width, broken between words alone; elsewhere a line stays as long as it is.
+"""Terminal lines, folded between words to the console's width.
 
-In: texts, rich renderables and a console. What is to be copied, a command or a path, is never
-broken. Knows nothing of studies.
+Commands and paths are never broken, so they can be copied.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import rich.console
 import rich.text
 
 INDENT = "    "
-"""Before what goes on with a line."""
+"""Indent of continuation lines."""
 _BAR = " | "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copied:
-    """A command or a path after its label; on a line of its own where both do not fit into one."""
+    """A labelled command or path, on its own line if too long."""
 
     label: str
     text: str
@@ -28,7 +27,7 @@ class Copied:
     def __rich_console__(
         self, _console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        """One line or two."""
+        """Yield one or two lines."""
         whole = f"{self.label} {self.text}"
         if options.no_wrap or rich.cells.cell_len(whole) <= options.max_width:
             yield rich.text.Text(whole)
@@ -38,20 +37,20 @@ class Copied:
 
 
 def show(console: rich.console.Console, answer: rich.console.RenderableType) -> None:
-    """An answer; a plain text is printed as it is: it may be a file's content."""
+    """Print a result; plain text verbatim, as it may be a file."""
     is_folded = console.is_terminal and not isinstance(answer, str)
     console.print(answer, markup=False, soft_wrap=not is_folded, crop=False)
 
 
 def say(console: rich.console.Console, text: str, *, style: str = "") -> None:
-    """One sentence or one row of a table, never read as markup."""
+    """Print one sentence or table row, without markup."""
     lines = folded(text, console.width) if console.is_terminal else [text]
     for line in lines:
         console.print(rich.text.Text(line, style=style), soft_wrap=True)
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters but for longer words, broken before a bar where there is one."""
+    """Fold to `width`, preferably before a bar, keeping longer words."""
     lines: list[str] = []
     for part in text.split(_BAR):
         if lines and len(lines[-1]) + len(_BAR) + len(part) <= width:

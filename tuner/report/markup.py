@@ -1,7 +1,4 @@
-"""HTML by construction: text is escaped unless it is `Markup`, so no name can become a tag.
-
-In: names, attributes, children. Out: `Markup`. Knows nothing of studies.
-"""
+"""HTML by construction: text is escaped unless it is `Markup`, so no name becomes a tag."""
 
 from __future__ import annotations
 
@@ -10,25 +7,25 @@ from collections.abc import Iterable, Sequence
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 Child = str | int | float | None
-"""Markup goes in as it is, anything else as escaped text; None is left out."""
+"""Markup is inserted as is, other values escaped; None is omitted."""
 
 VOID = frozenset({"meta", "br", "hr"})
 
 
 def element(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """One element.
+    """Return one element.
 
     Args:
         name: tag.
-        children: content in order.
-        attributes: `class_` is written as class and `data_value` as data-value; True gives a bare
-            attribute, None and False leave it out.
+        children: content.
+        attributes: `class_` becomes class and `data_value` data-value; True gives a bare attribute,
+            None and False omit it.
     """
     parts = [name]
     for key, value in attributes.items():
@@ -43,19 +40,19 @@ def element(name: str, *children: Child, **attributes: str | float | bool | None
 
 
 def joined(children: Iterable[Child]) -> Markup:
-    """Children in order, each escaped unless it is markup."""
+    """Join children, escaping all but markup."""
     return Markup("".join(_text(child) for child in children if child is not None))
 
 
 def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None = None) -> Markup:
-    """A table that scrolls sideways on a narrow screen; rows are `tr` elements."""
+    """Return a table of `tr` rows that scrolls on narrow screens."""
     head = element("thead", element("tr", *(element("th", each, scope="col") for each in heads)))
     body = element("tbody", *rows)
     return element("div", element("table", head, body, class_=class_), class_="scroll")
 
 
 def bullets(items: Iterable[Child], *, class_: str | None = None) -> Markup | None:
-    """An unordered list; None without items."""
+    """Return an unordered list, or None without items."""
     made = [element("li", item) for item in items]
     return element("ul", *made, class_=class_) if made else None
 

@@ -1,8 +1,7 @@
-"""What default and best of a closed-loop study did in an open loop: a sentence, a caution, a table.
+"""Default and best of a closed-loop study in an open loop: sentence, caution and table.
 
-At a fixed concurrency a request waits for those with which it shares a batch, and they come at once;
-of requests that come when they come, some wait for the next ones. In: `StudyRecord`. Out: text, and
-`Markup`. One launch of each tells of this launch alone, so nothing here is a verdict.
+At fixed concurrency a batch's requests arrive together; in an open loop they wait for one another.
+One evaluation each is no verdict.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from tuner.values import Measurement, OpenLoop, StudyRecord
 
 ROLES = ("default", "best")
 MOST_MORE = 1.15
-"""Mean of the best over the default's: above it, one launch of each is a reason for a caution."""
+"""Ratio of means, best over default, above which a caution is printed."""
 
 
 def title(found: OpenLoop) -> str:
-    """At which load."""
+    """Describe the workload."""
     return (
         f"an open loop at {wording.percent(found.share)} of the best's rate "
         f"({wording.number(found.rate_per_s)} requests/s, Poisson arrivals)"
@@ -28,7 +27,7 @@ def title(found: OpenLoop) -> str:
 
 
 def sentences(study: StudyRecord) -> Iterator[str]:
-    """What both did."""
+    """Yield both results."""
     found = study.open_loop
     if found is None:
         return
@@ -37,7 +36,7 @@ def sentences(study: StudyRecord) -> Iterator[str]:
 
 
 def cautions(study: StudyRecord) -> Iterator[str]:
-    """Where the best does not keep there what it promised."""
+    """Yield the best's shortfalls in the open loop."""
     found = study.open_loop
     if found is None:
         return
@@ -60,7 +59,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
 
 
 def section(study: StudyRecord) -> tuple[Markup, ...]:
-    """A table with its heading; nothing where there is nothing to show."""
+    """Return the headed table, or nothing."""
     found = study.open_loop
     if found is None:
         return ()

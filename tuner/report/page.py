@@ -1,8 +1,4 @@
-"""The page of one study: answer, search, round trips, knobs, every trial, environment.
-
-In: `StudyRecord`. Out: the text of one self-contained HTML file. Pure: equal records give equal
-pages.
-"""
+"""Page of one study: verdict, search, latencies, knobs, trials, environment."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from tuner.values import LEAST_FOR_P99, StudyRecord
 
 
 def render(study: StudyRecord) -> str:
-    """The whole page."""
+    """Return the page."""
     sections = (
         *_front(study),
         ("search", "The search", _search(study)),
@@ -42,7 +38,7 @@ def render(study: StudyRecord) -> str:
 
 
 def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
-    """The section of two objectives; nothing in a study of one."""
+    """Return the section of the Pareto front, if any."""
     if study.second is None:
         return ()
     if not study.front:
@@ -226,7 +222,7 @@ def _importance(study: StudyRecord) -> Markup:
 
 
 def _key(study: StudyRecord) -> Markup:
-    """Legend of the slices: they have none of their own, to stay readable when small."""
+    """Return the shared legend of the small knob figures."""
     good = reading.succeeded(study.trials)
     kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
     kinds += list(dict.fromkeys(t.outcome.status for t in reading.failed(study.trials)))

@@ -1,8 +1,4 @@
-"""What pages and figures ask of a study: trials searched and failed, what a role measured.
-
-In: `StudyRecord`. Out: values. No figure and no HTML here, so that a page and a terminal say the
-same.
-"""
+"""Facts of a study for pages, figures and the terminal."""
 
 from __future__ import annotations
 
@@ -39,18 +35,18 @@ from tuner.values import (
 
 Role = Literal["default", "best"]
 SHOWN = frozenset({"better", "worse", "no difference shown"})
-"""How a best can stand that was compared with the default."""
+"""Statuses of a best that was compared with the default."""
 P99 = objectives.named("p99").field
 ROLES: tuple[Role, Role] = ("default", "best")
 SEARCHES = {
     "structured": "a prediction from the model's profile and a Gaussian process",
     "gp": "a Gaussian process",
 }
-"""What samplers are, for who does not know their names."""
+"""Samplers in plain words."""
 MOST_GROUPS = 5
-"""Of models that are named; more are counted."""
+"""Maximum groups of models that are listed by name."""
 ALL = 0.999
-"""Share of the requests that are answered in time from which on more cannot be seen."""
+"""Share of requests in time that leaves nothing to improve."""
 PLAIN = (
     "answers checked",
     "the budget of",
@@ -66,12 +62,12 @@ PLAIN = (
     "fixed, and not searched:",
     "no prediction:",
 )
-"""How notes begin that are for information."""
+"""First words of notes that are for information only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure of merit of one role over its launches: geometric mean, smallest, largest."""
+    """A metric over an arm's evaluations."""
 
     middle: float
     low: float
@@ -79,7 +75,7 @@ class Figure:
 
     @classmethod
     def over(cls, values: Iterable[float]) -> Figure:
-        """Summarise positive values; geometric mean, because ratios of it are what is compared."""
+        """Summarise positive values; the geometric mean suits ratios."""
         known = [value for value in values if value > 0]
         if not known:
             return cls(middle=math.nan, low=math.nan, high=math.nan)
@@ -89,29 +85,29 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One figure of merit of the best over that of the default, from pairs of fresh starts."""
+    """A metric's ratio of best to default, from round evaluations."""
 
     ratio: float
     interval: Interval
     outcome: VerdictOutcome
-    """What the interval shows, whichever figure the study's objective is."""
+    """What the interval shows for this metric."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """The measurements that stand for a role, and where they come from."""
+    """An arm's measurements and their origin."""
 
     measurements: tuple[Measurement, ...]
     is_verified: bool
-    """True: alternating fresh starts after the search. False: launches of the search itself."""
+    """True: round evaluations after the search. False: the search's own."""
 
     @property
     def tail(self) -> Tail:
-        """p99 of the requests of all of them together."""
+        """p99 of all their requests pooled."""
         return tails.pooled(self.measurements)
 
     def figure(self, field: str) -> Figure:
-        """Summary of one field of the measurements, such as `mean_ms`; a p99 is that of all together."""
+        """Summarise one field, such as `mean_ms`; p99 is pooled."""
         if field == P99:
             tail = self.tail
             ends = tail.interval
@@ -124,12 +120,12 @@ class Launches:
 
     @property
     def fewest_requests(self) -> int:
-        """Requests of the shortest launch."""
+        """Requests of the shortest evaluation."""
         return min((item.requests for item in self.measurements), default=0)
 
 
 def load(study: StudyRecord) -> str:
-    """The load, as the end of a sentence."""
+    """Describe the workload, as the end of a sentence."""
     return load_in_words(
         study.concurrency,
         study.client_batch,
@@ -141,7 +137,7 @@ def load(study: StudyRecord) -> str:
 
 
 def search(study: StudyRecord) -> str:
-    """What proposed the configurations, in words where there are some."""
+    """Describe the sampler."""
     name = study.sampler
     if any(note.startswith("no prediction:") for note in study.notes):
         name = "gp"
@@ -150,7 +146,7 @@ def search(study: StudyRecord) -> str:
 
 
 def models(study: StudyRecord) -> str:
-    """The models of a scenario, in words; empty of one model."""
+    """Describe a scenario's models; empty for one model."""
     if study.shared is None:
         return ""
     groups = study.shared.groups.values()
@@ -162,17 +158,17 @@ def models(study: StudyRecord) -> str:
 
 
 def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Trials that were ok and measured."""
+    """Return the trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
 def failed(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Trials that were infeasible or failed."""
+    """Return the infeasible and failed trials."""
     return tuple(trial for trial in trials if trial.outcome.status != "ok")
 
 
 def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
-    """(trial number, best objective up to it) of the trials from the first ok one on."""
+    """Return (trial number, best objective so far), from the first success."""
     objective = objectives.named(study.objective)
     steps: list[tuple[int, float]] = []
     for trial in study.trials:
@@ -187,12 +183,12 @@ def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
 
 
 def configuration_of(study: StudyRecord, role: Role) -> Configuration | None:
-    """The role's configuration."""
+    """Return the arm's configuration."""
     return study.default if role == "default" else study.best
 
 
 def launches(study: StudyRecord, role: Role) -> Launches:
-    """Measurements of the role: those of the verdict, else those of the search."""
+    """Return the arm's measurements, from the verdict if any, else the search."""
     if study.verdict is not None:
         found = study.verdict.default if role == "default" else study.verdict.best
         if found:
@@ -207,7 +203,7 @@ def launches(study: StudyRecord, role: Role) -> Launches:
 
 
 def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
-    """Values of the knob that some trial had, in the order of the grid, others after."""
+    """Return the knob's tried values, in grid order, others last."""
     seen = {trial.configuration.get(knob.name) for trial in study.trials}
     inside = tuple(value for value in knob.values if value in seen)
     outside = {value for value in seen if value is not None and value not in knob.values}
@@ -215,12 +211,12 @@ def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
 
 
 def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
-    """Knobs of which at least two values were tried."""
+    """Return the knobs with at least two tried values."""
     return tuple(knob for knob in study.knobs if len(tried_values(study, knob)) > 1)
 
 
 def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
-    """Names of the knobs whose best value differs from the default, in the order of the study."""
+    """Return the knobs whose best value differs from the default."""
     if study.best is None:
         return ()
     best = study.best
@@ -230,12 +226,12 @@ def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
 
 
 def has_two_sides(study: StudyRecord) -> bool:
-    """Whether there is a best to put beside the default."""
+    """Whether there is a best to compare with the default."""
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
 
 def _money(study: StudyRecord) -> str:
-    """What 1,000 requests cost on both sides, where the study was told the prices; else nothing."""
+    """Return the cost of 1,000 requests on both sides, with known prices."""
     file = pathlib.Path(study.folder) / prices.COPY
     if study.verdict is None or not file.is_file():
         return ""
@@ -251,7 +247,7 @@ def _money(study: StudyRecord) -> str:
 
 
 def headline(study: StudyRecord) -> str:
-    """The answer in one sentence: what fresh starts showed, or why they show nothing."""
+    """Return the result in one or two sentences."""
     if not study.is_finished:
         return f"The study is not finished: {_so_far(study)}."
     found = advices.standing(study)
@@ -290,7 +286,7 @@ def headline(study: StudyRecord) -> str:
 
 
 def _nearest(study: StudyRecord) -> str:
-    """The launch that came nearest to the limits, where one is on a figure of launches that were measured."""
+    """Return the evaluation nearest to the metric constraints, if any."""
     told = [trial for trial in study.trials if trial.missed is not None]
     if not told:
         return ""
@@ -310,7 +306,7 @@ def _nearest(study: StudyRecord) -> str:
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
-    """Whether the best was shown to be better or worse than the default, by its figures or by failures."""
+    """Return whether the best was shown better or worse."""
     if not study.is_finished:
         return None
     found = advices.standing(study)
@@ -320,13 +316,13 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
-    """Objectives that are shown beside the verdict: the study's own, and what it may cost."""
+    """Return the study's own and the common objectives."""
     second = () if study.second is None else (study.second,)
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
 def compared(study: StudyRecord, name: str) -> Compared | None:
-    """How the best compares in a figure of merit; None where the verdict does not hold it."""
+    """Return the comparison in one metric, if the verdict has it."""
     verdict = study.verdict
     if verdict is None:
         return None
@@ -349,7 +345,7 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
 
 
 def limits(study: StudyRecord) -> str | None:
-    """What a solution had to keep to, in words; None where there was nothing."""
+    """Describe the metric constraints, or return None."""
     kept = study.settings.get("measurement", {})
     found = [f"p99 <= {kept['slo_ms']:g} ms"] if kept.get("slo_ms") else []
     if study.objective == "goodput":
@@ -358,39 +354,39 @@ def limits(study: StudyRecord) -> str | None:
 
 
 def has_energy(study: StudyRecord) -> bool:
-    """Whether the energy of any launch was counted."""
+    """Whether any evaluation measured energy."""
     measured = [trial.measurement for trial in study.trials]
     return any(launch is not None and launch.energy is not None for launch in measured)
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
-    """What to run and why; nothing where that was said, or where the study has no answer yet."""
+    """Return what to run and why, unless already reported."""
     found = advised(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
 
 
 def to_try(study: StudyRecord) -> str | None:
-    """The command that exports the best that was found, where something else is advised."""
+    """Return the export command for the best, if not recommended."""
     return export_of_best(study) if study.is_finished and study.best != study.default else None
 
 
 TO_TRY = "The best that was found, to try all the same:"
-"""What introduces `to_try`."""
+"""Introduces `to_try`."""
 
 
 def is_plain(note: str) -> bool:
-    """Whether a note of a study is for information: nothing in it speaks against the result."""
+    """Whether a note is for information only."""
     return note.lower().startswith(PLAIN)
 
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
-    """What to know before believing the result."""
+    """Return the reasons to doubt the result."""
     own = (note for note in study.notes if not is_plain(note))
     return (*own, *cautions(study), *open_loop.cautions(study))
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
-    """What else there is to know."""
+    """Return the notes for information."""
     meant = meaning_of_default(study)
     return (
         *filter(is_plain, study.notes),
@@ -406,7 +402,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
 
 
 def _front(study: StudyRecord) -> Iterator[str]:
-    """The points of a front."""
+    """Yield the points of the Pareto front."""
     if study.second is None or not study.front:
         return
     sides = objectives.named(study.objective), objectives.named(study.second)
@@ -427,7 +423,7 @@ def _front(study: StudyRecord) -> Iterator[str]:
 
 
 def _of_launches(study: StudyRecord) -> Iterator[str]:
-    """What launches have of their own, beside the machine's moments and the slices that they were loaded in."""
+    """Yield the noise between evaluations, without machine drift."""
     if study.verdict is not None and study.verdict.launch_sd is not None:
         yield (
             f"Launches have {wording.percent(study.verdict.launch_sd)} of their own in the ratio of best to default "
@@ -436,7 +432,7 @@ def _of_launches(study: StudyRecord) -> Iterator[str]:
 
 
 def _ties(study: StudyRecord) -> Iterator[str]:
-    """Which configurations could as well be the best."""
+    """Yield the configurations that may equally be the best."""
     tied = [one for one in study.finalists[1:] if one.is_tied]
     if not tied:
         return
@@ -453,7 +449,7 @@ def _ties(study: StudyRecord) -> Iterator[str]:
 
 
 def _against_guess(study: StudyRecord) -> Iterator[str]:
-    """How the best compares with what a prediction alone would choose."""
+    """Yield how the best compares with the prediction's choice."""
     against = None if study.verdict is None else study.verdict.against_guess
     if against is None:
         return
@@ -466,7 +462,7 @@ def _against_guess(study: StudyRecord) -> Iterator[str]:
 
 
 def _all_in_time(study: StudyRecord) -> Iterator[str]:
-    """That a scenario asks for too little to tell configurations apart."""
+    """Yield a note that a scenario demands too little to compare configurations."""
     found = launches(study, "default").measurements
     offered = sum(one.offered_per_s for one in found)
     if study.shared is None or study.objective != "goodput" or not offered:
@@ -479,7 +475,7 @@ def _all_in_time(study: StudyRecord) -> Iterator[str]:
 
 
 def in_short(study: StudyRecord, configuration: Configuration) -> str:
-    """Knobs in which a configuration differs from the default, by their last words."""
+    """Return the knobs that differ from the default, by short names."""
     changed = [
         f"{name.rpartition('.')[2]}={wording.knob_value(value)}"
         for name, value in configuration.items()
@@ -489,7 +485,7 @@ def in_short(study: StudyRecord, configuration: Configuration) -> str:
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:
-    """What the default is, where it is not what the untuned server does; None where it is."""
+    """Return the default's meaning, if it differs from the untuned server."""
     if study.shared is not None:
         return (
             "Default means what the scenario's file says (workers, memory, settings), and the search space's "
@@ -501,7 +497,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
         if knob.name in KNOBS
         and not study.is_of_other_engine
         and KNOBS[knob.name].default is None
-        and str not in KNOBS[knob.name].kinds  # the default variant is what it serves untuned
+        and str not in KNOBS[knob.name].kinds  # the default variant is the untuned one
         and (value := study.default.get(knob.name)) is not None
     ]
     if not limits:
@@ -513,7 +509,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 
 def is_luckier_than_best(study: StudyRecord) -> Trial | None:
-    """The trial with the best measurement, where the best configuration is another."""
+    """Return the trial with the best measurement, unless it has the best configuration."""
     objective = objectives.named(study.objective)
     measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
     if not measured or study.best is None or not study.is_finished:
@@ -524,7 +520,7 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """What the launches themselves say against the result, beside the study's own notes."""
+    """Return what the evaluations say against the result."""
     found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed(study.trials)
     if broken and succeeded(study.trials):
@@ -551,7 +547,7 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
 
 
 def _sent_late(study: StudyRecord) -> Iterator[str]:
-    """That the clients were behind their schedule while default and best were compared."""
+    """Yield a note that clients were late in the comparison."""
     shares = {
         role: statistics.fmean(one.late_share or 0.0 for one in side.measurements)
         for role in ROLES
@@ -567,7 +563,7 @@ def _sent_late(study: StudyRecord) -> Iterator[str]:
 
 
 def _refused_tails(study: StudyRecord) -> Iterator[str]:
-    """Why a p99 is not shown; where it is the objective, a launch that does not tell it has failed."""
+    """Yield why a p99 is missing."""
     for role in ROLES if has_two_sides(study) else ROLES[:1]:
         side = launches(study, role)
         if side.measurements and not side.tail.is_told:
@@ -575,12 +571,12 @@ def _refused_tails(study: StudyRecord) -> Iterator[str]:
 
 
 def _worse_beside(study: StudyRecord) -> Iterator[str]:
-    """What was shown to be worse though the objective was not."""
+    """Yield metrics that got worse unlike the objective."""
     if study.verdict is None or study.verdict.outcome == "worse":
         return
     for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
-        # p99 rises with the rate, up to the limit; and with what a scenario's deadline lets be admitted.
+        # p99 rises with the rate up to its bound, and with what a scenario's deadline admits.
         is_meant = (study.objective == "rate" or study.shared is not None) and name == "p99"
         if name == study.objective or is_meant:
             continue
@@ -599,7 +595,7 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
 
 
 def _longer_tail(study: StudyRecord) -> Iterator[str]:
-    """That the p99 of the best is longer, where only the requests of all launches together tell one."""
+    """Yield a note that the best's p99 is longer, by pooled requests."""
     default, best = (launches(study, role).tail for role in ROLES)
     ends = default.interval.high, best.interval.low
     if ends[0] is None or ends[1] is None or ends[1] <= ends[0]:
@@ -613,7 +609,7 @@ def _longer_tail(study: StudyRecord) -> Iterator[str]:
 
 
 def _so_far(study: StudyRecord) -> str:
-    """What an unfinished study has, as the end of a sentence."""
+    """Describe an unfinished study, as the end of a sentence."""
     if not study.trials:
         return "nothing was measured yet"
     tried = wording.plural(len(study.trials), "trial")
@@ -627,7 +623,7 @@ def _so_far(study: StudyRecord) -> str:
 
 
 def _same(study: StudyRecord) -> str:
-    """That the default is the best, and of how many."""
+    """Report that the default is the best."""
     others = {trial.configuration for trial in study.trials} - {study.default}
     if not others:
         return (
@@ -643,7 +639,7 @@ def _same(study: StudyRecord) -> str:
 
 
 def _reasons(trials: Iterable[Trial]) -> str:
-    """Causes with their counts, and one trial of the most frequent in its own words."""
+    """Return the causes with counts, and an example."""
     broken = failed(trials)
     (most, _), *_ = _counted(broken)
     first = next(trial for trial in broken if most in (trial.outcome.cause, trial.outcome.status))
@@ -653,7 +649,7 @@ def _reasons(trials: Iterable[Trial]) -> str:
 
 
 def _failures(trials: Iterable[Trial]) -> str:
-    """Causes with their counts, the most frequent first: "oom 9, timeout 3"."""
+    """Return the causes with counts, most frequent first: "oom 9, timeout 3"."""
     return ", ".join(f"{cause} {count}" for cause, count in _counted(trials))
 
 

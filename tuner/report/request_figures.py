@@ -1,8 +1,6 @@
-"""Figures of single requests of best and default: their distribution, and their course in time.
+"""Figures of single requests of best and default: distribution and time course.
 
-In: `StudyRecord` with raw records. Out: Plotly figures without a title, or None where no records
-were kept. Both figures are thinned (`tuner.report.requests`) so that a page stays small whatever
-the number of requests.
+They are thinned (`tuner.report.requests`), and None without raw records.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
 LABEL_SHARE = 0.12
-"""Room for a label right of the curves, as a share of the axis."""
+"""Space for labels on the right, as a share of the axis."""
 
 Array = NDArray[np.float64]
 
 
 def phases(study: StudyRecord) -> dict[reading.Role, Phase]:
-    """The kept phases by role; best is left out where it is the default."""
+    """Return the recorded phases by arm."""
     found: dict[reading.Role, Phase] = {}
     for role in reading.ROLES if reading.has_two_sides(study) else reading.ROLES[:1]:
         kept = phase(study, role)
@@ -38,7 +36,7 @@ def phases(study: StudyRecord) -> dict[reading.Role, Phase]:
 
 
 def distribution(study: StudyRecord) -> go.Figure | None:
-    """Empirical distribution of round trips on a log axis, tail stretched, p50 to p99 marked."""
+    """Draw the latency distribution on a log axis, tail stretched."""
     kept = phases(study)
     if not kept:
         return None
@@ -64,7 +62,7 @@ def distribution(study: StudyRecord) -> go.Figure | None:
 
 
 def over_time(study: StudyRecord) -> go.Figure | None:
-    """Round trips by time of completion: single requests (thinned) and the median of each tenth."""
+    """Draw latencies by completion time: thinned requests and medians per bin."""
     kept = phases(study)
     if not kept:
         return None
@@ -106,18 +104,17 @@ def over_time(study: StudyRecord) -> go.Figure | None:
 
 
 def _stretched(share: float) -> float:
-    """-log10 of the share above: 0 at the fastest, 1 at p90, 2 at p99."""
+    """Return -log10 of the share above: 0, 1 at p90, 2 at p99."""
     return float(-np.log10(1 - share))
 
 
 def _add_curve(
     drawn: go.Figure, role: reading.Role, values: Array, others: Sequence[Array]
 ) -> None:
-    """One curve with its percentiles.
+    """Add one curve with its percentiles.
 
-    Curves rise to the right. So what is above and to the left of the leftmost mark of a percentile
-    is free of curves, and so is what is below and to the right of the rightmost: labels stand
-    there.
+    Curves rise to the right, so labels fit above left of the leftmost mark or below right of the
+    rightmost.
     """
     colour = theme.mark(role).colour
     times, shares = quantile_curve(values)
@@ -158,17 +155,17 @@ def _add_curve(
 
 
 def _percentile(values: Array, share: float) -> float:
-    """The smallest value with that share at or below it, as in the tables."""
+    """Return the smallest value with that share at or below it."""
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
 def _add_warmup(drawn: go.Figure, role: reading.Role, each: Phase) -> None:
-    """A dotted line where the warm-up of a role ends; the caption says so, as text would lie on points."""
+    """Mark the end of a warm-up; the caption explains it."""
     if each.warmup_s is not None:
         line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
         drawn.add_vline(x=each.warmup_s, line=line)
 
 
 def _rounded(values: Array) -> list[float]:
-    """Four significant digits: what a figure can show, and half of the file."""
+    """Round to four significant digits, which halves the file."""
     return [float(f"{value:.4g}") for value in values]

@@ -1,10 +1,8 @@
-"""Raw request records as a report needs them: the measured round trips, thinned.
+"""Raw request records for a report: the measured latencies, thinned.
 
-The requests are those of the figures beside them: answered, and finished in the measured part of
-the phase, or in an open loop due in it (docs/measurement.md). The records hold the warm-up and what
-was in flight at the end as well; where the measured part lies is found from the measurement of the
-same phase (the one whose number of requests fits). Thinning keeps the tail: quantiles are taken
-densely near 1, and the slowest requests are all kept.
+They belong to answered requests that finished (open loop: were due) in the measured part of the
+phase (docs/measurement.md). Records also hold the warm-up; the measurement with a fitting number of
+requests locates the measured part. Thinning keeps the tail.
 """
 
 from __future__ import annotations
@@ -22,36 +20,30 @@ Array = NDArray[np.float64]
 ROUNDING_S = 1e-9
 """The last request of a counted phase finishes exactly at its end."""
 FIT = 0.02
-"""Largest difference, as a share, between the counts of a measurement and of its records."""
+"""Maximum relative difference between a measurement's and the records' counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Phase:
     """Answered requests of one phase."""
 
-    at_s: (
-        Array  # (n,) since the start of the phase, ascending: when it finished; open loop: was due
-    )
+    at_s: Array  # (n,) since the start, ascending: when it finished, in an open loop was due
     round_trip_ms: Array  # (n,)
     errors: int
-    """Requests without an answer 2xx, of those that were measured."""
+    """Measured requests without a 2xx response."""
     warmup_s: float | None
-    """End of the warm-up, where measuring began; None where it is not known, and then nothing is
-    cut."""
+    """End of the warm-up; None: unknown, nothing is cut."""
 
     @property
     def measured_ms(self) -> Array:
-        """Round trips after the warm-up, (m,)."""
+        """Latencies (m,) after the warm-up."""
         if self.warmup_s is None:
             return self.round_trip_ms
         return self.round_trip_ms[self.at_s > self.warmup_s]
 
 
 def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
-    """The phase that was kept for a role, up to the end of its measured part.
-
-    None if none was kept, or if no request in it was answered.
-    """
+    """Return an arm's phase up to the end of its measured part, or None."""
     records = study.records.get(role)
     if records is None:
         return None
@@ -74,9 +66,9 @@ def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
 
 
 def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
-    """(values, shares) of the empirical distribution at no more than about twice `points` shares.
+    """Return (values, shares) of the distribution, at most about twice `points`.
 
-    Half of the shares are even, half dense towards 1; the largest, 1 - 1/(2n), is the slowest.
+    Half of the shares are even, half dense towards 1; the last, 1 - 1/(2n), is the slowest.
     """
     count = len(values)
     last = 1 - 0.5 / count
@@ -87,7 +79,7 @@ def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
 
 
 def binned_median(phase: Phase, *, bins: int = 60) -> tuple[Array, Array]:
-    """(middle of the bin in s, median round trip in ms); bins are whole multiples of 0.1 s."""
+    """Return (bin centre in s, median in ms); bins are multiples of 0.1 s."""
     span = max(float(phase.at_s[-1]), 0.1)
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
     index = np.floor(phase.at_s / width).astype(int)
@@ -97,7 +89,7 @@ def binned_median(phase: Phase, *, bins: int = 60) -> tuple[Array, Array]:
 
 
 def thinned(phase: Phase, *, limit: int = 1200) -> NDArray[np.intp]:
-    """Indices of at most `limit` requests: the slowest hundredth, of the rest an even sample."""
+    """Return at most `limit` indices: the slowest hundredth and an even sample."""
     count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)
@@ -119,7 +111,7 @@ def _candidates(study: StudyRecord, role: reading.Role) -> tuple[Measurement, ..
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:
-    """Begin and end of the measured part; None where no measurement fits the requests."""
+    """Return start and end of the measured part, or None."""
     best: tuple[float, tuple[float, float]] | None = None
     for measurement in candidates:
         start = measurement.warmup_s

@@ -1,8 +1,4 @@
-"""Figures of the search as a whole: convergence over trials, and the knobs' importance.
-
-In: `StudyRecord`, `Importance`. Out: Plotly figures without a title; the page writes title and
-caption.
-"""
+"""Figures of the whole search: convergence and the knobs' importance."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from tuner.values import StudyRecord
 
 
 def convergence(study: StudyRecord) -> go.Figure:
-    """Objective of every trial with its interval, best so far, and failures on the trial axis."""
+    """Draw every trial's objective, the best so far, and failures."""
     objective = objectives.named(study.objective)
     drawn = theme.figure(height=440)
     steps = reading.best_so_far(study)
@@ -56,7 +52,7 @@ def convergence(study: StudyRecord) -> go.Figure:
 
 
 def importance(found: Importance) -> go.Figure:
-    """Share of the variance that each knob explains, with its interval and the level of chance."""
+    """Draw each knob's explained variance, interval and chance level."""
     shares = found.shares[::-1]
     names = [escaped(share.knob.name) for share in shares]
     centres = [100 * share.share for share in shares]

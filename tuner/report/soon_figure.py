@@ -1,7 +1,4 @@
-"""How soon the searches of each sampler are within 10, 5 and 3 % of the best: bars in trials and in seconds.
-
-In: `Within`s by sampler. Out: a Plotly figure without a title.
-"""
+"""Figure of each sampler's time to tolerance, in trials and seconds."""
 
 from __future__ import annotations
 
@@ -15,23 +12,23 @@ from tuner.report import theme, wording
 from tuner.report.axes import escaped
 
 Row = tuple[str, Mapping[float, Within]]
-"""A sampler, and how soon it is within each share."""
+"""A sampler, and its time to each tolerance."""
 
 LINE = "#8b949e"
 PALE = 0.25
-"""Opacity of a bar that goes to the end because half of the searches do not get there."""
+"""Opacity of a full bar, which half of the searches never reach."""
 
 
 def soon(
     rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, longest_s: float
 ) -> go.Figure:
-    """A bar to the median, a line to the 90th percentile.
+    """Draw a bar to the median and a line to the 90th percentile.
 
     Args:
-        rows: from above.
-        labels: of the shares, the widest first.
-        trials: of a search.
-        longest_s: of the longest search.
+        rows: by sampler.
+        labels: of the shares, widest first.
+        trials: trials of a search.
+        longest_s: longest search.
     """
     drawn = plotly.subplots.make_subplots(
         rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03

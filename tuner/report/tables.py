@@ -1,8 +1,4 @@
-"""Tables of a study's page: configurations beside each other, every trial, nested facts.
-
-In: `StudyRecord` or plain mappings. Out: `Markup`. A cell that can be sorted by carries its plain
-value.
-"""
+"""Tables of a study's page; sortable cells carry their plain value."""
 
 from __future__ import annotations
 
@@ -20,11 +16,11 @@ from tuner.report.markup import Child, Markup, element, table
 from tuner.values import KnobInfo, Measurement, StudyRecord, Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", reading.P99, "throughput_per_s", "energy_j")
-"""Figures of every trial, energy where it was counted; a study's objective that is none of them has a column."""
+"""Metrics of every table; another objective gets its own column."""
 
 
 def configurations(study: StudyRecord) -> Markup:
-    """Every knob with its default and its best value; changed rows are marked."""
+    """Return every knob's default and best value."""
     changed = reading.changed_knobs(study)
     rows = []
     for knob in study.knobs:
@@ -42,12 +38,12 @@ def configurations(study: StudyRecord) -> Markup:
 
 
 def _not_searched(knob: KnobInfo) -> tuple[Child, ...]:
-    """A word where a knob has one value alone."""
+    """Mark a knob with a single value."""
     return (element("span", " fixed", class_="soft"),) if len(knob.values) == 1 else ()
 
 
 def side_by_side(study: StudyRecord) -> Markup | None:
-    """Figures of default and best over their launches; None when neither was measured."""
+    """Return the metrics of default and best, or None."""
     sides = [reading.launches(study, role) for role in reading.ROLES]
     sides = sides if reading.has_two_sides(study) else sides[:1]
     if not any(side.measurements for side in sides):
@@ -99,7 +95,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
 
 
 def trials(study: StudyRecord) -> Markup:
-    """Every trial with its figures, its configuration, and the reason where it has no figure."""
+    """Return every trial with metrics, configuration and failure reason."""
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
     own = [objective.axis for objective in _own(study)]
@@ -135,7 +131,7 @@ def trials(study: StudyRecord) -> Markup:
 
 
 def sorter(label: str) -> Markup:
-    """A heading that sorts by its column; a knob's name may break after its dots and underscores."""
+    """Return a sorting heading; knob names may break at dots and underscores."""
     parts: list[Child] = []
     for part in re.split(r"(?<=[._])", label):
         parts += [part, Markup("<wbr>")]
@@ -143,7 +139,7 @@ def sorter(label: str) -> Markup:
 
 
 def facts(data: Mapping[str, Any]) -> Markup | None:
-    """Nested plain data as rows of dotted name and value; None when there is none."""
+    """Return nested data as rows of dotted name and value."""
     rows = [
         element("tr", element("td", name), element("td", text, class_="text"))
         for name, text in _flat(data)
@@ -152,7 +148,7 @@ def facts(data: Mapping[str, Any]) -> Markup | None:
 
 
 def cell(value: float | None, *, text: str | None = None) -> Markup:
-    """A number that can be sorted by; "–" for None."""
+    """Return a sortable number; "–" for None."""
     shown = wording.number(value) if text is None else text
     return element("td", shown, class_="number", data_value=value)
 
@@ -199,7 +195,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
 
 
 def _own(study: StudyRecord) -> list[Objective]:
-    """The study's objectives that have no column in every table."""
+    """Return the study's objectives without a common column."""
     found = [objectives.named(name) for name in (study.objective, study.second) if name]
     return [objective for objective in found if objective.field not in IN_EVERY_TABLE]
 
@@ -231,14 +227,14 @@ def _figures(measured: Measurement | None) -> list[Markup]:
 
 
 def _refused(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
-    """How many requests of a scenario could not be in time."""
+    """Return how many of a scenario's requests were rejected."""
     if study.shared is None:
         return []
     return [cell(None if measured is None else measured.refused)]
 
 
 def _sent_late(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
-    """Which share of the requests of an open loop left the client late."""
+    """Return the share of an open loop's late requests."""
     if not study.is_open:
         return []
     late = None if measured is None else measured.late_share
@@ -263,7 +259,7 @@ def _energy(measured: Measurement | None) -> list[Markup]:
 
 
 def _number(figure: reading.Figure) -> Markup:
-    """Middle with the smallest and largest launch below it."""
+    """Return the middle with the smallest and largest evaluation."""
     if figure.low == figure.high:
         return element("td", wording.number(figure.middle), class_="number")
     spread = f" ({wording.number(figure.low)} to {wording.number(figure.high)})"
@@ -276,7 +272,7 @@ def _number(figure: reading.Figure) -> Markup:
 
 
 def _tail(found: tails.Tail) -> Markup:
-    """The same of a p99."""
+    """Return a p99 likewise."""
     if not found.is_told:
         return element("td", wording.tail(found), class_="number")
     return element(

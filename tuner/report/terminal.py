@@ -1,8 +1,4 @@
-"""What `tune` says at its end: default beside best, the verdict, and where the files are.
-
-In: `StudyRecord` and paths. Out: a rich renderable, or the same as plain lines. Nothing is printed
-here.
-"""
+"""Summary that `tune` prints at the end."""
 
 from __future__ import annotations
 
@@ -26,11 +22,11 @@ WIDTH = 100
 
 
 def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.console.RenderableType:
-    """The summary for a terminal.
+    """Return the summary for a terminal.
 
     Args:
-        study: the finished (or stopped) study.
-        files: what was written, by what to call it ("report", "settings"), in order.
+        study: the finished or stopped study.
+        files: written files by label ("report", "settings"), in order.
     """
     load = reading.load(study)
     title = f"{study.model} at {load} ({study.name})"
@@ -60,7 +56,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
 def lines(
     study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
 ) -> tuple[str, ...]:
-    """The same without colours, each line at most `width` characters but for paths and commands."""
+    """Return it as plain lines, folded to `width` except for paths and commands."""
     console = rich.console.Console(
         file=io.StringIO(), width=width, color_system=None, force_terminal=True, highlight=False
     )
@@ -104,7 +100,7 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
 
 
 def _figure(side: reading.Launches, objective: Objective) -> str:
-    """A p99 with what it rests on, any other figure alone."""
+    """Return a metric; a p99 with its interval."""
     if objective.name == "p99":
         return wording.tail(side.tail)
     return wording.number(side.figure(objective.field).middle)

@@ -1,9 +1,8 @@
-"""Colours, marker symbols and Plotly templates of every figure: one meaning, one colour.
+"""Colours, marker symbols and Plotly templates of all figures.
 
-The colours are those of Okabe and Ito (2008), told apart with the common colour-vision
-deficiencies, and each meaning has a symbol of its own, so colour is never the only difference. They
-are readable on the light and on the dark background. The page applies `LIGHT` or `DARK` as the
-reader's system asks.
+Each kind of trial has its own symbol, except that repeated and checked ones share one. The colours
+suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page applies `LIGHT`
+or `DARK` by the reader's system.
 """
 
 from __future__ import annotations
@@ -34,24 +33,23 @@ MARKS = {
     "infeasible": Mark("infeasible", "#CC79A7", "x-thin", 9),
     "failed": Mark("failed", "#CC79A7", "triangle-down-open", 9),
 }
-"""By origin, role or outcome."""
+"""By origin, arm or outcome."""
 
 SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
-"""Colours of compared samplers, in order; they repeat after the last, with another dash."""
+"""Colours of compared samplers; repeated with another dash."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 TOLERANCES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
-"""Shares of the best within which a search is to come: the tighter, the darker."""
+"""Tolerances as shares of the best; tighter is darker."""
 
 SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
-"""Blue over grey to gold, for the objective of a line: told apart with colour-vision deficiencies,
-and every colour of it stands out from a light and from a dark page."""
+"""Blue over grey to gold, safe for colour-vision deficiencies and both themes."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def mark(kind: str) -> Mark:
-    """The mark of an origin, role or outcome; an unknown one is drawn as guided, by its name."""
+    """Return an origin's, arm's or outcome's marker; unknown ones look guided."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 
 
@@ -96,9 +94,9 @@ DARK = _template(
 
 
 def figure(*, height: int, has_legend: bool = True, **layout: Any) -> go.Figure:
-    """An empty figure in the light theme, its legend in one row above the plot.
+    """Return an empty light figure with its legend above the plot.
 
-    The whole layout is given at once: Plotly checks the template anew with every update of it.
+    The layout is set at once, as Plotly checks the template at each update.
     """
     legend = {
         "orientation": "h",

@@ -1,7 +1,4 @@
-"""How trials appear in a figure: points with intervals, failures, the text under the pointer.
-
-In: a figure to add to, `StudyRecord` and its trials. The figure decides what x means.
-"""
+"""Trials in a figure: points with intervals, failures, hover text."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from tuner.report.axes import escaped
 from tuner.values import StudyRecord, Trial
 
 FLOOR = 0.03
-"""Height of the marks of failed trials, as a share of the plot."""
+"""Height of failure marks, as a share of the plot."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
-    """Where trials stand in a figure, and which knobs the text under the pointer names."""
+    """Trials' x positions, and the knobs in their hover text."""
 
     x: Callable[[Trial], float] = lambda trial: trial.number
     knob: str | None = None
-    """The knob of a figure of one knob, whose text is short: such figures are many. None: all."""
+    """Only this knob, for short texts; None: all."""
 
 
 BY_NUMBER = Placing()
@@ -74,7 +71,7 @@ def add_trials(
 def add_failures(
     drawn: go.Figure, study: StudyRecord, trials: Sequence[Trial], *, at: Placing = BY_NUMBER
 ) -> None:
-    """Add trials without a figure as marks just above the x axis, on a scale of their own."""
+    """Add failed trials just above the x axis."""
     for status in ("infeasible", "failed"):
         chosen = [trial for trial in trials if trial.outcome.status == status]
         if not chosen:
@@ -101,7 +98,7 @@ def add_failures(
 
 
 def add_best(drawn: go.Figure, study: StudyRecord, *, at: Placing = BY_NUMBER) -> None:
-    """Add the recommended configuration as a star, at its launches in the search."""
+    """Add the recommended configuration as stars."""
     objective = objectives.named(study.objective)
     chosen = [
         (trial, value)
@@ -126,7 +123,7 @@ def add_best(drawn: go.Figure, study: StudyRecord, *, at: Placing = BY_NUMBER) -
 
 
 def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> str:
-    """What a pointer over a trial shows: outcome or figures, then the configuration or one knob."""
+    """Return the hover text: outcome or metrics, then knobs."""
     objective = objectives.named(study.objective)
     lines = [f"<b>trial {trial.number}</b>, {escaped(theme.mark(trial.origin).label)}"]
     if trial.measurement is None:

@@ -1,7 +1,4 @@
-"""Numbers, intervals and knob values as a person reads them: three digits, units said once.
-
-In: floats in the unit that the caller names. Out: text. Knows nothing of HTML, Plotly or studies.
-"""
+"""Numbers, intervals and knob values as readable text."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from tuner.values import Interval, Value
 
 
 def number(value: float | None) -> str:
-    """Three significant digits: 0.0345, 16.0, 1,234; counts whole; "–" for None or not finite."""
+    """Format three significant digits: 0.0345, 16.0, 1,234; "–" for None or not finite."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0 or isinstance(value, int):
@@ -27,12 +24,12 @@ def number(value: float | None) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A number with its unit."""
+    """Format a number with its unit."""
     return f"{number(value)} {unit}".strip() if value is not None else "–"
 
 
 def interval(ends: Interval) -> str:
-    """Both ends in words, and plainly where an end is not known."""
+    """Format both ends, or name the unknown one."""
     if ends.low is None and ends.high is None:
         return "not known"
     if ends.low is None:
@@ -43,42 +40,42 @@ def interval(ends: Interval) -> str:
 
 
 def tail(found: Tail) -> str:
-    """A p99 with its interval and the effective number of requests; "–" where it is refused."""
+    """Format a p99 with interval and effective requests; "–" if not reportable."""
     if not found.is_told:
         return "–"
     return f"{number(found.value_ms)} {tail_spread(found)}"
 
 
 def tail_spread(found: Tail) -> str:
-    """What stands behind a p99 that is told."""
+    """Format a p99's interval and effective requests."""
     return f"({interval(found.interval)}; n {found.effective:,.0f})"
 
 
 def ratio(value: float, ends: Interval) -> str:
-    """A ratio with its 95 % interval, or that there are too few pairs for one that tells anything."""
+    """Format a ratio with its interval, or too few pairs."""
     return f"× {number(value)} ({'too few pairs to tell' if ends.is_vague else interval(ends)})"
 
 
 def percent(share: float) -> str:
-    """A share of one as a percentage: 0.034 -> 3.4 %."""
+    """Format a share as a percentage: 0.034 -> 3.4 %."""
     shown = share * 100
     return f"{shown:.0f} %" if abs(shown) >= 10 or shown == 0 else f"{shown:.1f} %"
 
 
 def knob_value(value: Value) -> str:
-    """A knob's value as it stands in a settings file."""
+    """Format a knob's value as in a settings file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def knob_label(name: str, unit: str) -> str:
-    """A knob's name with its unit in brackets."""
+    """Format a knob's name with its unit in brackets."""
     return f"{name} ({unit})" if unit else name
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 12 s, 3 min 5 s, 2 h 4 min."""
+    """Format seconds: 12 s, 3 min 5 s, 2 h 4 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{number(seconds)} s" if seconds < 10 else f"{whole} s"
@@ -88,14 +85,14 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun: 1 trial, 2 trials, 2 launches."""
+    """Format a count with its noun: 1 trial, 2 trials, 2 launches."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
 
 
 def wrapped(text: str, width: int = 60) -> list[str]:
-    """Lines of at most `width` characters; a longer word is cut."""
+    """Return lines of at most `width` characters; longer words are cut."""
     lines: list[str] = []
     line = ""
     for word in text.split():

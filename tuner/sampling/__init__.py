@@ -1,1 +1,1 @@
-"""Samplers for any Optuna study: what to try next. `registry.create` makes one by name."""
+"""Samplers for any Optuna study; `registry.create` makes one by name."""

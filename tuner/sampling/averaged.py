@@ -1,16 +1,11 @@
-"""Two models of one study, each believed by how well it foretells: the plain process, and the one with a guess.
+"""Model averaging: a plain Gaussian process, and one with predictions as its prior mean.
 
-In: a history, the cells, and what was known before: a prediction of every cell, launches of earlier
-studies. Out: means, deviations and knowledge gradients over cells. Pure.
+Evaluations of earlier studies are further rows, with their workload as extra inputs. Pure.
 
-Launches of earlier studies are rows of the same process, which has the load as further inputs: what one
-load has taught of a knob holds at another as far as the launches say that it does.
-
-The weight of the structured process is its share of the two leave-one-out predictive densities (pseudo
+The structured process weighs by its leave-one-out predictive density with prior odds `ODDS` (pseudo
 Bayesian model averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions",
-Bayesian Analysis 13:917, 2018), with the prior odds `ODDS` for it. A guess that is shuffled or
-flat foretells no better than none, and a slope that the data choose has made it harmless before its
-weight does; one that is turned over is turned back by that slope, and believed.
+Bayesian Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless and turns
+inverted ones round.
 """
 
 from __future__ import annotations
@@ -33,9 +28,9 @@ Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 ODDS = 10.0
-"""Of the structured process before the data: a handful of noisy launches cannot tell which foretells better."""
+"""Prior odds of the structured process; a few noisy evaluations cannot decide."""
 LEAST_SHARE = 1e-3
-"""Below it a process has no say."""
+"""Weight below which a process is ignored."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,15 +40,15 @@ class Averaged:
     plain: Process
     structured: Process | None
     weight: float
-    """Of the structured one; 0 without it."""
-    _inputs: Array  # (m, d) of the cells, with the context where there are earlier launches
+    """Weight of the structured process."""
+    _inputs: Array  # (m, d) of the candidates, then the context if there are earlier evaluations
     _guess: Array | None
     _observed: Array  # (n, d)
     _observed_guess: Array | None
     _context: Array  # (c,)
 
     def drift(self) -> tuple[Array, Array]:
-        """What the moments of the study's launches added to them (n,), and how well that is known (n,)."""
+        """Return each evaluation's machine drift (n,) and its error (n,)."""
         process = self.plain
         if self.structured is not None and self.weight >= 0.5:
             process = self.structured
@@ -63,17 +58,17 @@ class Averaged:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one launch, in units of the targets."""
+        """Standard deviation of one evaluation, in units of the targets."""
         own = 0.0 if self.structured is None else self.weight * self.structured.noise_sd
         return own + (1 - self.weight) * self.plain.noise_sd
 
     def predict(self, at: Positions) -> tuple[Array, Array]:
-        """Mean and standard deviation (k,) at cells, by position."""
+        """Return mean and standard deviation (k,) at candidates."""
         guess = None if self._guess is None else self._guess[at]
         return self._mixed(self._inputs[at], guess)
 
     def covariance(self, at: Positions) -> Array:
-        """Covariance (k, k) at cells, of the process that counts more."""
+        """Return the covariance (k, k) at candidates, from the process with more weight."""
         vectors = self._inputs[at]
         if self.structured is None or self._guess is None or self.weight < 0.5:
             return self.plain.covariance(vectors, vectors)
@@ -81,7 +76,7 @@ class Averaged:
         return self.structured.covariance(vectors, vectors, guess, guess)
 
     def predict_observed(self) -> tuple[Array, Array]:
-        """The same (n,) for every observation of the study."""
+        """Return mean and standard deviation (n,) at the observations."""
         return self._mixed(self._observed, self._observed_guess)
 
     def _mixed(self, vectors: Array, guess: Array | None) -> tuple[Array, Array]:
@@ -96,9 +91,9 @@ class Averaged:
         return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
 
     def expecting(self, pending: Array) -> Averaged:
-        """As it would be if trials under way (p, d) gave their predicted means.
+        """Return the model as if running trials (p, d) had returned their predicted means.
 
-        The structured one has no guess for what is no cell, and steps back.
+        Pending points have no prediction, so the structured process is dropped.
         """
         if not len(pending):
             return self
@@ -110,7 +105,7 @@ class Averaged:
         )
 
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
-        """Positions in `among` that are worth weighing, and what a launch of each is expected to gain."""
+        """Return scored positions within `among`, and their expected gains."""
         vectors = self._inputs[among]
         every = np.arange(len(among))
         gains = np.zeros(len(among))
@@ -137,14 +132,7 @@ def fitted(
     *,
     is_plain: bool = False,
 ) -> Averaged:
-    """The models of a history with at least one observation.
-
-    Args:
-        history: of the study.
-        candidates: the cells.
-        known: what was known before it.
-        is_plain: whether only the process without the prediction counts.
-    """
+    """Fit a non-empty history; `is_plain` uses the plain process only."""
     earlier = known.earlier if history.scale == "log" else None
     context = np.empty(0) if earlier is None else earlier.own_context
     observed = _with(history.vectors, context)
@@ -190,14 +178,14 @@ def fitted(
 
 
 def _with(vectors: Array, context: Array) -> Array:
-    """Vectors (k, d + c), each with the context behind it."""
+    """Return vectors (k, d + c) with the context appended."""
     if not len(context):
         return vectors
     return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])
 
 
 def _of_observed(history: History, candidates: Candidates, guess: Array | None) -> Array | None:
-    """The guess (n,) of each observation; None without one, or where one of them is no cell."""
+    """Return each observation's prediction (n,), or None if one is missing."""
     if guess is None:
         return None
     places = [candidates.index_of(one) for one in history.configurations]

@@ -1,9 +1,7 @@
-"""One BLAS thread while a proposal is made.
+"""Limit BLAS to one thread while a proposal is made.
 
-The matrices are small (hundreds of rows): more threads gain nothing on an idle machine, and where
-other processes want the cores, threads that spin and wait made a proposal seven times slower
-(measured: 1.2 s instead of 0.17 s on two busy cores). The limit holds for the whole process and
-is put back afterwards. Without threadpoolctl nothing is limited.
+For matrices of hundreds of rows more threads gain nothing, and on two busy cores a proposal took
+1.2 s instead of 0.17 s. The limit covers the whole process until restored, and needs threadpoolctl.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 
 
 def single_threaded() -> contextlib.AbstractContextManager[Any]:
-    """A context in which BLAS uses one thread, if that can be set."""
+    """Return a context with one BLAS thread, where possible."""
     controller = _controller()
     if controller is None:
         return contextlib.nullcontext()
@@ -26,7 +24,7 @@ def single_threaded() -> contextlib.AbstractContextManager[Any]:
 
 @functools.cache
 def _controller() -> Any:
-    """What knows the BLAS libraries of this process; finding them takes milliseconds, so once."""
+    """Return this process's BLAS controller; cached, as the look-up takes milliseconds."""
     if importlib.util.find_spec("threadpoolctl") is None:
         return None
     return importlib.import_module("threadpoolctl").ThreadpoolController()

@@ -1,12 +1,8 @@
-"""BoTorch's Gaussian process with log noisy expected improvement, over all cells.
+"""BoTorch's Gaussian process with log noisy expected improvement.
 
-`SingleTaskGP` with its defaults (Matern-5/2 with length scales that grow with the dimension, a noise that is
-fitted, standardised targets) and `qLogNoisyExpectedImprovement` of one point, which knows that what was
-measured is noisy. Every cell that did not fail is scored, those that were run included; one that is
-proposed again is a marked replicate. It is told what `told` says.
-
-A new model is fitted for each proposal and seeded by the trial's stream, so nothing is lost on resume.
-This is the only file that knows BoTorch, which the extra `benchmarks` brings.
+`SingleTaskGP` with its defaults and `qLogNoisyExpectedImprovement` of one point score every
+candidate that did not fail, including evaluated ones. Each proposal fits a new model, seeded by the
+trial's stream, to the data of `told`. Only this file uses BoTorch (extra `benchmarks`).
 """
 
 from __future__ import annotations
@@ -24,16 +20,16 @@ from tuner.sampling.told import is_too_early, told
 Array = NDArray[np.float64]
 
 DRAWS = 128
-"""From the posterior, in which an improvement is expected."""
+"""Posterior samples."""
 TOGETHER = 512
-"""Cells that are scored at once: what they need of memory grows with it."""
+"""Candidates scored at once; bounds the memory."""
 
 
 class BotorchSampler(CellSampler):
     """BoTorch's default process and noisy expected improvement."""
 
     def propose(self, situation: Situation) -> Proposal:
-        """A random cell at first, then the one with the largest noisy expected improvement."""
+        """Propose at random first, then by noisy expected improvement."""
         if is_too_early(situation):
             return situation.at_random()
         vectors, targets = told(situation)
@@ -50,12 +46,12 @@ class BotorchSampler(CellSampler):
 def log_noisy_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator
 ) -> Array:
-    """Logarithm of the improvement (m,) that is expected at points (m, d), of these (n, d) and (n,)."""
+    """Return the log expected improvement (m,) at points (m, d), from data (n, d), (n,)."""
     seed = int(rng.integers(2**31 - 1))
     with warnings.catch_warnings():
-        # Of imports, of fits that are tried again, and of equal targets, which cannot be standardised.
+        # Warnings of imports, of repeated fits, and of equal targets, which cannot be standardised.
         warnings.simplefilter("ignore")
-        # An extra, and slow to import.
+        # An optional dependency, and slow to import.
         import torch  # noqa: PLC0415
         from botorch.acquisition.logei import qLogNoisyExpectedImprovement  # noqa: PLC0415
         from botorch.fit import fit_gpytorch_mll  # noqa: PLC0415
@@ -81,7 +77,7 @@ def log_noisy_improvement(
 
 @contextlib.contextmanager
 def _alone(torch: object) -> Iterator[None]:
-    """One thread of PyTorch's own: the matrices are small (see `blas`)."""
+    """Limit PyTorch to one thread (see `blas`)."""
     before = torch.get_num_threads()  # type: ignore[attr-defined]
     torch.set_num_threads(1)  # type: ignore[attr-defined]
     try:

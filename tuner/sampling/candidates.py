@@ -1,11 +1,10 @@
-"""The cells that a sampler may propose, as configurations and as points of the unit cube.
+"""Candidates of a sampler, as configurations and as points of the unit cube.
 
-Two sources: a search space, whose feasible and distinct cells somebody lists (`Candidates.of`),
-or Optuna distributions. A finite grid of distributions is listed whole up to a limit; an endless
-or larger one is drawn anew for each proposal: a scrambled Sobol set over the cube, and steps
-around the configurations that look best so far.
+They come from a search space (`Candidates.of`) or from Optuna distributions. A finite grid of
+distributions is listed up to a limit; otherwise each proposal samples Sobol points and steps around
+the best configurations.
 
-Shapes: m cells, d entries of a vector in [0, 1]. Nothing here knows of objectives or models.
+Shapes: m candidates, d entries in [0, 1].
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 LIMIT = 10_000
-"""Largest grid of distributions that is listed whole: all of it is scored for each proposal."""
+"""Largest listed grid; each proposal scores all of it."""
 
 _STEPS = (0.2, 0.05, 0.01)
-"""Standard deviations of the steps around good configurations, in shares of an axis: coarse, fine, finest."""
+"""Standard deviations of steps around good configurations, in shares of an axis."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Varying:
-    """An encoding of which only some entries are kept, with features behind it."""
+    """An encoding without constant entries, with derived features appended."""
 
     encode: Callable[[Configuration], Array]
     features: Callable[[Configuration], Array] | None
@@ -53,16 +52,16 @@ class _Varying:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Cells and their vectors; complete, or a sample of an endless space (then `decode` makes more of them)."""
+    """Candidates and their vectors: all, or a sample (with `decode`)."""
 
     cells: tuple[Configuration, ...]
     vectors: Array  # (m, d) in [0, 1]
     encode: Callable[[Configuration], Array] | None = None
-    """Vector (d,) of any legal configuration, also one that is no cell; without it only cells can be placed."""
+    """Vector (d,) of any legal configuration; without it only candidates have one."""
     decode: Callable[[Array], Configuration] | None = None
-    """The legal configuration nearest to a vector; only where the cells are a sample."""
+    """Legal configuration nearest to a vector; only for samples."""
     extra: int = 0
-    """Last entries of a vector that follow from the others: features, over which no design is spread."""
+    """Number of trailing derived features; designs ignore them."""
 
     def __post_init__(self) -> None:
         if not self.cells:
@@ -81,15 +80,12 @@ class Candidates:
         encode: Callable[[Configuration], Array],
         features: Callable[[Configuration], Array] | None = None,
     ) -> Candidates:
-        """All cells of a search space.
-
-        Entries in which no two cells differ are left out: a knob that is held at one value is no
-        dimension of a model.
+        """Build the candidates of a search space, without constant entries.
 
         Args:
-            cells: feasible and distinct configurations, all with the same knobs.
+            cells: feasible and distinct, with the same knobs.
             encode: vector in [0, 1] of a configuration.
-            features: more entries in [0, 1], which follow from a configuration's knobs.
+            features: further entries in [0, 1], derived from the knobs.
         """
         ordered = tuple(cells)
         if not ordered:
@@ -110,7 +106,7 @@ class Candidates:
 
     @classmethod
     def listed(cls, cube: Cube) -> Candidates:
-        """Every cell of a finite cube."""
+        """List a finite cube."""
         columns = [axis.values() for axis in cube.axes.values()]
         blocks = [
             axis.encode(values) for axis, values in zip(cube.axes.values(), columns, strict=True)
@@ -129,14 +125,7 @@ class Candidates:
     def drawn(
         cls, cube: Cube, rng: np.random.Generator, *, around: Array, count: int = 2048
     ) -> Candidates:
-        """A sample of an endless cube.
-
-        Args:
-            cube: the axes.
-            rng: source of the draw.
-            around: (k, d) vectors of the best configurations so far; k may be 0.
-            count: points spread over the whole cube; half as many are steps around the best.
-        """
+        """Sample an infinite cube: `count` Sobol points, half as many around the best (k, d)."""
         points = [sobol(cube.width, count, rng)]
         if len(around):
             each = count // (2 * len(_STEPS))
@@ -152,7 +141,7 @@ class Candidates:
 
     @property
     def is_complete(self) -> bool:
-        """Whether these are all cells there are."""
+        """Whether these are all candidates of the space."""
         return self.decode is None
 
     @property
@@ -162,12 +151,12 @@ class Candidates:
 
     @property
     def design_width(self) -> int:
-        """Entries over which a design is spread: those that do not follow from others."""
+        """Entries that are not derived."""
         return self.width - self.extra
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Knobs of the cells."""
+        """Knobs of the candidates."""
         return frozenset(self.cells[0])
 
     @functools.cached_property
@@ -175,13 +164,13 @@ class Candidates:
         return {_key(cell): index for index, cell in enumerate(self.cells)}
 
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
-        """Position of the cell with these values (other knobs are ignored), None if there is none."""
+        """Return the position of the candidate with these values, or None."""
         if not self.names <= configuration.keys():
             return None
         return self._index.get(_key({name: configuration[name] for name in self.names}))
 
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
-        """Vector (d,) of a configuration, None where it cannot be placed."""
+        """Return the vector (d,) of a configuration, or None."""
         index = self.index_of(configuration)
         if index is not None:
             return np.asarray(self.vectors[index], dtype=float)
@@ -190,7 +179,7 @@ class Candidates:
     def placed(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
-        """Vector (d,) of a configuration with other features than its own; None where these have none."""
+        """Return the vector (d,) with other features, or None."""
         if not isinstance(self.encode, _Varying):
             return None
         encode = self.encode
@@ -199,30 +188,25 @@ class Candidates:
         return place(configuration, self.names, encode)
 
     def unseen(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
-        """Positions of the cells that are not among these configurations, ascending."""
+        """Return the ascending positions of candidates not in `seen`."""
         is_free = np.ones(len(self.cells), dtype=bool)
         is_free[[index for index in map(self.index_of, seen) if index is not None]] = False
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: NDArray[np.intp]) -> int:
-        """Position of the cell that is nearest to a point, the first of equals; `among` is not empty.
-
-        Args:
-            vector: (design_width,), or more entries, which are not looked at.
-            among: positions.
-        """
+        """Return the position of the nearest candidate, first of equals; `among` is not empty."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: NDArray[np.intp]) -> Configuration:
-        """The configuration nearest to a vector (d,): one of these cells, or any legal one of an endless space."""
+        """Return the nearest candidate, or for a sample the nearest legal configuration."""
         return (
             self.cells[self.nearest(vector, among)] if self.decode is None else self.decode(vector)
         )
 
     def agreeing(self, fixed: Mapping[str, Any]) -> Candidates:
-        """Only the cells with these values, or all where no cell has them (what is fixed then is not a cell)."""
+        """Return the candidates with these values, or all if none has them."""
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:
             return self
@@ -245,14 +229,14 @@ class Candidates:
 
 
 def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
-    """The first `count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
+    """Return `count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
     engine = qmc.Sobol(width, scramble=True, rng=rng)
-    # The sequence is balanced at powers of two; the start of a balanced set still spreads better than random points.
+    # Sobol sets are balanced at powers of two; a prefix still beats random points.
     return np.asarray(engine.random_base2(max(0, count - 1).bit_length()), dtype=float)[:count]
 
 
 def _key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Values by name, floats to 12 digits: a grid value that went through arithmetic or a store is still itself."""
+    """Return the values by name, floats rounded to 12 digits against rounding errors."""
     return tuple(
         float(f"{value:.12g}") if isinstance(value, float) else value
         for _, value in sorted(configuration.items())

@@ -1,20 +1,12 @@
-"""The part that all samplers of this room share: between Optuna's calls and one proposal per trial.
+"""Base class of the samplers, which makes one proposal per trial out of Optuna's calls.
 
-Optuna asks parameter by parameter; a sampler here decides once per trial. `CellSampler` reads the
-study, builds a `Situation`, lets the sampler `propose`, keeps the proposal for the trial's
-further questions, and writes it to the trial (`history.PROPOSAL`) so that parallel trials, a
-resumed study and reports see it.
+`CellSampler` calls `propose` once per trial and writes the proposal to the trial
+(`history.PROPOSAL`) for parallel trials, resumed studies and reports. With candidates, every
+parameter comes from the proposed one. Without, the space is what ended trials share, and other
+parameters are drawn from their distributions.
 
-Two modes. With candidates, whatever Optuna asks for is answered from the proposed cell, whether
-or not earlier trials have shown the parameter's distribution. Without, the space is what ended
-trials have in common; the first trial, and parameters that only some trials have, are drawn from
-their own distribution.
-
-Everything is derived from the study and the seed: the random stream of a trial is seeded by
-(seed, trial number), so a study that was killed and resumed goes on as if it had not been. Safe
-to share between threads; one proposal is made at a time.
-
-It is a base class, not a Protocol, because Optuna's interface is one.
+All state derives from the study and the seed; random streams are seeded by (seed, trial number), so
+a study resumes exactly. Thread-safe; one proposal at a time.
 """
 
 from __future__ import annotations
@@ -45,59 +37,59 @@ Origin = Literal["initial", "guided", "replicate"]
 
 _TRIAL_STREAM, _DESIGN_STREAM, _PARAMETER_STREAM = range(3)
 _KEPT = 256
-"""Proposals kept for trials that run: more than one study has threads."""
+"""Maximum proposals retained for running trials."""
 _CENTRES = 5
-"""Best configurations around which an endless space is drawn more densely."""
+"""Best configurations around which a sample is denser."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """One configuration, and what its sampler knows of it."""
+    """One proposed configuration."""
 
     configuration: Configuration
     origin: Origin
-    """`initial`: from the design before the model; `replicate`: a configuration that was run before, on purpose."""
+    """`initial`: from the initial design; `replicate`: a deliberate repeat."""
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Plain data for the store: predictions, hyper-parameters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a sampler may know when it proposes for a trial."""
+    """All that a sampler knows when it proposes."""
 
     study: Study
     trial: FrozenTrial
     distributions: Mapping[str, BaseDistribution]
-    """Those that the study has shown; may lack some, or all, where there are candidates."""
+    """Distributions shown so far; may be incomplete with candidates."""
     candidates: Candidates
     history: History
     unseen: NDArray[np.intp]  # positions of candidates that no trial has had
     initial: int
     seed: int
     rng: np.random.Generator
-    """The stream of this trial."""
+    """Random stream of this trial."""
 
     @property
     def is_initial(self) -> bool:
-        """Whether the design before the model is not complete, or nothing was learnt from it yet."""
+        """Whether the initial design is incomplete or has taught nothing."""
         return self.history.earlier < self.initial or self.history.is_blank
 
     @property
     def not_lost(self) -> NDArray[np.intp]:
-        """Positions of candidates that never failed; all where every one did."""
+        """Positions of candidates that never failed; all if every one did."""
         kept = self.candidates.unseen(self.history.lost_configurations)
         return kept if len(kept) else np.arange(len(self.candidates.cells))
 
     def design_point(self) -> Array:
-        """The next point (design_width,) of this study's space-filling design in [0, 1)."""
+        """Return the next space-filling design point (design_width,) in [0, 1)."""
         rng = stream(self.seed, _DESIGN_STREAM)
         points = sobol(self.candidates.design_width, self.history.earlier + 1, rng)
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
-        """A random candidate that was not run before; where all were, any that did not fail.
+        """Return a random untried candidate, or else any that did not fail.
 
-        In an endless space: independent draws, each by its parameter's own law.
+        In an infinite space, draw each parameter from its distribution.
         """
         origin: Origin = "initial" if self.history.earlier < self.initial else "guided"
         if not self.candidates.is_complete:
@@ -113,12 +105,12 @@ class Situation:
 
 
 class CellSampler(BaseSampler, abc.ABC):
-    """An Optuna sampler that decides on a whole configuration at once."""
+    """An Optuna sampler that proposes whole configurations."""
 
     models_limits: ClassVar[bool] = False
-    """Whether launches beyond a limit are observations to it, and no walls."""
+    """Whether it learns from evaluations that violate metric constraints."""
     searches_fronts: ClassVar[bool] = False
-    """Whether it has a use for a second objective."""
+    """Whether it uses a second objective."""
 
     def __init__(
         self,
@@ -128,13 +120,13 @@ class CellSampler(BaseSampler, abc.ABC):
         candidates: Candidates | None = None,
         limit: int = LIMIT,
     ) -> None:
-        """Keep what is given.
+        """Store the arguments.
 
         Args:
             seed: 0 or more.
-            initial: trials before a model guides, the default configuration included.
-            candidates: the cells that may be proposed; None where the study's distributions say it.
-            limit: largest grid of distributions that is listed whole.
+            initial: trials before a model guides, including the default.
+            candidates: None to use the study's distributions.
+            limit: largest grid of distributions that is listed.
         """
         self._seed = checked("seed", seed, least=0)
         self._initial = checked("initial", initial, least=0)
@@ -145,7 +137,7 @@ class CellSampler(BaseSampler, abc.ABC):
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """State without what can be derived again: a lock cannot be pickled."""
+        """Return the state without caches and the lock, which cannot be pickled."""
         return {**self.__dict__, "_lock": None, "_listed": None, "_proposals": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -154,12 +146,12 @@ class CellSampler(BaseSampler, abc.ABC):
 
     @abc.abstractmethod
     def propose(self, situation: Situation) -> Proposal:
-        """The configuration to try next; a candidate, or a legal configuration where candidates are only a sample."""
+        """Return the configuration to try: a candidate, or any legal one of a sample."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Distributions that ended trials share; with candidates, only those of their knobs."""
+        """Return the distributions shared by ended trials, of the candidates' knobs."""
         del trial  # the space is the same for every trial
         if len(study.directions) > 1:
             raise WrongUse(
@@ -173,7 +165,7 @@ class CellSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The values of the proposed configuration for these parameters."""
+        """Return the proposed values of these parameters."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -190,7 +182,7 @@ class CellSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """A parameter that the study had not shown: from the proposed cell, or drawn from its own distribution."""
+        """Return a new parameter from the proposal, or draw it."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration
@@ -204,14 +196,14 @@ class CellSampler(BaseSampler, abc.ABC):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Forget the proposal of a trial that has ended; the study keeps it."""
+        """Forget an ended trial's proposal."""
         del state, values  # the next proposal reads them from the study
         self._proposals.pop((study.study_name, trial.number), None)
 
     def draw(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
     ) -> Any:
-        """One parameter by the law of its distribution; a sampler may use what the study says."""
+        """Draw one parameter; subclasses may use the study."""
         del study  # not needed for a plain draw
         rng = stream(self._seed, _PARAMETER_STREAM, trial.number, zlib.crc32(name.encode()))
         return axis_of(distribution).draw(rng)
@@ -219,7 +211,7 @@ class CellSampler(BaseSampler, abc.ABC):
     def situation(
         self, study: Study, trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]
     ) -> Situation:
-        """What is known before a trial; `distributions` leave a choice each."""
+        """Gather what is known before a trial."""
         trials = study.get_trials(deepcopy=False)
         rng = stream(self._seed, _TRIAL_STREAM, trial.number)
         maximise = study.direction is StudyDirection.MAXIMIZE
@@ -249,7 +241,7 @@ class CellSampler(BaseSampler, abc.ABC):
         )
 
     def _finite(self, distributions: dict[str, BaseDistribution]) -> Candidates | None:
-        """All cells of these distributions, listed once; None where there are too many."""
+        """List the candidates of these distributions, or return None if too many."""
         if self._listed is None or self._listed[0] != distributions:
             cube = Cube.of(distributions)
             if cube.size is None or cube.size > self._limit:
@@ -270,7 +262,8 @@ class CellSampler(BaseSampler, abc.ABC):
                     "origin": proposal.origin,
                     **proposal.facts,
                 }
-                # Optuna gives samplers no public way to write to the trial at hand; its own ones write the same way.
+                # Optuna has no public way to write to the current trial; its own samplers do the
+                # same.
                 study._storage.set_trial_user_attr(trial._trial_id, PROPOSAL, record)  # noqa: SLF001
                 self._proposals[key] = proposal
                 while len(self._proposals) > _KEPT:
@@ -279,12 +272,12 @@ class CellSampler(BaseSampler, abc.ABC):
 
 
 def stream(seed: int, *path: int) -> np.random.Generator:
-    """The random stream of one purpose; independent for different paths."""
+    """Return a random stream, independent for each path."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
 def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
-    """The value, if the distribution allows it; raises WrongUse where candidates and study do not agree."""
+    """Return a legal value, or raise WrongUse."""
     if axis_of(distribution).contains(value):
         return value
     raise WrongUse(
@@ -294,7 +287,7 @@ def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
 
 
 def checked(name: str, value: int, *, least: int) -> int:
-    """A whole number not below `least`; raises WrongUse."""
+    """Return a whole number of at least `least`, or raise WrongUse."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise WrongUse(f"{name} is {value!r}; expected a whole number, {least} or more")
     return int(value)

@@ -1,9 +1,7 @@
-"""Optuna distributions as axes of the unit cube: value -> numbers in [0, 1] and back, both ways legal-checked.
+"""Optuna distributions as axes of the unit cube.
 
-In: distributions by parameter name. Out: vectors (d,) and configurations. A parameter is one
-number, in its own scale (linear, logarithmic, rank for ascending numeric choices), except choices
-without an order: those are one-hot, so that any two of them are equally far apart. Nothing here
-knows of trials, models or samplers.
+A parameter is one number on its own scale (linear, logarithmic, or rank for ascending numeric
+choices). Unordered choices are one-hot, so any two are equally far apart.
 """
 
 from __future__ import annotations
@@ -29,21 +27,21 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 _ONE_HOT = math.sqrt(0.5)
-"""Height of a one-hot entry: two different choices are then at distance 1, as the two ends of a number."""
+"""Height of a one-hot entry, which puts any two choices at distance 1."""
 
 _ROUNDING = 1e-9
-"""A vector may lie this far outside the cube: the end of a range after arithmetic."""
+"""Tolerance outside the cube, after arithmetic."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceAxis:
-    """Categorical parameter: ascending numbers by rank, two choices as 0 and 1, anything else one-hot."""
+    """Categorical parameter: by rank if ordered, else one-hot."""
 
     choices: tuple[Any, ...]
 
     @property
     def is_ordered(self) -> bool:
-        """Two choices, or numbers in ascending order (a grid that was given as choices)."""
+        """Whether there are two choices, or ascending numbers."""
         if len(self.choices) <= 2:
             return True
         are_numbers = all(
@@ -55,7 +53,7 @@ class ChoiceAxis:
 
     @property
     def width(self) -> int:
-        """Entries of the vector."""
+        """Entries of a vector."""
         return 1 if self.is_ordered else len(self.choices)
 
     @property
@@ -64,34 +62,34 @@ class ChoiceAxis:
         return len(self.choices)
 
     def values(self) -> list[Any]:
-        """All values."""
+        """Return all values."""
         return list(self.choices)
 
     def contains(self, value: Any) -> bool:
-        """Whether the parameter may hold the value."""
+        """Whether the value is legal."""
         return value in self.choices
 
     def encode(self, values: Sequence[Any]) -> Array:
-        """Vectors (n, width) of n values."""
+        """Return the vectors (n, width)."""
         positions = np.array([self.choices.index(value) for value in values])
         if self.is_ordered:
             return (positions / max(1, self.size - 1))[:, None]
         return np.asarray(_ONE_HOT * np.eye(self.size)[positions])
 
     def decode(self, block: Array) -> list[Any]:
-        """The values nearest to vectors (n, width)."""
+        """Return the nearest values to vectors (n, width)."""
         ranks = np.rint(np.clip(block[:, 0], 0, 1) * (self.size - 1))
         positions = ranks.astype(int) if self.is_ordered else np.argmax(block, axis=1)
         return [self.choices[position] for position in positions.tolist()]
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """A value by the distribution's own law: all equally likely."""
+        """Draw a value uniformly."""
         return self.choices[int(rng.integers(self.size))]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NumberAxis:
-    """Float or integer parameter, linear or logarithmic, with or without a step; low < high."""
+    """Number, linear or logarithmic, optionally with a step; low < high."""
 
     low: float
     high: float
@@ -102,17 +100,17 @@ class NumberAxis:
 
     @property
     def size(self) -> int | None:
-        """Number of values, None where there is no end of them."""
+        """Number of values, or None if infinite."""
         return None if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def values(self) -> list[Any]:
-        """All values, ascending; only where `size` is a number."""
+        """Return all values, ascending; needs a finite `size`."""
         assert self.size is not None
         assert self.step is not None
         return self._legal(self.low + self.step * np.arange(self.size, dtype=np.float64))
 
     def contains(self, value: Any) -> bool:
-        """Whether the parameter may hold the value."""
+        """Whether the value is legal."""
         if isinstance(value, str | bool) or value is None or not self.low <= value <= self.high:
             return False
         if self.step is None:
@@ -121,7 +119,7 @@ class NumberAxis:
         return bool(abs(steps - round(steps)) < 1e-8)
 
     def encode(self, values: Sequence[Any]) -> Array:
-        """Vectors (n, 1) of n values."""
+        """Return the vectors (n, 1)."""
         column = np.asarray(values, dtype=float)[:, None]
         if self.log:
             if np.any(column <= 0):
@@ -130,14 +128,14 @@ class NumberAxis:
         return np.asarray((column - self.low) / (self.high - self.low))
 
     def decode(self, block: Array) -> list[Any]:
-        """The values nearest to vectors (n, 1)."""
+        """Return the nearest values to vectors (n, 1)."""
         share = np.clip(block[:, 0], 0.0, 1.0)
         if self.log:
             return self._legal(self.low * (self.high / self.low) ** share)
         return self._legal(self.low + share * (self.high - self.low))
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """A value by the distribution's own law; the ends of a grid are as likely as its middle."""
+        """Draw a value; the ends of a grid are as likely as its middle."""
         margin = 0.0 if self.step is None else self.step / 2
         if self.log:
             low, high = math.log(self.low - margin), math.log(self.high + margin)
@@ -156,10 +154,10 @@ Axis = ChoiceAxis | NumberAxis
 
 
 def axis_of(distribution: BaseDistribution) -> Axis:
-    """The axis of one distribution.
+    """Return a distribution's axis.
 
     Raises:
-        WrongUse: a distribution of a kind that Optuna did not have when this was written.
+        WrongUse: unknown type.
     """
     if isinstance(distribution, CategoricalDistribution):
         return ChoiceAxis(distribution.choices)
@@ -188,13 +186,13 @@ def axis_of(distribution: BaseDistribution) -> Axis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cube:
-    """All axes of a space, in the order of their names; single-valued parameters have none."""
+    """The axes of a space by sorted name; single-valued parameters have none."""
 
     axes: Mapping[str, Axis]
 
     @classmethod
     def of(cls, distributions: Mapping[str, BaseDistribution]) -> Cube:
-        """Axes of every distribution that leaves a choice."""
+        """Build the axes of parameters with more than one value."""
         return cls(
             {
                 name: axis_of(dist)
@@ -215,34 +213,34 @@ class Cube:
 
     @property
     def size(self) -> int | None:
-        """Number of cells, None where there is no end of them."""
+        """Number of candidates, or None if infinite."""
         sizes = [axis.size for axis in self.axes.values()]
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def encode(self, configuration: Mapping[str, Any]) -> Array:
-        """Vector (d,) of a configuration.
+        """Return the vector (d,) of a configuration.
 
         Raises:
-            KeyError, TypeError, ValueError: a value is missing or not legal.
+            KeyError, TypeError, ValueError: a value is missing or illegal.
         """
         return np.asarray(self.encode_all([configuration])[0])
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
-        """Vectors (n, d) of n configurations."""
+        """Return the vectors (n, d)."""
         return np.hstack(
             [axis.encode([c[name] for c in configurations]) for name, axis in self.axes.items()]
         )
 
     def vector_of(self, values: Mapping[str, Any]) -> Array | None:
-        """Vector (d,) of a configuration (other parameters are ignored), None where it has no place."""
+        """Return the vector (d,), or None outside the space; other parameters are ignored."""
         return place(values, self.names, self.encode)
 
     def decode(self, vector: Array) -> Configuration:
-        """The legal configuration nearest to a vector (d,)."""
+        """Return the legal configuration nearest to a vector (d,)."""
         return self.decode_all(vector[None])[0]
 
     def decode_all(self, vectors: Array) -> list[Configuration]:
-        """The legal configurations nearest to vectors (n, d)."""
+        """Return the legal configurations nearest to vectors (n, d)."""
         columns, start = [], 0
         for axis in self.axes.values():
             columns.append(axis.decode(vectors[:, start : start + axis.width]))
@@ -255,10 +253,7 @@ class Cube:
 def place(
     values: Mapping[str, Any], names: AbstractSet[str], encode: Callable[[Configuration], Array]
 ) -> Array | None:
-    """Vector (d,) of the named values, None where one is missing or lies outside the space.
-
-    A study may hold trials of an older, wider space: they have no place in this one.
-    """
+    """Return the vector (d,), or None if a value is missing or outside the space."""
     if not names <= values.keys():
         return None
     try:

@@ -1,13 +1,9 @@
-"""Epsilon-greedy: mostly the best so far, now and then something random.
+"""Epsilon-greedy search: explore with probability epsilon, otherwise exploit.
 
-After `initial` random trials, each trial is random with probability epsilon: a feasible cell that
-was not run. Otherwise it exploits:
+Exploring tries a random untried candidate. Exploiting evaluates
 
-- `incumbent`: the best configuration so far once more, as a marked replicate. Best is the lowest
-  mean over its repeats, so a lucky first measurement does not stay on top: being measured again
-  corrects it.
-- `model`: the cell with the best posterior mean of the Gaussian process, run before or not, among
-  those more likely feasible than not.
+- `incumbent`: the configuration with the lowest mean over its repeats, again;
+- `model`: the best posterior mean among candidates more likely feasible than not.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from tuner.values import Configuration
 Exploit = Literal["incumbent", "model"]
 
 EPSILON = 0.5
-"""Repeats of the incumbent teach nothing new about the space, so half of the trials explore."""
+"""Half of the trials explore, as repeats teach nothing about the space."""
 
 
 class EpsilonGreedySampler(CellSampler):
@@ -45,16 +41,7 @@ class EpsilonGreedySampler(CellSampler):
         epsilon: float = EPSILON,
         exploit: Exploit = "incumbent",
     ) -> None:
-        """Keep what is given; see `CellSampler`.
-
-        Args:
-            seed: 0 or more.
-            initial: random trials before the first that exploits.
-            candidates: the cells that may be proposed.
-            limit: largest grid of distributions that is listed whole.
-            epsilon: probability of a random trial, 0 to 1.
-            exploit: what the others do.
-        """
+        """Store the arguments; see `CellSampler`. `epsilon` is a probability, 0 to 1."""
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
         if not 0 <= epsilon <= 1:
             raise WrongUse(
@@ -69,7 +56,7 @@ class EpsilonGreedySampler(CellSampler):
         self._exploit = exploit
 
     def propose(self, situation: Situation) -> Proposal:
-        """A random cell, or the best one."""
+        """Propose a random candidate, or the best."""
         is_initial = situation.history.earlier < situation.initial
         explores = situation.rng.random() < self._epsilon
         if is_initial or explores or not len(situation.history.targets):
@@ -84,7 +71,7 @@ class EpsilonGreedySampler(CellSampler):
 
 
 def incumbent(history: History) -> Configuration:
-    """The observed configuration with the lowest mean target; the earliest of equals."""
+    """Return the configuration with the lowest mean target, earliest of equals."""
     targets: dict[Configuration, list[float]] = defaultdict(list)
     for configuration, target in zip(history.configurations, history.targets, strict=True):
         targets[configuration].append(float(target))
@@ -92,7 +79,7 @@ def incumbent(history: History) -> Configuration:
 
 
 def best_mean(situation: Situation) -> Configuration:
-    """The candidate with the lowest posterior mean, among those that did not fail and likely will not."""
+    """Return the likely feasible candidate with the lowest posterior mean."""
     history, among = situation.history, situation.not_lost
     vectors = situation.candidates.vectors[among]
     mean, _ = surrogate.fitted(Seen.of(history)).predict(vectors)

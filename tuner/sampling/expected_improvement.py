@@ -1,13 +1,9 @@
-"""Expected improvement of a minimised target under a normal prediction: its logarithm, and the gain it is.
-
-In: mean and standard deviation (m,) of the model's latent function, and the incumbent's target.
-Out: (m,). Pure.
+"""Expected improvement of a minimised target under a normal prediction. Pure.
 
 The plain formula s (phi(z) + z Phi(z)), z = (incumbent - mean) / s, loses all digits below z = -8
-and is zero below -38, so that cells far from the incumbent cannot be ranked.
-`log_expected_improvement` follows Ament et al., "Unexpected Improvements to Expected Improvement
-for Bayesian Optimization", NeurIPS 2023 (arXiv:2310.20708), equation 9: finite and increasing
-everywhere.
+and is zero below -38. `log_expected_improvement` stays finite and increasing: Ament et al.,
+"Unexpected Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023
+(arXiv:2310.20708), equation 9.
 """
 
 from __future__ import annotations
@@ -20,17 +16,11 @@ Array = NDArray[np.float64]
 
 _HALF_LOG_2_PI = 0.5 * np.log(2 * np.pi)
 _TAIL = -1e4
-"""Below this z the bracket of the middle branch is lost in rounding; there its limit 1 / z^2 is exact to 3e-8."""
+"""Below this z the limit 1 / z^2 replaces the middle branch; exact to 3e-8."""
 
 
 def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
-    """Natural logarithm of E[max(0, incumbent - target)].
-
-    Args:
-        mean: (m,) predicted target.
-        sd: (m,) its standard deviation, positive.
-        incumbent: the target to improve on.
-    """
+    """Return log E[max(0, incumbent - target)] for targets of mean (m,) and positive sd (m,)."""
     z = (incumbent - mean) / sd
     result = np.empty_like(z)
     near, far = z > -1.0, z < _TAIL
@@ -47,12 +37,11 @@ def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
 
 
 def gain_ratio(mean: Array, sd: Array, incumbent: float, *, is_log: bool) -> Array:
-    """Expected improvement (m,) as a share of the incumbent's value: 0.01 is one per cent less latency.
+    """Return the expected improvement (m,) as a share of the incumbent: 0.01 is 1 %.
 
-    Log targets: with Y = exp(target) and I = exp(incumbent), E[max(0, I - Y)] / I. Y is
-    lognormal, so that is Phi(z) - exp(mean - incumbent + sd^2 / 2) Phi(z - sd). For a maximised
-    objective Y is its reciprocal. Other targets: E[max(0, incumbent - target)] / |incumbent|;
-    infinite where the incumbent is 0.
+    Log targets, with lognormal Y = exp(target) (its reciprocal if maximised) and I =
+    exp(incumbent): E[max(0, I - Y)] / I = Phi(z) - exp(mean - incumbent + sd^2 / 2) Phi(z - sd).
+    Raw targets: E[max(0, incumbent - target)] / |incumbent|; infinite for incumbent 0.
     """
     if not is_log:
         improvement = np.exp(log_expected_improvement(mean, sd, incumbent))

@@ -1,17 +1,11 @@
-"""Probability that a configuration is feasible, learnt from trials that ended well and trials that were lost.
+"""Probability that a configuration is feasible, learned from observed and unsuccessful trials.
 
-In: vectors (n, d) in [0, 1] of observed and (k, d) of lost trials. Out: log P(feasible) (m,) at
-any vectors. Pure.
+Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen &
+Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. Pure.
 
-Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen
-& Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. With at most
-a few hundred labels it is ten solves of an n x n system, about a millisecond, so nothing simpler
-is needed: regression on 0/1 labels would be as dear, and is not a probability.
-
-The prior says what walls look like in serving: out of memory is a plane through a few knobs
-(replicas, batch, limit), so the kernel is linear; what is not plane is left to a Matern-5/2 term.
-How much of each, and how far a label reaches, is chosen among a few pairs by the marginal
-likelihood. The latent mean is above zero: without labels, a configuration is believed feasible.
+Running out of memory is mostly linear in a few knobs, so the kernel is a plane plus a Matern-5/2
+term, chosen by the marginal likelihood. A positive latent mean makes configurations feasible by
+default.
 """
 
 from __future__ import annotations
@@ -27,14 +21,12 @@ from scipy.special import expit, log_expit
 Array = NDArray[np.float64]
 
 _MEAN = 1.5
-"""Latent mean, in logits: 82 % of a space is believed feasible before anything was tried."""
+"""Latent mean in logits: 82 % of a space is feasible before any trial."""
 _BIAS_SD = 1.5
 _SLOPES = (0.0, 5.0, 20.0)
-"""Prior standard deviations of the slope of the plane along an axis, in logits over its whole
-length: no influence, gentle, a wall."""
+"""Prior standard deviations of a slope, in logits per axis: none, gentle, steep."""
 _TEXTURES = ((2.0, 1.0), (4.0, 0.2))
-"""Standard deviation in logits and reach (times the square root of the number of axes) of what is
-not plane: faint and far, or strong and near."""
+"""Standard deviation (logits) and length (times sqrt(d)) of the Matern term."""
 _SWEEPS = 2
 _ITERATIONS = 30
 _LEAST_CURVATURE = 1e-10
@@ -53,25 +45,25 @@ class Feasibility:
     """Laplace's estimate of the log marginal likelihood."""
 
     def log_probability(self, vectors: Array) -> Array:
-        """Natural logarithm (m,) of P(feasible) at vectors (m, d)."""
+        """Return log P(feasible) (m,) at vectors (m, d)."""
         cross = self.prior.covariance(vectors, self._vectors)
         mean = _MEAN + cross @ self._pull
         spread = solve_triangular(self._factor, (self._root * cross).T, lower=True)
         variance = np.maximum(self.prior.variance(vectors) - (spread**2).sum(axis=0), 0.0)
-        # The logistic function averaged over a normal latent value:
-        # MacKay, Neural Computation 4 (1992), equation 10.
+        # The logistic averaged over a normal latent value: MacKay, Neural Computation 4 (1992),
+        # equation 10.
         return np.asarray(log_expit(mean / np.sqrt(1 + np.pi * variance / 8)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prior:
-    """Covariance of the latent function: a constant, a plane and a Matern-5/2 term."""
+    """Covariance of the latent function: constant, plane and Matern-5/2."""
 
     slopes: Array  # (d,)
     texture: tuple[float, float]
 
     def covariance(self, a: Array, b: Array) -> Array:
-        """(len(a), len(b))."""
+        """Return the covariance (len(a), len(b))."""
         sd, reach = self.texture
         squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
         r = np.sqrt(5 * np.maximum(squared, 0.0)) / (reach * np.sqrt(a.shape[1]))
@@ -80,12 +72,12 @@ class Prior:
         return np.asarray(_BIAS_SD**2 + plane + sd**2 * matern)
 
     def variance(self, a: Array) -> Array:
-        """(len(a),): the diagonal of the covariance of `a` with itself."""
+        """Return the diagonal (len(a),) of the covariance of `a`."""
         plane = (((a - 0.5) * self.slopes) ** 2).sum(axis=1)
         return np.asarray(_BIAS_SD**2 + plane + self.texture[0] ** 2)
 
     def others(self, coordinate: int) -> Iterator[Prior]:
-        """Priors that differ in the slope of one axis or, for the coordinate d, in the texture."""
+        """Yield priors that differ in one axis' slope or, for coordinate d, in the texture."""
         if coordinate == len(self.slopes):
             yield from (Prior(self.slopes, t) for t in _TEXTURES if t != self.texture)
             return
@@ -97,15 +89,7 @@ class Prior:
 
 
 def fit(observed: Array, lost: Array) -> Feasibility | None:
-    """The classifier of these labels.
-
-    Args:
-        observed: (n, d) of trials that were measured.
-        lost: (k, d) of trials that were infeasible or failed.
-
-    Returns:
-        None where nothing was lost: then everything is believed feasible alike.
-    """
+    """Fit observed (n, d) and lost (k, d) trials; None if none was lost."""
     if not len(lost):
         return None
     vectors = np.vstack([observed, lost])
@@ -122,7 +106,7 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
 
 
 def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
-    """Newton's method for the posterior mode (algorithm 3.1), for the deviation from the mean."""
+    """Find the posterior mode by Newton's method (algorithm 3.1), relative to the mean."""
     kernel = prior.covariance(vectors, vectors)
     latent = np.zeros(len(labels))
     for _ in range(_ITERATIONS):

@@ -1,8 +1,7 @@
-"""The configurations that a study should measure once more before it says which is the best.
+"""The shortlist: configurations to evaluate again before a study names the best.
 
-In: an Optuna study, of whatever sampler. Out: a few configurations that were launched, the
-recommendation first, then those that are most often the best in draws from the posterior, and what
-the process believes of them. Reads the study, writes nothing.
+The recommendation comes first, then those that are most often best in posterior draws. Reads the
+study, writes nothing.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 LEAST_CHANCE = 0.1
-"""Of being the best, below which a configuration is no finalist."""
+"""Minimum probability of being the best."""
 DRAWS = 2000
 WITHIN = 30
-"""Configurations with the best means among which draws are made."""
+"""Configurations with the best means that are drawn."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Finalists:
-    """Configurations, and what the search believes of them."""
+    """Shortlisted configurations and their posterior."""
 
     configurations: tuple[Configuration, ...]
     mean: Array  # (k,) of the logarithm of the objective, minimised
@@ -45,14 +44,9 @@ def finalists(
     but: Configuration | None = None,
     most: int,
 ) -> Finalists | None:
-    """Those of a study; None where nothing worked, or its objective has no logarithm.
+    """Return at most `most` configurations, or None without successes or logarithms.
 
-    Args:
-        study: one objective.
-        candidates: as the sampler had them.
-        known: what was known before the study.
-        but: a configuration that is measured anyway, and so no finalist: the default.
-        most: how many.
+    `but` is omitted because it is evaluated anyway: the default.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
@@ -67,7 +61,7 @@ def finalists(
             if is_kept
             if configuration not in history.lost_configurations or configuration == first
         }
-        launched.pop(None, None)  # what is no cell is not launched again as one
+        launched.pop(None, None)  # configurations that are no candidates
         sound = list(launched.values())
         at = np.array(list(launched), dtype=np.intp)
         if not len(at):
@@ -92,7 +86,7 @@ def finalists(
 
 
 def _chances(mean: Array, covariance: Array) -> Array:
-    """Share of draws (k,) in which each is the lowest."""
+    """Return the share of draws (k,) in which each is lowest."""
     lower = np.linalg.cholesky(covariance + 1e-10 * np.eye(len(mean)))
     draws = mean[:, None] + lower @ np.random.default_rng(0).normal(size=(len(mean), DRAWS))
     return np.bincount(np.argmin(draws, axis=0), minlength=len(mean)) / DRAWS

@@ -1,18 +1,13 @@
-"""Two objectives: what a search improves when it has both, and the front of what cannot be beaten in both.
+"""Two objectives: a scalarised history for the search, and the study's Pareto front.
 
-In: histories whose launches tell a second objective. Out: a history with one target that weighs both; the
-front of a study. Pure, but for reading the study.
-
-A search draws a weight for each proposal and improves the augmented Chebyshev distance from the best of
-each objective (ParEGO: Knowles, IEEE Transactions on Evolutionary Computation 10:50, 2006), of the
-logarithms, each in units of what lies between the best launch and the median one:
+Each proposal draws a weight w and improves the augmented Chebyshev distance from the best of each
+objective (ParEGO: Knowles, IEEE Transactions on Evolutionary Computation 10:50, 2006), on log
+objectives:
 
     s = max(w z1, (1 - w) z2) + 0.05 (w z1 + (1 - w) z2),    z = (log y - best) / (median - best)
 
-The maximum, and not the sum, because a sum never finds the points of a front that bends inwards.
-
-The front is of posterior means: the lowest launches of many are luck in both directions at once. Of the
-points the knee is the one that lies farthest below the line between the ends of the front.
+A plain sum never finds the points of a concave front. The front consists of posterior means, as the
+lowest measurements are lucky. The knee lies farthest below the line between the front's ends.
 """
 
 from __future__ import annotations
@@ -32,14 +27,14 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 AUGMENTED = 0.05
-"""Share of the sum beside the maximum: without it points that are beaten in one objective count as equal."""
+"""Weight of the sum; without it dominated points count as equal."""
 LEAST_SPREAD = 0.02
-"""Between the best launch and the median one, on the log scale: less is noise."""
+"""Minimum log distance of best and median evaluation; less is noise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Front:
-    """Configurations that none beats in both objectives, from the best in the first to that in the second."""
+    """Non-dominated configurations, from best in the first objective to best in the second."""
 
     configurations: tuple[Configuration, ...]
     mean: Array  # (k, 2) logarithms of the objectives, minimised
@@ -52,19 +47,14 @@ class Front:
 
 
 def scalarised(history: History, weight: float) -> History:
-    """The history with one target that weighs both objectives.
-
-    Args:
-        history: whose launches tell a second objective.
-        weight: of the first, 0 to 1.
-    """
+    """Combine both objectives into one target; `weight` (0 to 1) is that of the first."""
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
     best = both.min(axis=0)
     spread = np.maximum(np.median(both, axis=0) - best, LEAST_SPREAD)
     weighed = (both - best) / spread * np.array([weight, 1 - weight])
     distance = weighed.max(axis=1) + AUGMENTED * weighed.sum(axis=1)
-    # Back to logarithms of a typical size, so that what is known of launches' noise holds.
+    # Back to logarithms of a typical size, so the noise priors hold.
     return dataclasses.replace(
         history,
         targets=distance * float(spread.mean()),
@@ -74,9 +64,9 @@ def scalarised(history: History, weight: float) -> History:
 
 
 def non_dominated(points: Array) -> NDArray[np.intp]:
-    """Positions of the points (n, 2) that none beats: none is as good in both and better in one.
+    """Return the non-dominated positions of points (n, 2), ascending in the first coordinate.
 
-    From the lowest in the first coordinate to the lowest in the second; of equal points the first one.
+    Of equal points, the first.
     """
     order = np.lexsort((points[:, 1], points[:, 0]))
     kept: list[int] = []
@@ -89,7 +79,7 @@ def non_dominated(points: Array) -> NDArray[np.intp]:
 
 
 def knee(points: Array) -> int:
-    """Position of the knee of a front (k, 2) in the order of `non_dominated`; of equal ones the first."""
+    """Return the knee's position in a front (k, 2) of `non_dominated`."""
     span = np.ptp(points, axis=0)
     if len(points) < 3 or not (span > 0).all():
         return 0
@@ -97,15 +87,12 @@ def knee(points: Array) -> int:
 
 
 def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -> Front | None:
-    """The front of a study, of configurations that were launched and keep to the limits.
+    """Return the Pareto front of evaluated configurations that keep the metric constraints.
 
-    Args:
-        study: whose launches tell a second objective.
-        candidates: as the sampler had them.
-        known: what was known of the first objective.
+    `known` concerns the first objective.
 
     Returns:
-        None where no trial was ok, none kept to the limits, or an objective has no logarithm.
+        None without such a configuration, or if an objective has no logarithm.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
@@ -133,7 +120,7 @@ def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -
 
 
 def of_second(history: History, second: Column) -> History:
-    """The history with the second objective for its target."""
+    """Make the second objective the target."""
     return dataclasses.replace(
         history,
         targets=second.values,

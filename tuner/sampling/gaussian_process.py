@@ -1,27 +1,24 @@
-"""Exact Gaussian-process regression on few points and many cells: Matern-5/2 with a length scale per axis.
+"""Exact Gaussian-process regression: Matern-5/2 with a length scale per axis.
 
-In: vectors (n, d) in [0, 1], targets (n,), the noise of each of them as a share of a common one, and
-optionally a guess of the target at every point. Out: a `Process` that predicts mean, standard deviation
-and covariances of the latent function, in units of the targets. Pure NumPy; knows nothing of trials,
-cells or acquisition.
+    target = shift + b0 + b1 x guess + f(x) + rough(x) + drift + noise
+    f ~ GP(0, variance x Matern-5/2)
 
-    target = shift + b0 + b1 x guess + f(x) + rough(x) + drift + noise,    f ~ GP(0, variance x Matern-5/2)
+- guess is an optional prediction. b0 and b1 are integrated out under normal priors (Rasmussen and
+  Williams, Gaussian Processes for Machine Learning, section 2.7, equation 2.40 with finite B); b1
+  has prior mean 1.
+- drift has the caller's covariance and is not predicted.
+- rough(x) models steps by a second Matern-5/2 of fixed short length and variance, so a few lucky
+  points cannot make untried candidates certain.
+- Length scales, variance and noise maximise the log posterior (L-BFGS, gradient of equation 5.9).
 
-b0 and b1 are integrated out under normal priors (Rasmussen and Williams, Gaussian Processes for Machine
-Learning, section 2.7, equation 2.40 with finite B); the prior of b1 has mean 1, so that a guess is
-believed until the data say otherwise, and without a guess the term is absent. The drift is what the
-moment of a launch adds to it, with a covariance that the caller gives; it is not predicted. The rough part
-is what steps and kinks leave of a smooth function: a second Matern-5/2 whose short length and variance are
-fixed, so that no luck of a few points makes the process sure of cells that were never seen. Length scales, variance
-and noise are the most probable ones (L-BFGS on the log posterior, with its gradient: equation 5.9).
+Log-normal priors (median, spread of the logarithm):
 
-Priors, each log-normal (median, spread of the logarithm):
+- length scales 0.6 sqrt(d), 1.3, so the prior roughness does not depend on the number of knobs
+  (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in High Dimensions", ICML 2024);
+- variance of f 1, 1, or another median for the residual of a guess;
+- noise: the caller's.
 
-- length scales 0.6 sqrt(d), 1.3: distances grow with sqrt(d), so the prior of a function's roughness does
-  not depend on the number of knobs (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in
-  High Dimensions", ICML 2024);
-- variance of f 1, 1, of standardised targets, or another median where f is only what a guess leaves;
-- noise: what the caller knows of it, with the spread that he gives.
+Vectors are (n, d) in [0, 1]. Pure.
 """
 
 from __future__ import annotations
@@ -40,40 +37,42 @@ LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
 VARIANCE_SPREAD = 1.0
 LEVEL_SD = 1.0
-"""Prior standard deviation of b0, in standard deviations of the targets."""
+"""Prior standard deviation of b0, in those of the targets."""
 SLOPE_SD = 0.5
-"""Prior standard deviation of b1, whose mean is 1."""
+"""Prior standard deviation of b1."""
 ROUGH_LENGTH = 0.25
-"""Of the rough part, in lengths of an axis."""
+"""Length of the rough part, in axis lengths."""
 ITERATIONS = 40
 LEAST_SD = 0.5
-"""Targets that differ by less than this share of the noise's median are standardised by it, so that noise is
-not blown up to look like a function."""
+"""Minimum scale of standardisation, as a share of the median noise.
+
+Otherwise noise alone would look like a function.
+"""
 _JITTER = 1e-9
 _ROOT5 = math.sqrt(5.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoisePrior:
-    """What is known of the noise of one launch before this study's own launches tell."""
+    """Prior of one evaluation's noise."""
 
     sd: float
-    """Median, in units of the targets: 0.05 is 5 % of a latency where the targets are logarithms."""
+    """Median, in units of the targets: 0.05 is 5 % for log targets."""
     spread: float = 1.0
-    """Of its logarithm; 0.3 where a pilot has measured it."""
+    """Spread of the logarithm; 0.3 after a noise measurement."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Logarithms, of standardised targets."""
+    """Logarithms, for standardised targets."""
 
     variance: float
     lengths: tuple[float, ...]
     noise: float
-    """Of the standard deviation of a launch."""
+    """Standard deviation of one evaluation."""
 
     def as_tuple(self) -> tuple[float, ...]:
-        """Plain numbers for the store."""
+        """Return plain numbers for the store."""
         return (self.variance, *self.lengths, self.noise)
 
     @classmethod
@@ -84,13 +83,13 @@ class Hyperparameters:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Process:
-    """A fitted process."""
+    """A fitted Gaussian process."""
 
     vectors: Array  # (n, d)
     guess: Array | None  # (n,) standardised
     hyperparameters: Hyperparameters
     log_posterior: float
-    """Of the hyper-parameters and the standardised targets."""
+    """Log posterior of hyper-parameters and standardised targets."""
     _shift: float
     _factor: float
     _guess_shift: float
@@ -98,20 +97,20 @@ class Process:
     _pull: Array  # (n,) K^-1 residuals
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
-    _drift: Array | None  # (n, n) standardised covariance of what moments have in common
+    _drift: Array | None  # (n, n) standardised covariance of machine drift
     rough: float
     """Standardised variance of the rough part."""
     moment_sd: float = 0.0
-    """Of what was taken out of the targets for their moments, in units of the targets."""
+    """Standard deviation of the subtracted host slowdown, in units of the targets."""
     left_sd: float = 0.0
-    """What is not known of that, of one launch."""
+    """Its unknown part, for one evaluation."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
-        """Mean (m,) and standard deviation (m,) of the latent function, without noise.
+        """Return mean and standard deviation (m,) of the noiseless latent function.
 
         Args:
             vectors: (m, d).
-            guess: (m,), where the process was fitted with one.
+            guess: (m,), if fitted with one.
         """
         standard = self._standard(guess)
         cross = self._prior(vectors, standard, self.vectors, self.guess)
@@ -128,7 +127,7 @@ class Process:
         guess_a: Array | None = None,
         guess_b: Array | None = None,
     ) -> Array:
-        """Posterior covariance (len(a), len(b)) of the latent function, in squared units of the targets."""
+        """Return the posterior covariance (len(a), len(b)) of the latent function."""
         first, second = self._standard(guess_a), self._standard(guess_b)
         left = solve_triangular(
             self._chol,
@@ -145,10 +144,10 @@ class Process:
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
     def expecting(self, pending: Array, guess: Array | None = None) -> Process:
-        """The process as it would be if trials under way (p, d) gave their predicted means.
+        """Return the process as if running trials (p, d) had returned their predicted means.
 
-        Means stay, uncertainty near the pending points shrinks, so that parallel trials spread out
-        ("kriging believer": Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010).
+        Uncertainty near them shrinks, so parallel trials spread out ("kriging believer":
+        Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010).
         """
         if not len(pending):
             return self
@@ -165,10 +164,7 @@ class Process:
         return _conditioned(self, vectors, both, residuals, shares, drift)
 
     def drift(self) -> tuple[Array, Array]:
-        """How much higher than at other times each target was because of its moment (n,), and its error (n,).
-
-        In units of the targets; zeros without a drift.
-        """
+        """Return each target's drift (n,) and its error (n,), in units of the targets."""
         if self._drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
         mean = self._drift @ self._pull
@@ -178,12 +174,12 @@ class Process:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one launch as it is measured, in units of the targets."""
+        """Standard deviation of one evaluation, in units of the targets."""
         return math.hypot(self._own_sd, self.moment_sd)
 
     @property
     def told_sd(self) -> float:
-        """The same of what the process will make of it: less, where CPU times tell of moments."""
+        """The same after CPU times have explained part of the noise."""
         return math.hypot(self._own_sd, self.left_sd)
 
     @property
@@ -191,7 +187,7 @@ class Process:
         return self._factor * math.exp(self.hyperparameters.noise)
 
     def leave_one_out(self) -> Array:
-        """Log predictive density (n,) of each target given the others, in units of the targets.
+        """Return the leave-one-out log predictive density (n,), in units of the targets.
 
         Rasmussen and Williams, equations 5.10 to 5.12.
         """
@@ -205,11 +201,11 @@ class Process:
         )
 
     def tempered(self, degrees: float) -> Process:
-        """The same with launches that lie far from what all others say counting less.
+        """Give less weight to outlying evaluations.
 
-        One step of the reweighting by which a Student's t of so many degrees of freedom is fitted (Lange,
-        Little and Taylor, "Robust Statistical Modeling Using the t Distribution", JASA 84:881, 1989), with
-        leave-one-out residuals: a launch that has no neighbours lies far from nothing.
+        One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
+        Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals, so an
+        isolated evaluation is no outlier.
         """
         inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
         squared = self._pull**2 / np.diag(inverse)
@@ -247,18 +243,17 @@ def fit(
     drift: Array | None = None,
     rough_sd: float = 0.0,
 ) -> Process:
-    """The process with the most probable hyper-parameters, from two starts at most.
+    """Fit the most probable hyper-parameters, from at most two starts.
 
     Args:
         vectors: (n, d), n at least 1.
         targets: (n,).
         noise: prior of the noise.
-        weights: (n,) variance of each target's noise as a share of the common one; None: all alike.
-        guess: (n,) of the targets, in their unit.
-        start: hyper-parameters of an earlier fit, tried beside the prior's medians.
-        variance: prior median of that of f, as a share of the targets'.
-        drift: (n, n) covariance, in squared units of the targets, of what the moments of the launches
-            add to them; None: nothing.
+        weights: (n,) noise variances as shares of the common one.
+        guess: (n,) predicted targets.
+        start: hyper-parameters of an earlier fit, tried first.
+        variance: prior median of f's variance, as a share of the targets'.
+        drift: (n, n) covariance of machine drift, in squared units of the targets.
         rough_sd: standard deviation of the rough part, in units of the targets.
     """
     width = vectors.shape[1]
@@ -313,7 +308,7 @@ def _conditioned(
     shares: Array,
     drift: Array | None,
 ) -> Process:
-    """A process with the same hyper-parameters, given these points."""
+    """Condition the process on these points."""
     at = process.hyperparameters
     covariance = _kernel(vectors, vectors, at) + LEVEL_SD**2
     if process.rough:
@@ -337,7 +332,7 @@ def _conditioned(
 
 
 class _Posterior:
-    """Negative log posterior of the hyper-parameters, and its gradient."""
+    """Negative log posterior of the hyper-parameters, with gradient."""
 
     def __init__(
         self,
@@ -363,7 +358,7 @@ class _Posterior:
             self._basis += drift
 
     def climbed(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
-        """Where a climb from `start` ends, and the negative log posterior there."""
+        """Minimise from `start`; return the end and its negative log posterior."""
         reach = 4 * self._spreads
         bounds = list(zip(self._medians - reach, self._medians + reach, strict=True))
         first = np.clip(
@@ -380,7 +375,7 @@ class _Posterior:
         return Hyperparameters.of(found.x), float(found.fun)
 
     def _parts(self, at: Array) -> tuple[Array, Array, Array, Array]:
-        """Covariance of the targets, and what its gradient needs."""
+        """Return the targets' covariance and the parts of its gradient."""
         variance, lengths, noise = math.exp(at[0]), np.exp(2 * at[1:-1]), math.exp(2 * at[-1])
         r = np.sqrt(5 * np.tensordot(1 / lengths, self._squares, axes=1))
         decay = np.exp(-r)
@@ -423,14 +418,14 @@ class _Posterior:
 
 
 def _roughness(a: Array, b: Array) -> Array:
-    """Correlation (len(a), len(b)) of the rough part: Matern-5/2 with a length that no data choose."""
+    """Return the correlation (len(a), len(b)) of the rough part."""
     squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
     r = np.sqrt(5 * np.maximum(squared, 0.0)) / ROUGH_LENGTH
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
 def _kernel(a: Array, b: Array, at: Hyperparameters) -> Array:
-    """Matern-5/2 (len(a), len(b)) of the latent function."""
+    """Return the Matern-5/2 covariance (len(a), len(b))."""
     lengths = np.exp(np.array(at.lengths))
     first, second = a / lengths, b / lengths
     squared = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T

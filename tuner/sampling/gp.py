@@ -1,27 +1,20 @@
-"""Bayesian optimisation with a Gaussian process over all cells; with a prediction of every cell, structured.
+"""Bayesian optimisation with Gaussian processes over all candidates, optionally with predictions.
 
-First `initial` trials: the default configuration (the hub enqueues it), the cells that a prediction or
-earlier studies hold for the best, then a scrambled Sobol design mapped to the nearest cells that were
-not run; as soon as a trial was lost, the design keeps to cells that are likely feasible. Then, for each
-trial:
+The `initial` trials are the default (enqueued by the study), candidates that predictions or earlier
+studies favour, and a scrambled Sobol design among likely feasible candidates. Each later trial
 
-1. fit the process to the logarithms of the objectives (`surrogate`), and with a prediction a second one
-   that has it for its mean; each counts by how well it foretells every launch from the others
+1. fits the process to the log objectives (`surrogate`), and with predictions a second one
    (`averaged`);
-2. weigh every likely feasible cell, those that were run included: how much better is the best
-   posterior mean expected to be after one more launch there (`knowledge_gradient`), times the
-   probability that the launch works (`feasibility`, and `headroom` of memory);
-3. propose the best. A cell that was run is proposed again, marked as a replicate, where a second
-   launch is worth more than a new cell; one that failed is not.
+2. scores likely feasible candidates, evaluated or not, by `knowledge_gradient` times the
+   probability of success (`feasibility`, `headroom`) and of keeping the metric constraints
+   (`within_limits`);
+3. proposes the best; an evaluated one becomes a replicate.
 
-Of four proposals one is the plain process's own, so that a wrong prediction cannot keep a search away from
-anything. Where limits are set, the probability of keeping to them (`within_limits`) multiplies as well, and
-what is improved on is the best of the configurations that probably do. Of two objectives each proposal
-weighs both by a weight of its own (`front`). While nothing has been feasible,
-P(feasible) alone decides. Frazier, Powell and Dayanik, "The
-Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009; Gardner et al., "Bayesian
-Optimization with Inequality Constraints", ICML 2014, for the product. All state is derived from the
-study; the attributes below only tell of the latest proposal.
+With two objectives each proposal combines them by a random weight (`front`). Until something is
+feasible, P(feasible) alone decides.
+
+Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009;
+for the product, Gardner et al., "Bayesian Optimization with Inequality Constraints", ICML 2014.
 """
 
 from __future__ import annotations
@@ -52,15 +45,15 @@ from tuner.values import Configuration
 Array = NDArray[np.float64]
 
 LIKELY = 0.75
-"""Cells below this probability of being feasible are left alone while enough others are above."""
+"""Less likely feasible candidates are skipped while enough others remain."""
 LEAST_GAIN = 1e-5
-"""Below it a knowledge gradient is rounding: the expected improvement decides."""
+"""Below it a knowledge gradient is rounding error: expected improvement decides."""
 TURNS = 4
-"""Every fourth guided proposal is the plain process's own: a wrong prediction keeps no search from looking around."""
+"""Every fourth guided proposal uses the plain process, as predictions may be wrong."""
 
 
 class GpSampler(CellSampler):
-    """Matern-5/2, knowledge gradient times the probability of feasibility, over all cells."""
+    """Knowledge gradient times the probability of feasibility."""
 
     models_limits = True
     searches_fronts = True
@@ -75,18 +68,13 @@ class GpSampler(CellSampler):
         first: Sequence[Configuration] = (),
         earlier: Earlier | None = None,
     ) -> None:
-        """Keep what is given; see `CellSampler`.
+        """Store the arguments; see `CellSampler`.
 
-        Args:
-            seed: 0 or more.
-            initial: trials before the first guided one, the default included.
-            candidates: the cells that may be proposed.
-            limit: largest grid of distributions that is listed whole.
-            first: cells to begin with after the default: previous winners, the best prediction.
-            earlier: launches of earlier studies, in the candidates' axes.
+        The candidates `first` follow the default; `earlier` evaluations are in the candidates'
+        axes.
 
         Raises:
-            WrongUse: the earlier launches have other axes.
+            WrongUse: the earlier evaluations have other axes.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
         self._guess: Array | None = None
@@ -98,17 +86,19 @@ class GpSampler(CellSampler):
         self._earlier = earlier
         self._latency: Array | None = None
         self.largest_expected_improvement: float | None = None
-        """Largest expected improvement of any cell that may be proposed, times its probability of
-        being feasible, as a share of the incumbent: 0.01 is one per cent less latency. Of the latest
-        proposal; None if that was of the design, or nothing was feasible yet."""
+        """Largest expected improvement of an untried candidate, at the latest proposal.
+
+        A share of the incumbent (0.01 is 1 %), times P(feasible). None after a design proposal, or
+        before anything was feasible.
+        """
 
     def recommend(self, study: Study) -> Configuration | None:
-        """The configuration with the best posterior mean; None while no trial was ok."""
+        """Return the best configuration by posterior mean, or None without successes."""
         known = Knowledge(guess=self._guess, earlier=self._earlier, latency=self._latency)
         return recommendation.recommend(study, candidates=self._candidates, known=known)
 
     def propose(self, situation: Situation) -> Proposal:
-        """The next point of the design, or the cell whose launch is worth most."""
+        """Propose the next design point, or the most valuable candidate."""
         self.largest_expected_improvement = None
         history = situation.history
         classifier = feasibility.fit(history.vectors, history.lost_vectors)
@@ -121,7 +111,7 @@ class GpSampler(CellSampler):
             np.zeros(len(among)) if classifier is None else classifier.log_probability(vectors)
         )
         room = headroom.fit(history.vectors, history.headroom, history.killed_vectors)
-        if room is not None:  # no product: where memory is the wall, both tell of the same launches
+        if room is not None:  # no product: where memory is the limit, both describe the same trials
             log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
@@ -143,7 +133,7 @@ class GpSampler(CellSampler):
         )
 
     def _begun_with(self, situation: Situation) -> Configuration | None:
-        """The next cell to begin with that was not run; None where there is none."""
+        """Return the next untried starting candidate, or None."""
         candidates, unseen = situation.candidates, set(situation.unseen.tolist())
         wanted = (candidates.index_of(one) for one in self._first)
         free = (one for one in wanted if one is not None and one in unseen)
@@ -157,7 +147,7 @@ class GpSampler(CellSampler):
         log_feasible: Array,
         kept: Kept,
     ) -> tuple[int, dict[str, Any]]:
-        """Position in `among`, and what is expected there, in the study's unit."""
+        """Return a position in `among`, and its expectations."""
         history, candidates = situation.history, situation.candidates
         known, told = self._known(situation), {}
         if history.second is not None:
@@ -197,11 +187,11 @@ class GpSampler(CellSampler):
         return best, facts
 
     def _is_plain(self, situation: Situation) -> bool:
-        """Whether this proposal is the plain process's own."""
+        """Whether to use the plain process only."""
         return (situation.history.earlier - situation.initial) % TURNS == TURNS - 1
 
     def _known(self, situation: Situation) -> Knowledge:
-        """What was known before the study, of the situation's candidates."""
+        """Return the prior knowledge of these candidates."""
         return Knowledge(
             guess=self._of(self._guess, situation.candidates),
             earlier=self._earlier,
@@ -209,7 +199,7 @@ class GpSampler(CellSampler):
         )
 
     def _of(self, values: Array | None, candidates: Candidates) -> Array | None:
-        """Values (m,) for candidates that may be fewer than those that were given."""
+        """Return the values (m,) for a subset of the candidates."""
         if values is None or self._candidates is None:
             return None
         if candidates is self._candidates:
@@ -220,7 +210,7 @@ class GpSampler(CellSampler):
 
 
 class StructuredSampler(GpSampler):
-    """The same with a prediction of every cell; without one it is the plain one."""
+    """`GpSampler` with a prediction for every candidate."""
 
     def __init__(
         self,
@@ -234,20 +224,13 @@ class StructuredSampler(GpSampler):
         latency: Array | None = None,
         guess: Array | None = None,
     ) -> None:
-        """Keep what is given; see `GpSampler`.
+        """Store the arguments; see `GpSampler`.
 
-        Args:
-            seed: 0 or more.
-            initial: trials before the first guided one, the default included.
-            candidates: the cells that may be proposed.
-            limit: largest grid of distributions that is listed whole.
-            first: cells to begin with after the default: previous winners, the best prediction.
-            earlier: launches of earlier studies, in the candidates' axes.
-            latency: (m,) of the candidates, the predicted mean round trip, for limits that go with it.
-            guess: (m,) of the candidates, the predicted objective, minimised and positive.
+        For the candidates (m,), `latency` is the predicted mean latency for metric constraints, and
+        `guess` the predicted objective, minimised and positive.
 
         Raises:
-            WrongUse: the guess is not one of these candidates.
+            WrongUse: the predictions do not match the candidates, or are not positive.
         """
         super().__init__(
             seed=seed,
@@ -268,16 +251,16 @@ class StructuredSampler(GpSampler):
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
-    """Which cells (m,) may be proposed: the likely feasible ones, but never fewer than a quarter.
+    """Return which candidates (m,) may be proposed: likely feasible, at least a quarter.
 
-    The product of improvement and probability alone is not enough: where nothing else is left to
-    gain, it spends the rest of a study behind the wall, whose cells still promise as much as ever.
+    Improvement times probability alone would, once little is left to gain, keep trying infeasible
+    candidates, which promise as much as ever.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 
 
 def designed(situation: Situation, classifier: feasibility.Feasibility | None) -> Configuration:
-    """The unseen cell nearest to the next point of the design, among the likely feasible ones."""
+    """Return the likely feasible untried candidate nearest to the next design point."""
     among, point = situation.unseen, situation.design_point()
     if classifier is None:
         return situation.candidates.realise(point, among)

@@ -1,19 +1,11 @@
-"""Gaussian-process regression of the targets: GPy, Matern-5/2 with a length scale per axis, priors against few points.
+"""Gaussian-process regression with GPy: Matern-5/2, a length scale per axis, priors.
 
-In: vectors (n, d) in [0, 1] and targets (n,). Out: a `Surrogate` that predicts mean and standard
-deviation of the latent function, in units of the targets. This is the only file that knows GPy;
-it knows nothing of trials, cells or acquisition.
+Only this file uses GPy. Log-normal priors (median, spread of the logarithm):
 
-Priors, each log-normal (median, spread of the logarithm):
-
-- length scales 0.6 sqrt(d), 1.3: distances grow with sqrt(d), so the prior of a function's
-  roughness does not depend on the number of knobs (Hvarfner et al., "Vanilla Bayesian
-  Optimization Performs Great in High Dimensions", ICML 2024). An axis that explains nothing moves
-  out, one that matters moves in, and ten points cannot buy a length scale of 0.05.
-- kernel variance 1, 1: targets are standardised.
-- noise standard deviation 5 % of a latency, factor 1.65: launches of one configuration differ by
-  3 to 10 % on a quiet machine, and without repeats the data cannot tell noise from roughness.
-  Floor 1 %.
+- length scales 0.6 sqrt(d), 1.3 (Hvarfner et al., see `gaussian_process`);
+- kernel variance 1, 1: targets are standardised;
+- noise standard deviation 5 % of a latency, factor 1.65, floor 1 %: evaluations differ by 3 to 10 %
+  on a quiet machine, and without repeats data cannot separate noise from roughness.
 """
 
 from __future__ import annotations
@@ -29,19 +21,19 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Hyperparameters = tuple[float, ...]
-"""Logarithms of kernel variance, length scales (d) and noise variance, of standardised targets."""
+"""Logs of kernel variance, length scales (d) and noise variance, standardised."""
 
 NOISE_SD = 0.05
-"""Prior median of the noise on the log scale: 5 % of a latency."""
+"""Prior median of the noise: 5 % of a latency."""
 NOISE_FLOOR_SD = 0.01
-"""Least noise on the log scale: a smaller estimate is luck, and a matrix that is hard to invert."""
+"""Minimum noise; less is luck and makes the matrix hard to invert."""
 _NOISE_SPREAD = 1.0
 _LENGTH_SCALE = 0.6
 _LENGTH_SCALE_SPREAD = 1.3
 _VARIANCE_SPREAD = 1.0
 _ITERATIONS = 60
 _LEAST_SD = 0.02
-"""Targets that differ by less are standardised by this, so that noise is not blown up to look like a function."""
+"""Minimum scale of standardisation; otherwise noise would look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,20 +44,18 @@ class Surrogate:
     _shift: float
     _factor: float
     hyperparameters: Hyperparameters
-    """What was found, for the start of the next fit."""
+    """Fitted values; the next fit starts from them."""
 
     def predict(self, vectors: Array) -> tuple[Array, Array]:
-        """Mean (m,) and standard deviation (m,) of the latent function, without noise, at vectors (m, d)."""
+        """Return mean and standard deviation (m,) of the latent function at (m, d)."""
         mean, variance = self._model.predict_noiseless(vectors)
         sd = np.sqrt(np.maximum(variance[:, 0], 1e-12))
         return self._shift + self._factor * mean[:, 0], self._factor * sd
 
     def expecting(self, pending: Array) -> Surrogate:
-        """The process as it would be if the trials under way (p, d) gave their predicted means.
+        """Return the process as if running trials (p, d) had returned their predicted means.
 
-        Means stay, uncertainty near the pending points shrinks, so that parallel trials spread
-        out ("kriging believer": Ginsbourger et al., "Kriging is well-suited to parallelize
-        optimization", 2010).
+        See `gaussian_process.Process.expecting`.
         """
         if not len(pending):
             return self
@@ -83,13 +73,13 @@ class Surrogate:
 def fit(
     vectors: Array, targets: Array, *, noise_sd: float, start: Hyperparameters = ()
 ) -> Surrogate:
-    """Most probable hyper-parameters given the data (maximum a posteriori), from two starts at most.
+    """Fit by maximum a posteriori, from at most two starts.
 
     Args:
         vectors: (n, d) in [0, 1], n >= 1.
         targets: (n,).
-        noise_sd: prior median of the noise, in units of the targets.
-        start: hyper-parameters of an earlier fit; other lengths are ignored.
+        noise_sd: prior median, in units of the targets.
+        start: hyper-parameters of an earlier fit.
     """
     width = vectors.shape[1]
     shift = float(np.mean(targets))
@@ -108,9 +98,9 @@ def fit(
 def _climb(
     vectors: Array, targets: Array, start: Hyperparameters, prior: Hyperparameters
 ) -> tuple[float, Hyperparameters]:
-    """Negative log posterior and the hyper-parameters reached from one start.
+    """Return the negative log posterior and hyper-parameters reached from one start.
 
-    A climb that leaves the numbers a matrix can bear ends at infinity, so another is taken.
+    A numerically unstable climb returns infinity.
     """
     gpy = _gpy()
     try:
@@ -143,10 +133,9 @@ def _model(vectors: Array, targets: Array, hyperparameters: Hyperparameters) -> 
 
 @functools.cache
 def _gpy() -> Any:
-    """GPy, imported here because it takes 1.5 s that a command which fits nothing should not pay.
+    """Import GPy on first use: it takes 1.5 s.
 
-    While it is imported GPy silences every DeprecationWarning of the process, and warns that
-    matplotlib is missing; the filters are put back as they were.
+    GPy changes the process's warning filters, so they are restored.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,8 +1,7 @@
-"""GPy's regression with expected improvement over all cells: the search of the study that this tuner follows.
+"""GPy's regression with expected improvement, as in the study that this tuner follows.
 
-It sees logarithms of the objective (where all are positive) and the knobs alone, without what follows
-from them; a lost trial is told as the worst value that was seen, as it knows no feasibility. The fit
-(`gp_model`) has priors, since maximum likelihood on a handful of launches is no model. GPy is an extra.
+It models log objectives of the knobs without derived features. An unsuccessful trial counts as the
+worst value. Priors (`gp_model`) keep the fit of a few evaluations stable. GPy is an extra.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from tuner.sampling.told import at_random, expectation, is_too_early, told
 
 
 class GpySampler(CellSampler):
-    """GPy's GP, Matern-5/2, and expected improvement on the cells that were not run."""
+    """GPy's process and expected improvement over untried candidates."""
 
     def propose(self, situation: Situation) -> Proposal:
-        """A random cell at first, then the new cell with the largest expected improvement."""
+        """Propose at random first, then by expected improvement."""
         history, candidates = situation.history, situation.candidates
         if is_too_early(situation):
             return at_random(situation)

@@ -1,10 +1,8 @@
-"""The prediction alone, without a search: what a few seconds' profile and the closed form would choose.
+"""The prediction without a search: what the performance model would choose.
 
-After the default it launches the cell with the best prediction, again and again (marked replicates), so
-that a study of it says what one gets by computing instead of searching. Of cells whose predictions are
-equal it takes one that the hub prefers: that nearest to the default. Where there is no prediction
-(another engine, an objective that goes with no round trip, no profile) its proposals are random, and
-the study notes it.
+After the default it evaluates the best predicted candidate again and again. Without a prediction
+(another engine, an objective unrelated to latency, no profile) proposals are random, and the study
+notes that.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from tuner.values import Configuration
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001
-"""Predictions whose ratio is below it are the same."""
+"""Ratio below which predictions count as equal."""
 
 
 class GuessSampler(CellSampler):
-    """The cell with the best prediction; random cells without one."""
+    """Propose the best predicted candidate; random ones without predictions."""
 
     def __init__(
         self,
@@ -37,18 +35,13 @@ class GuessSampler(CellSampler):
         first: Sequence[Configuration] = (),
         guess: Array | None = None,
     ) -> None:
-        """Keep what is given; see `CellSampler`.
+        """Store the arguments; see `CellSampler`.
 
-        Args:
-            seed: 0 or more.
-            initial: counts only where there is no prediction.
-            candidates: the cells that may be proposed.
-            limit: largest grid of distributions that is listed whole.
-            first: cells that are preferred among those with equal predictions.
-            guess: (m,) of the candidates, the predicted objective, minimised and positive.
+        `first` lists candidates preferred among equal predictions; `guess` (m,) is the predicted
+        objective, minimised and positive.
 
         Raises:
-            WrongUse: the guess is not one of these candidates.
+            WrongUse: the predictions do not match the candidates.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
         if guess is not None and (candidates is None or len(guess) != len(candidates.cells)):
@@ -57,7 +50,7 @@ class GuessSampler(CellSampler):
         self._first = tuple(first)
 
     def propose(self, situation: Situation) -> Proposal:
-        """The cell with the best prediction among those that did not fail."""
+        """Propose the best predicted candidate that did not fail."""
         if self._guess is None or self._candidates is None:
             return situation.at_random()
         chosen = self._best(situation)

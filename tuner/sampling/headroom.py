@@ -1,12 +1,8 @@
-"""Probability that replicas stay within their memory, from how near to their limit earlier ones came.
+"""Probability that replicas stay within their memory, from earlier peaks.
 
-In: vectors of configurations that worked, with the logarithm of peak memory over limit; vectors of those
-that ran out of memory. Out: log P(enough memory) (m,) at any vectors. Pure.
-
-A classifier learns from a launch only whether it was killed; a replica that worked with 96 % of its
-limit says as much about its neighbours as one that did not. Both are values of one quantity, of which a
-Gaussian process knows the rest; what was killed is known to lie above 0 only, and stands at what the
-others say of it, but at least at `LEAST_OVER`.
+A Gaussian process models log(peak / limit), as a peak at 96 % of the limit says as much as a killed
+replica. A killed one lies somewhere above 0, so it takes its predicted value, at least
+`LEAST_OVER`. Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +19,9 @@ from tuner.sampling.gaussian_process import NoisePrior, Process
 Array = NDArray[np.float64]
 
 LEAST_KNOWN = 3
-"""Launches whose peak is known before it is believed."""
+"""Minimum known peaks for a model."""
 LEAST_OVER = 0.1
-"""A replica that was killed wanted a tenth more than it had, or more."""
+"""Minimum log excess of a killed replica: a tenth."""
 NOISE = NoisePrior(sd=0.03, spread=0.5)
 """Peaks of one configuration differ by a few per cent."""
 
@@ -37,21 +33,18 @@ class Headroom:
     _process: Process
 
     def log_probability(self, vectors: Array) -> Array:
-        """Natural logarithm (m,) of P(peak < limit) at vectors (m, d)."""
+        """Return log P(peak < limit) (m,) at vectors (m, d)."""
         mean, sd = self._process.predict(vectors)
         return np.asarray(log_ndtr(-mean / np.hypot(sd, self._process.noise_sd)))
 
 
 def fit(vectors: Array, log_shares: Array, killed: Array) -> Headroom | None:
-    """The model of these launches.
+    """Fit the model, or return None if too few peaks are known.
 
     Args:
-        vectors: (n, d) of launches that worked.
-        log_shares: (n,) logarithm of peak memory over limit; NaN where one of them is not known.
-        killed: (k, d) of launches that ran out of memory.
-
-    Returns:
-        None where too few peaks are known.
+        vectors: (n, d) of successful evaluations.
+        log_shares: (n,) log(peak / limit); NaN if unknown.
+        killed: (k, d) of evaluations that ran out of memory.
     """
     known = np.isfinite(log_shares)
     if np.count_nonzero(known) < LEAST_KNOWN:

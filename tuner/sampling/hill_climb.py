@@ -1,24 +1,23 @@
-"""The quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
+"""Quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
 
-By the project's documentation (its page on configuration search, "Quick Search Mode") and the behaviour of its
-generator (`generate/neighborhood.py` of triton-inference-server/model_analyzer), written anew for any
-grid. A cell is a point of whole numbers, the rank of each knob's value among the knob's values.
+After its documentation ("Quick Search Mode") and `generate/neighborhood.py` of
+triton-inference-server/model_analyzer, for any grid. A candidate is a point of ranks of its knobs'
+values.
 
 1. Home is the smallest corner.
-2. Until three others of the neighbourhood (a ball of radius 3 around home) were measured: measure the one whose
-   values are new in most knobs.
-3. Then step: the mean of the vectors from home to those that were measured, each times its gain over home
-   (the symmetric relative difference, -2 to 2), times 5, at most 2 in any knob; to the nearest cell.
-4. Where the step leads to something worse than home it is taken back, and home's direct neighbours are measured
-   one by one; the best of them, or home itself, is the next home.
-5. The search ends where no direct neighbour is better than home, or home repeats.
+2. Until three others within radius 3 of home are measured: measure the one with values new in most
+   knobs.
+3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
+   times its gain over home (symmetric relative difference, -2 to 2); at most 2 in any knob.
+4. If the step is no better than home, take it back and measure home's direct neighbours one by one;
+   the best becomes home.
+5. The search ends when no direct neighbour is better than home, or home repeats.
 
-Model Analyzer then measures its best three at several concurrencies. Here the concurrency is set, so the
-best three are launched again in turn (marked replicates) for as long as there are trials. What differs: it
-searches batch size and instances alone, and here all knobs of the space; a lost trial counts as -2.
+Differences: all knobs are searched, an unsuccessful trial counts as -2, and the best three are
+repeated in turn instead of measured at several concurrencies.
 
-It has no design before it (`initial` is not used) and no randomness. In an endless space, and where home
-is still under way, it proposes at random.
+It is deterministic and ignores `initial`. In an infinite space, or while home is running, it
+proposes at random.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ Array = NDArray[np.float64]
 
 RADIUS = 3.0
 NEIGHBOURS = 3
-"""Measured ones that a step needs."""
+"""Measured neighbours that a step needs."""
 MAGNITUDE = 5.0
 LONGEST = 2.0
-"""Of a step, in any knob."""
+"""Maximum step in any knob."""
 TOP = 3
-"""Cells that are launched again at the end."""
+"""Candidates repeated at the end."""
 LOST = -2.0
-"""Gain of a cell that failed: the worst that a symmetric difference can be."""
+"""Gain of a failed candidate: the worst symmetric difference."""
 
 
 class HillClimbSampler(CellSampler):
@@ -62,7 +61,7 @@ class HillClimbSampler(CellSampler):
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
 
     def propose(self, situation: Situation) -> Proposal:
-        """The cell that the climb needs next, or one of the best once more."""
+        """Propose what the climb needs next, or repeat one of the best."""
         if not situation.candidates.is_complete:
             return situation.at_random()
         seen = Seen.of(situation.history, situation.candidates)
@@ -70,12 +69,12 @@ class HillClimbSampler(CellSampler):
         if wanted is None:
             return self._again(situation, seen)
         chosen = situation.candidates.cells[wanted]
-        if wanted in seen.visited:  # under way
+        if wanted in seen.visited:  # running
             return situation.at_random()
         return Proposal(configuration=chosen, origin="guided")
 
     def _again(self, situation: Situation, seen: Seen) -> Proposal:
-        """The next in turn of the best three."""
+        """Propose the next of the best three."""
         best = sorted(seen.first, key=lambda place: seen.first[place])[:TOP]
         if not best:
             return situation.at_random()
@@ -85,18 +84,18 @@ class HillClimbSampler(CellSampler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is known of the cells, by their positions."""
+    """State of the candidates, by position."""
 
     first: Mapping[int, float]
-    """Target of the first launch of each that worked: the climb does not change its mind by a repeat."""
+    """Target of each candidate's first success; repeats change nothing."""
     lost: frozenset[int]
     visited: frozenset[int]
-    """Those, and the ones that are under way."""
+    """Those and the running ones."""
     is_log: bool
 
     @classmethod
     def of(cls, history: History, candidates: Candidates) -> Seen:
-        """By the trials so far."""
+        """Read the trials so far."""
         first: dict[int, float] = {}
         for configuration, target in zip(history.configurations, history.targets, strict=True):
             if (place := candidates.index_of(configuration)) is not None:
@@ -110,9 +109,9 @@ class Seen:
         )
 
     def gain(self, place: int, home: int) -> float:
-        """Symmetric relative difference of a cell over home, above 0 where it is better.
+        """Return the symmetric relative difference over home; positive is better.
 
-        With values a and b it is 2 (b - a) / (a + b), which of logarithms is 2 tanh((log b - log a) / 2).
+        Values a and b: 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
         """
         if place in self.lost:
             return 0.0 if home in self.lost else LOST
@@ -126,11 +125,11 @@ class Seen:
 
 
 class Climb:
-    """The path from the smallest corner, as far as it was measured; pure.
+    """The path from the smallest corner, as far as measured; pure.
 
     Args:
-        points: (m, k) ranks of all cells.
-        seen: what is known of them.
+        points: (m, k) ranks of all candidates.
+        seen: their state.
     """
 
     def __init__(self, points: Array, seen: Seen) -> None:
@@ -139,7 +138,7 @@ class Climb:
         self._known = seen.first.keys() | seen.lost
 
     def next_cell(self) -> int | None:
-        """The cell that has to be measured for the climb to go on; None where it has ended."""
+        """Return the candidate to measure next, or None at the end."""
         home = self._nearest(self._points.min(axis=0))
         homes = {home}
         while True:
@@ -158,7 +157,7 @@ class Climb:
             home = step
 
     def _stepped(self, home: int) -> tuple[int | None, int | None]:
-        """(a cell that is needed first, None), or (None, the step: None where it leads nowhere)."""
+        """Return (a candidate needed first, None), or (None, the step if any)."""
         near = self._within(home, RADIUS)
         measured = [place for place in near if place in self._known]
         open_ = [place for place in near if place not in self._seen.visited]
@@ -180,7 +179,7 @@ class Climb:
         return np.asarray(np.rint(step * min(1.0, LONGEST / longest) if longest else step))
 
     def _best_beside(self, home: int) -> tuple[int | None, int | None]:
-        """(a direct neighbour to measure, None), or (None, the best of them; None where home is)."""
+        """Return (a direct neighbour to measure, None), or (None, the best if better than home)."""
         beside = self._within(home, 1.0)
         for place in beside:
             if place not in self._seen.visited:
@@ -192,7 +191,7 @@ class Climb:
         return None, best if best is not None and gains[best] > 0 else None
 
     def _newest(self, open_: list[int], measured: list[int]) -> int:
-        """The cell with most values that none of those that were measured has; the first of equals."""
+        """Return the candidate with most values new to the measured ones, first of equals."""
         covered = [set(column) for column in self._points[measured].T.tolist()]
         new = [
             sum(value not in values for value, values in zip(point, covered, strict=True))
@@ -201,7 +200,7 @@ class Climb:
         return open_[int(np.argmax(new))]
 
     def _within(self, home: int, radius: float) -> list[int]:
-        """Other cells around home, in the order of the grid."""
+        """Return other candidates within the radius, in grid order."""
         apart = np.linalg.norm(self._points - self._points[home], axis=1)
         return [int(place) for place in np.flatnonzero(apart <= radius + 1e-9) if place != home]
 
@@ -210,7 +209,7 @@ class Climb:
 
 
 def ranks(candidates: Candidates) -> Array:
-    """Points (m, k): of each knob that varies, the rank of the cell's value; choices in order of appearance."""
+    """Return points (m, k): value ranks of varying knobs; choices by appearance."""
     columns = []
     for name in sorted(candidates.names):
         values = [cell[name] for cell in candidates.cells]

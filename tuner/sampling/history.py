@@ -1,25 +1,21 @@
-"""What a study has taught so far, as a sampler sees it: columns of plain values, read from Optuna trials.
+"""A study's trials as columns of plain values, as samplers see them.
 
-In: the trials of a study before one is proposed, and the candidates that give configurations
-their place in the unit cube. Out: `History`. Objectives come in the study's unit (ms for
-latencies) and leave as targets that are always minimised: the logarithm where all values are
-positive (latencies differ by factors, and noise grows with them), else the value itself, with a
-reason.
+Targets are always minimised: logarithms if all objectives are positive (latencies differ by
+factors, and noise grows with them), else raw values with a reason. Pure.
 
 How a trial is read:
 
     COMPLETE, finite value                       observed
-    PRUNED with a value, beyond a limit          observed by who models limits (`within_limits`), else lost
-    PRUNED or FAIL with an outcome               lost: infeasible or failed (a wall, not a bad score)
+    PRUNED with a value, violates a constraint   observed if constraints are modelled, else lost
+    PRUNED or FAIL with an outcome               lost: infeasible or failed
     PRUNED without outcome, with reports         stopped early by a pruner: seen, teaches nothing
-    PRUNED without outcome or reports            lost: an objective that refuses its parameters
-    FAIL without outcome, in a study of ours     interrupted (a kill, a power cut): as if it had not been
+    PRUNED without outcome or reports            lost: the objective rejects its parameters
+    FAIL without outcome, in our own study       interrupted (killed, power cut): ignored
     FAIL without outcome, in any other study     lost: the objective raised, or returned NaN
     COMPLETE, infinite value                     lost
     RUNNING, WAITING                             pending
 
-A study of ours is one whose trials carry `origin`, or `interrupted` where it did not come to
-that. No model, no randomness and no clock here.
+Trials of our own studies carry `origin` or `interrupted`.
 """
 
 from __future__ import annotations
@@ -40,98 +36,98 @@ Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-"""User attribute of a trial in which its sampler keeps what it proposed, why, and what it expects."""
+"""User attribute of a trial that holds its sampler's proposal."""
 
 
 class Place(Protocol):
-    """What gives a configuration its vector: candidates, or the axes of a cube."""
+    """Encoder of configurations: candidates, or the axes of a cube."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Knobs that make a configuration."""
+        """Knobs of a configuration."""
 
     @property
     def width(self) -> int:
         """Entries d of a vector."""
 
     def vector_of(self, configuration: Mapping[str, Any], /) -> Array | None:
-        """Vector (d,) of these values, None where they have no place."""
+        """Return the vector (d,), or None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """What the observed launches tell beside the objective: of one limit, or of a second objective."""
+    """A second metric per evaluation: constraint excess or second objective."""
 
-    values: Array  # (n,) on the log scale; NaN where not known
-    errors: Array  # (n,) standard error of each within its launch; NaN where not known
+    values: Array  # (n,) log scale; NaN if unknown
+    errors: Array  # (n,) standard error within the evaluation; NaN if unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Observed:
-    """What one trial tells that was measured."""
+    """One observed trial."""
 
     configuration: Configuration
     vector: Array  # (d,)
     value: float
     told: Mapping[str, Any]
-    """The attributes that the tuner has written with it."""
+    """User attributes of the trial."""
 
     def number(self, name: str) -> float:
-        """An attribute that is a number; NaN where it is not told."""
+        """Return a numeric attribute, or NaN."""
         return float(self.told.get(name, math.nan))
 
     @property
     def started_at(self) -> float:
-        """Unix time of the launch; NaN where it is not told."""
+        """Unix time of the evaluation, or NaN."""
         return float(self.told.get("facts", {}).get("started_at", math.nan))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Columns over the trials that can be placed: n observed, k lost, p pending."""
+    """Columns over encodable trials: n observed, k unsuccessful, p pending."""
 
-    configurations: tuple[Configuration, ...]  # (n,) of observed trials, repeats included
+    configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
-    errors: Array  # (n,) standard error of each within its launch, on the log scale; NaN where not known
-    headroom: Array  # (n,) logarithm of peak memory over limit; NaN where not known
-    at_s: Array  # (n,) Unix time of each launch; NaN where not known
-    efforts: Array  # (n,) logarithm of the CPU time of a request of each; NaN where not known
+    errors: Array  # (n,) standard error within each evaluation, log scale; NaN if unknown
+    headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
+    at_s: Array  # (n,) Unix time; NaN if unknown
+    efforts: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     """Scale of the targets."""
     scale_reason: str
-    """Why the scale is raw; empty when it is log."""
+    """Why the scale is raw, or empty."""
     sign: float
-    """1 when the study minimises, -1 when it maximises."""
+    """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
     lost_vectors: Array  # (k, d)
-    killed_vectors: Array  # those of the lost ones that ran out of memory
+    killed_vectors: Array  # the unsuccessful ones that ran out of memory
     pending_vectors: Array  # (p, d)
     seen: frozenset[Configuration]
-    """Every configuration that was proposed, measured or is waiting, except interrupted ones."""
+    """All proposed, measured or waiting configurations, except interrupted ones."""
     earlier: int
     """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
-    """Those of the last model of this study, as its proposal kept them; empty where there is none."""
+    """Hyper-parameters of the study's last model, or empty."""
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
-    """By limit: how far each observed launch lies beyond it."""
+    """Log excess over each metric constraint."""
     second: Column | None = None
-    """Logarithms of a second objective, minimised; None in a study of one."""
+    """Logarithms of a second objective, minimised."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing has been learnt: no trial has ended in a way that teaches."""
+        """Whether no trial has taught anything yet."""
         return not len(self.targets) and not len(self.lost_vectors)
 
     def value_of(self, target: float) -> float:
-        """The objective in the study's own unit and direction; the median where the scale is log."""
+        """Return the objective in the study's unit; a median on the log scale."""
         if self.scale == "raw":
             return self.sign * target
         return math.exp(self.sign * target)
 
 
 def read(trial: FrozenTrial) -> Reading:
-    """What a trial says; the table is at the top of this file."""
+    """Classify a trial by the table above."""
     if trial.state in {TrialState.RUNNING, TrialState.WAITING}:
         return "pending"
     if trial.state is TrialState.COMPLETE:
@@ -144,7 +140,7 @@ def read(trial: FrozenTrial) -> Reading:
 
 
 def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """The values of a trial: what ran, else what was suggested, else what is going to be."""
+    """Return the values of a trial: run, else suggested, else planned."""
     stated = trial.user_attrs.get("configuration")
     proposed = trial.user_attrs.get(PROPOSAL, {}).get("configuration", {})
     fixed = trial.system_attrs.get("fixed_params", {}) if not trial.state.is_finished() else {}
@@ -152,9 +148,9 @@ def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
 
 
 def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Parameters that every ended trial has, with equal distributions.
+    """Return the parameters that every ended trial has, with equal distributions.
 
-    Trials whose objective raised may lack parameters, so they count only when there are no others.
+    Failed trials may lack parameters, so they count only if there are no others.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and trial.distributions]
     whole = [trial for trial in ended if trial.state is not TrialState.FAIL] or ended
@@ -179,11 +175,11 @@ def gather(
     """Read a study's trials.
 
     Args:
-        trials: all trials of the study; that of `number` itself is left out.
-        place: gives a configuration its vector; trials that have no place are only counted.
-        number: the trial to propose for, None to read all of them.
+        trials: all trials.
+        place: encoder; trials outside it are only counted.
+        number: the trial to propose for, which is left out; None to read all.
         maximise: direction of the study.
-        with_missed: whether launches beyond a limit count as observed, to be told apart by their slacks.
+        with_missed: whether evaluations that violate a constraint are observed.
     """
     observed: list[_Observed] = []
     killed: list[Array] = []
@@ -258,14 +254,14 @@ def _rows(vectors: Iterable[Array], width: int) -> Array:
 
 
 def _missed(trial: FrozenTrial) -> float | None:
-    """The objective of a launch that was measured and lies beyond a limit; None of any other."""
+    """Return the objective of an evaluation that violates a constraint."""
     value = trial.user_attrs.get("value")
     is_told = trial.state is TrialState.PRUNED and value is not None and math.isfinite(value)
     return float(value) if is_told and value is not None else None
 
 
 def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Column]:
-    """Slacks of launches by limit."""
+    """Return the log excesses by constraint."""
     found = {}
     for text in dict.fromkeys(text for row in rows for text in row):
         pairs = [row.get(text, (None, None)) for row in rows]
@@ -278,7 +274,7 @@ def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, 
 
 
 def to_targets(values: Array, sign: float) -> tuple[Array, str]:
-    """Objectives (n,) as targets to minimise, and the reason where they are not logarithms."""
+    """Return targets (n,) to minimise, and why they are not logarithms."""
     if bool(np.all(values > 0)):
         return sign * np.log(values), ""
     return sign * values, f"{int(np.sum(values <= 0))} of {len(values)} objectives are not positive"

@@ -1,7 +1,7 @@
-"""What is known of a study's cells before its own launches: a prediction, and launches of earlier studies.
+"""Prior knowledge of a study's candidates: predictions, and evaluations of earlier studies.
 
-Pure values, in the axes and on the scale of the study that uses them; `tuner.prediction` and
-`tuner.transfer` make them. Everything on the logarithmic scale.
+Pure values in the study's axes, on the log scale; `tuner.prediction` and `tuner.transfer` make
+them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ Array = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Earlier:
-    """k launches of the same model under other loads, as rows of one process with those of the study."""
+    """k evaluations of the same model under other workloads."""
 
-    vectors: Array  # (k, d) as the candidates' are
-    context: Array  # (k, c) what differed of their load
-    targets: (
-        Array  # (k,) logarithms of the objective, as far as a load's size explains it taken out
-    )
-    errors: Array  # (k,) standard error of each within its launch; NaN where not known
+    vectors: Array  # (k, d)
+    context: Array  # (k, c) differences of their workloads
+    targets: Array  # (k,) log objectives, without what the workload's size explains
+    errors: Array  # (k,) standard error within each evaluation; NaN if unknown
     guess: Array | None
-    """(k,) logarithms of what the profile predicts under their load."""
+    """(k,) log predictions under their workload."""
     own_context: Array  # (c,) of the study itself
 
     def __post_init__(self) -> None:
@@ -36,13 +34,13 @@ class Earlier:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Knowledge:
-    """Both; nothing by default."""
+    """Predictions and earlier evaluations; nothing by default."""
 
     guess: Array | None = None
-    """(m,) of the candidates: logarithms of the predicted objective."""
+    """(m,) log predicted objectives of the candidates."""
     earlier: Earlier | None = None
     latency: Array | None = None
-    """(m,) of the candidates: logarithms of the predicted mean round trip, for limits that go with it."""
+    """(m,) log predicted mean latencies, for metric constraints."""
 
 
 NOTHING = Knowledge()

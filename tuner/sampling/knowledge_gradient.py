@@ -1,16 +1,13 @@
-"""Knowledge gradient over enumerated cells: what one more launch of a cell is expected to gain.
+"""Knowledge gradient: the expected gain of one more evaluation of each candidate.
 
-In: a fitted process, the cells' vectors, and which of them may be launched or recommended. Out: for each
-cell that may be launched, how much lower the best posterior mean is expected to be after one more
-launch there, in units of the targets (on the log scale: as a share). Pure.
+The gain is how much lower the best posterior mean is expected to be, in units of the targets.
+Evaluated candidates count like others, so replicates are proposed where they are worth more
+(Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS
+Journal on Computing 21:599, 2009). Pure.
 
-A launch of a cell that was launched before counts like any other, so that repeats come where they are
-worth more than something new (Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated
-Normal Beliefs", INFORMS Journal on Computing 21:599, 2009). The expectation over the launch's outcome is
-taken at `NODES` equally likely points instead of by their exact sweep over lines: one array operation.
-The rare outcomes beyond the outermost point are missing, so gains come out too small: the largest by some
-per cent, the median cell's by a sixth, and those that only a rare outcome brings as 0. The cell with the
-largest gain is the same: it was in 30 of 30 fits of 6 to 40 launches in five dimensions.
+`NODES` equally likely outcomes replace their exact sweep: one array operation. Rare outcomes are
+missed, so gains are too small (the largest by some per cent, the median by a sixth), but the best
+candidate was the same in 30 of 30 fits.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ Array = NDArray[np.float64]
 
 NODES = 32
 MOST_BEST = 150
-"""Cells that may turn out best are looked at: those with the lowest optimistic means."""
+"""Candidates with the lowest optimistic means that may be best."""
 MOST_TRIED = 500
-"""Cells whose launch is weighed: likewise."""
+"""Candidates scored, likewise."""
 _OPTIMISM = 2.0
 _CHUNK = 64
 
@@ -40,17 +37,14 @@ def knowledge_gradient(
     may_launch: NDArray[np.intp],
     may_be_best: NDArray[np.intp],
 ) -> tuple[NDArray[np.intp], Array]:
-    """Cells that are worth weighing, and what a launch of each is expected to gain.
+    """Return the scored positions (k,) and their expected gains (k,) >= 0.
 
     Args:
-        process: of the targets so far.
-        vectors: (m, d) of all cells.
-        guess: (m,) where the process has one.
-        may_launch: positions of cells that may be launched; not empty.
-        may_be_best: positions of cells that may be recommended; not empty.
-
-    Returns:
-        Positions (k,) among all cells, and gains (k,), each at least 0.
+        process: fitted to the targets so far.
+        vectors: (m, d) of all candidates.
+        guess: (m,), if fitted with one.
+        may_launch: positions to evaluate; not empty.
+        may_be_best: positions to recommend; not empty.
     """
     mean, sd = process.predict(vectors, guess)
     optimistic = mean - _OPTIMISM * sd

@@ -1,9 +1,7 @@
-"""Optuna's own Gaussian process with log expected improvement, in this room's frame.
+"""Optuna's own Gaussian process with log expected improvement, as a candidate sampler.
 
-What is proposed is what `optuna.samplers.GPSampler` says, with its defaults, of a study in memory that
-holds the points and targets of `told`: a float in [0, 1] for each entry of a cell's vector, because a
-study's own distributions do not show the order of a knob. It needs PyTorch, which the extra `benchmarks`
-brings.
+`optuna.samplers.GPSampler` with its defaults proposes for an in-memory study of the points of
+`told`, one float per vector entry. Needs PyTorch (extra `benchmarks`).
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ class OptunaGpSampler(PointSampler):
         cells: Array,  # noqa: ARG002 - it does not tell what it expects
         rng: np.random.Generator,
     ) -> Asked:
-        """The point that a new sampler asks for after it was told these."""
+        """Return a new sampler's proposal."""
         axes: dict[str, BaseDistribution] = {
             f"x{place:03}": FloatDistribution(0.0, 1.0) for place in range(vectors.shape[1])
         }
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is experimental, and of PyTorch's own
+            warnings.simplefilter("ignore")  # experimental features, and PyTorch's own
             sampler = optuna.samplers.GPSampler(
                 seed=int(rng.integers(2**31 - 1)),
                 n_startup_trials=1,

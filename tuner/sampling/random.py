@@ -1,9 +1,7 @@
-"""Random search: the yardstick that every other sampler must beat.
+"""Random search: the baseline of every other sampler.
 
-With candidates, or a finite grid of distributions: each feasible cell once, in random order,
-until all were run; then any of them, marked as a replicate. Drawing without replacement is the
-stronger baseline and costs nothing, so a comparison with it is fair. In an endless space:
-independent draws by each parameter's own law, as plain random search does.
+Each feasible candidate once in random order (the stronger baseline), then replicates. In an
+infinite space: independent draws.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 
 
 class RandomSampler(CellSampler):
-    """Uniform over the feasible cells that were not run."""
+    """Uniform over untried candidates."""
 
     searches_fronts = True
 
     def propose(self, situation: Situation) -> Proposal:
-        """A cell that no trial has had."""
+        """Propose an untried candidate."""
         return situation.at_random()

@@ -1,8 +1,7 @@
-"""The configuration to keep at the end of a study: the best posterior mean, not the lowest measurement.
+"""The recommended configuration: the best posterior mean, not the lowest measurement.
 
-The lowest of thirty equally good measurements looks two standard errors better than it is; the
-process averages over neighbours and repeats. Works after any sampler, so that studies of
-different samplers are judged by one rule. Reads an Optuna study, writes nothing.
+The lowest of thirty equally good measurements looks two standard errors too good. Works after any
+sampler.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ Array = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Incumbent:
-    """The observed configuration with the best posterior mean, and what is believed of it."""
+    """The observed configuration with the best posterior mean."""
 
     configuration: Configuration
-    """Values by name; parameters that cannot vary are left out."""
+    """Values by name, without fixed parameters."""
     minimised: float
-    """Believed objective, in the unit that is minimised."""
+    """Posterior objective, in the minimised unit."""
     sd: float
-    """How well it is known: on the log scale, where objectives have a logarithm."""
+    """Its posterior standard deviation; on the log scale if `is_log`."""
     noise_sd: float
-    """Of one launch, likewise."""
+    """Standard deviation of one evaluation, likewise."""
     is_log: bool
 
 
 def recommend(
     study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
 ) -> Configuration | None:
-    """The configuration of `incumbent`."""
+    """Return the configuration of `incumbent`."""
     found = incumbent(study, candidates=candidates, known=known)
     return None if found is None else found.configuration
 
@@ -50,18 +49,13 @@ def recommend(
 def incumbent(
     study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
 ) -> Incumbent | None:
-    """The observed configuration with the best posterior mean, of those that keep to the limits.
+    """Return the observed configuration with the best posterior mean.
 
-    One that also failed is kept only where every one did. Under limits it is one that is likely enough to
-    keep to them (`within_limits.recommendable`).
-
-    Args:
-        study: one objective; may still be running.
-        candidates: as the sampler had them; None to take the parameters that ended trials share.
-        known: what was known before the study; only with candidates.
+    Configurations that also failed count only if all did. Under metric constraints it must be
+    `within_limits.recommendable`. The study may be running.
 
     Returns:
-        None while no trial was ok, or none kept to the limits.
+        None without a success that keeps the constraints.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
@@ -96,20 +90,15 @@ def incumbent(
 def drifted(
     study: Study, *, candidates: Candidates, known: Knowledge = NOTHING
 ) -> tuple[Array, Array]:
-    """How much slower than at other times the machine was at each launch, on the log scale.
-
-    Args:
-        study: one objective; may still be running.
-        candidates: as the sampler had them.
-        known: what was known before the study.
+    """Return the machine drift at each evaluation, on the log scale.
 
     Returns:
-        Means (n,) and their errors (n,), of the launches that worked, in order; empty where there is none.
+        Means (n,) and errors (n,) of the successful evaluations, in order.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
         return np.empty(0), np.empty(0)
-    # With CPU times in the model these would explain what is to be told.
+    # CPU times in the model would absorb the drift.
     unknown = np.full(len(history.efforts), np.nan)
     history = dataclasses.replace(history, efforts=unknown)
     with blas.single_threaded():
@@ -119,7 +108,7 @@ def drifted(
 def likely_kept(
     history: History, candidates: Candidates | None, known: Knowledge
 ) -> NDArray[np.bool_]:
-    """Which launches (n,) are of configurations that may be recommended under the limits; all without any."""
+    """Return which evaluations (n,) the metric constraints allow to recommend."""
     if not history.slacks:
         return np.ones(len(history.targets), dtype=bool)
     if candidates is None:
@@ -130,7 +119,7 @@ def likely_kept(
 
 
 def history_of(study: Study, candidates: Candidates | None) -> History | None:
-    """What a study has taught; None where nothing varies."""
+    """Read a study, or return None if nothing varies."""
     trials = study.get_trials(deepcopy=False)
     place = candidates or Cube.of(shared_distributions(trials))
     if not place.width:

@@ -1,7 +1,6 @@
-"""Samplers by name: adding one is a file, a line here and a fixture of the contract suite.
+"""Samplers by name. A new one needs a file, a line here and a fixture of the contract suite.
 
-In: a name and its options. Out: a sampler for any Optuna study. Libraries that are extras, and those that
-take long to import, are imported when a sampler first proposes.
+Optional and slow libraries are imported by a sampler's first proposal.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ NAMES = tuple(SAMPLERS)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Needed:
-    """What a sampler needs beside Luthier's own dependencies."""
+    """An optional dependency of a sampler."""
 
     package: str
     extra: str
-    """Of Luthier, which brings it."""
+    """Extra of Luthier that installs it."""
     modules: tuple[str, ...]
-    """That must be there."""
+    """Modules that must exist."""
 
 
 NEEDED: Mapping[str, Needed] = {
@@ -72,18 +71,17 @@ NEEDED: Mapping[str, Needed] = {
 def create(
     name: str, *, seed: int, initial: int, candidates: Candidates | None = None, **options: Any
 ) -> BaseSampler:
-    """A sampler.
+    """Create a sampler.
 
     Args:
         name: one of `NAMES`.
-        seed: 0 or more; a study with the same seed and results proposes the same.
-        initial: trials before the sampler is guided by results, the default configuration included.
-        candidates: the cells that may be proposed; None to take the study's distributions.
-        options: those of the sampler, for example `epsilon` and `exploit` of epsilon-greedy.
+        seed: 0 or more; equal seeds and results give equal proposals.
+        initial: trials before results guide it.
+        candidates: None to use the study's distributions.
+        options: the sampler's own, such as `epsilon`.
 
     Raises:
-        WrongUse: the name or an option is not known, or an option's value or an extra package is
-        missing.
+        WrongUse: unknown name or option, wrong value, or missing package.
     """
     if name not in SAMPLERS:
         raise WrongUse(
@@ -106,18 +104,18 @@ def create(
 
 
 def is_installed(name: str) -> bool:
-    """Whether what a known sampler needs is there."""
+    """Whether a known sampler's dependencies are installed."""
     modules = NEEDED[name].modules if name in NEEDED else ()
     return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def takes(name: str, option: str) -> bool:
-    """Whether a sampler has an option; an unknown one has none."""
+    """Whether a sampler has an option; False for unknown samplers."""
     return name in SAMPLERS and option in _options(SAMPLERS[name])
 
 
 def searches_fronts(name: str) -> bool:
-    """Whether a sampler has a use for a second objective."""
+    """Whether a sampler uses a second objective."""
     return name in SAMPLERS and SAMPLERS[name].searches_fronts
 
 

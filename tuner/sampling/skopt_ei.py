@@ -1,7 +1,6 @@
-"""scikit-optimize's Gaussian process with expected improvement, asked and told through its `Optimizer`.
+"""scikit-optimize's Gaussian process with expected improvement, through its `Optimizer`.
 
-The space is told to it as the unit cube (`told`), and a new optimizer is fitted once for each proposal.
-This is the only file that knows skopt, which is an extra.
+Each proposal fits a new optimizer to the points of `told`. Only this file uses skopt, an extra.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from tuner.sampling.told import Asked, PointSampler
 
 Array = NDArray[np.float64]
 _LEAST_SD = 1e-9
-"""Where its process is sure, the expected improvement is still defined."""
+"""Keeps the expected improvement defined where its process is certain."""
 
 
 class SkoptSampler(PointSampler):
-    """skopt's GP, Matern-5/2, and its EI."""
+    """skopt's Matern-5/2 process and its EI."""
 
     def asked(
         self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
     ) -> Asked:
-        """The point that a new optimizer asks for after it was told these, and what its process expects."""
+        """Return the point that a new optimizer proposes, and its predictions."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
 
         optimizer: Any = skopt.Optimizer(
@@ -36,7 +35,7 @@ class SkoptSampler(PointSampler):
             random_state=int(rng.integers(2**31 - 1)),
         )
         with warnings.catch_warnings():
-            # A fit that stops at a bound, and a point that was asked before: both are in order here.
+            # A fit that stops at a bound, and a repeated point, are both in order.
             warnings.filterwarnings("ignore", module=r"sklearn\.gaussian_process")
             warnings.filterwarnings("ignore", message="The objective has been evaluated")
             optimizer.tell(

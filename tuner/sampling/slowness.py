@@ -1,21 +1,16 @@
-"""How slow the machine was at each launch, as the CPU time of its requests tells.
+"""Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
-In: vectors of launches, and the logarithm of the CPU time that a request of each has taken, in gateway,
-replicas and client together. Out: what their moments have added to that, with its covariance. Pure.
-
-Processes that are started anew take more or less CPU time for the same request, in some hours more so than
-in others. So the CPU time of a request rises when latencies do, and unlike a latency it hardly depends on
-queues: what a configuration costs is mostly a sum of what each knob does. What a launch lies above that is
-its moment, and most of its latency's noise: on the recorded surfaces it explains three quarters and more
-of it, with a slope near 1 (`benchmarks/search/noise_told.py`). Measurements of the system as a guide to
-the noise of a trial: Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys
-2025, which learns it by a random forest over many machines.
+A request's CPU time (gateway, replicas and client) rises with latencies but hardly depends on
+queues, so a configuration's cost is mostly a sum over its knobs. The excess is host slowdown. On
+recorded benchmark tables it explains three quarters of the latency noise, with a slope near 1
+(`benchmarks/search/noise_told.py`). After Freischuetz et al., "TUNA: Tuning Unstable and Noisy
+Cloud Applications", EuroSys 2025.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
-With h and f independent and jointly normal the CPU times can be conditioned on first: the targets lose
-SHARE x E[e], and their noise gains what is not known of it, and of the share. That h and f rise together
-where cores are full is not modelled.
+With h and f independent and jointly normal, CPU times can be conditioned on first: targets lose
+SHARE x E[e], and their noise gains the uncertainty of e and of the share. That h and f rise
+together on full cores is not modelled. Pure.
 """
 
 from __future__ import annotations
@@ -30,47 +25,46 @@ from scipy.linalg import solve_triangular
 Array = NDArray[np.float64]
 
 SHARE, SHARE_SD = 1.0, 0.3
-"""Of a moment's slowness in CPU time, what a latency sees of it: on the recorded surfaces 0.9 to 1.1."""
+"""Slope of log latency on log CPU slowdown; 0.9 to 1.1 on recorded tables."""
 LEFT = 0.35
-"""Of the standard deviation of launches' noise, what is left when their CPU time is known."""
+"""Share of the noise's standard deviation left once CPU times are known."""
 COST_SD = 0.2
-"""Of what each knob does to the CPU time of a request: twice what was seen, because what is not believed of
-a knob is taken for a moment."""
+"""Prior standard deviation of one knob's effect on CPU time.
+
+Twice the observed value, because an effect that the prior rejects counts as slowdown.
+"""
 COST_LENGTH = 0.7
-"""In lengths of an axis."""
+"""Length of a knob's effect, in axis lengths."""
 INTERACTION = 0.6
-"""Standard deviation of what knobs do together, as a share of what each does alone."""
+"""Standard deviation of knob interactions, as a share of single effects."""
 LEVEL_SD = 1.0
 NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
-"""Standard deviations of moments that are weighed against one another."""
+"""Standard deviations of the slowdown to average over."""
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
-"""What they are before a study tells: median, and spread of the logarithm."""
+"""Their prior: median, and spread of the logarithm."""
 LEAST_KNOWN = 3
-"""Launches whose CPU time is known before it tells anything."""
+"""Minimum known CPU times."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slowness:
-    """Of n launches, in units of log latency."""
+    """Slowdowns of n evaluations, in log latency."""
 
-    mean: Array  # (n,) to be taken out of the targets; 0 where nothing is known
-    covariance: Array  # (n, n) of what is left of it
+    mean: Array  # (n,) to subtract from the targets; 0 if unknown
+    covariance: Array  # (n, n) of the remaining uncertainty
     sd: float
-    """Of a moment, before its CPU time is known."""
+    """Standard deviation of a slowdown before its CPU time is known."""
     left_sd: float
-    """What is left of that when it is."""
+    """The same afterwards."""
 
 
 def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness | None:
-    """What CPU times tell.
+    """Estimate the slowdowns, or return None if too few CPU times are known.
 
     Args:
-        vectors: (n, d) of launches: knobs alone, without features.
-        efforts: (n,) logarithms of the CPU time of a request; NaN where not known.
-        drift: (n, n) prior covariance of what launches of one time have in common; None: nothing.
-
-    Returns:
-        None where too few are known.
+        vectors: (n, d) of knobs only.
+        efforts: (n,) log CPU time per request; NaN if unknown.
+        drift: (n, n) prior covariance of machine drift.
     """
     known = np.flatnonzero(np.isfinite(efforts))
     if len(known) < LEAST_KNOWN:
@@ -86,7 +80,7 @@ def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness 
 
 
 def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array, float]:
-    """Posterior mean (n,) and covariance (n, n) of the moments, averaged over `NOISES`, and their spread."""
+    """Return mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
     count = len(efforts)
     centred = efforts - efforts.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
@@ -112,7 +106,7 @@ def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array
 
 
 def _cost(vectors: Array) -> Array:
-    """Prior covariance (n, n) of the CPU time that configurations cost: knob by knob, and a little together."""
+    """Return the prior covariance (n, n) of CPU costs: knobs plus small interactions."""
     away = np.abs(vectors[:, None, :] - vectors[None, :, :]) / COST_LENGTH
     together = _matern(np.sqrt((away**2).sum(axis=-1)))
     return np.asarray(COST_SD**2 * (_matern(away).sum(axis=-1) + INTERACTION**2 * together))

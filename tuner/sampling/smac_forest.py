@@ -1,15 +1,12 @@
-"""SMAC's random forest with expected improvement: its model, its acquisition function, its random proposals.
+"""SMAC's random forest with expected improvement and random proposals.
 
-The parts and their options are those of SMAC's facade for hyper-parameters: a forest of ten trees on
-logarithms of the objective, log expected improvement over the best prediction so far, and one proposal of five
-at random. What differs: SMAC looks for the largest expected improvement by local search, here every cell
-that was not run is scored; its racing of repeated launches is left out, as MLOS does
-(`deterministic=True`); and the improvement is computed by `gain_ratio`, the same formula over the value of the
-incumbent, because SMAC's own raises where rounding makes an improvement of nothing negative. It is told
-what `told` says.
+As in SMAC's facade for hyper-parameters: ten trees on log objectives, log expected improvement, one
+proposal of five at random. Differences: every untried candidate is scored; no racing of repeats, as
+in MLOS (`deterministic=True`); `gain_ratio` computes the improvement, because SMAC's own raises on
+rounding errors.
 
-A new forest is grown for each proposal and seeded by the trial's stream, so nothing is lost on resume.
-This is the only file that knows SMAC, which the extra `benchmarks` brings.
+Each proposal grows a new forest seeded by the trial's stream. Only this file uses SMAC (extra
+`benchmarks`).
 """
 
 from __future__ import annotations
@@ -27,14 +24,14 @@ from tuner.sampling.told import is_too_early, told
 Array = NDArray[np.float64]
 
 RANDOM = 0.2
-"""Share of random proposals: SMAC's own."""
+"""Share of random proposals, as in SMAC."""
 
 
 class SmacSampler(CellSampler):
     """SMAC's forest and its expected improvement."""
 
     def propose(self, situation: Situation) -> Proposal:
-        """A random cell at first and now and then, else the one with the largest expected improvement."""
+        """Propose at random first and sometimes later, else by expected improvement."""
         is_random = situation.rng.random() < RANDOM
         if is_too_early(situation) or is_random:
             return situation.at_random()
@@ -55,12 +52,12 @@ class SmacSampler(CellSampler):
 def expected_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator, *, is_log: bool
 ) -> Array:
-    """Expected improvement (m,) of points (m, d) as a share, by a forest that was told these (n, d) and (n,)."""
+    """Return the relative expected improvement (m,) at (m, d), from data (n, d), (n,)."""
     import ConfigSpace  # noqa: PLC0415 - an extra, and slow to import
     from smac.model.random_forest.random_forest import RandomForest  # noqa: PLC0415
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own use of scikit-learn and ConfigSpace
+        warnings.simplefilter("ignore")  # its use of scikit-learn and ConfigSpace
         cube = ConfigSpace.ConfigurationSpace(
             {f"x{place:03}": (0.0, 1.0) for place in range(vectors.shape[1])}
         )
@@ -73,7 +70,7 @@ def expected_improvement(
             min_samples_leaf=1,
             max_depth=2**20,
             bootstrapping=True,
-            # The same trees as SMAC's own: a million leaves at most, for which memory is taken, and threads.
+            # SMAC allows a million leaves and reserves memory for them; the trees are the same.
             max_leaf_nodes=max(2, len(targets)),
             n_jobs=1,
             seed=int(rng.integers(2**31 - 1)),

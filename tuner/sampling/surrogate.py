@@ -1,11 +1,9 @@
-"""The model of a study: a Gaussian process over its history, with what launches are known to differ by.
+"""The model of a study: a Gaussian process over its history with a structured noise.
 
-In: launches, and optionally a guess for each of them. Out: a fitted `Process` of the targets. Pure.
-
-A target's noise has three parts: what a slow moment adds, as far as CPU times tell of it (`slowness`);
-what launches of one configuration differ by besides, which the process learns and a prior bounds; and
-what its own launch could tell (`History.errors`). The latter come from a few blocks each and are hardly
-known one by one, so each is drawn towards their common value.
+A target's noise has three parts: host slowdown, as far as CPU times show it (`slowness`);
+differences between evaluations of one configuration, learned under a prior; and the error within
+the evaluation (`History.errors`). The latter rests on a few blocks, so it is shrunk towards the
+common value.
 """
 
 from __future__ import annotations
@@ -27,50 +25,54 @@ from tuner.sampling.history import History
 Array = NDArray[np.float64]
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
-"""Launches of one configuration differ by 2 % on a quiet machine, and by 15 % on a small and shared one."""
+"""Evaluations differ by 2 % on a quiet machine, 15 % on a small shared one."""
 LAUNCH_OVER_ERROR = 2.5
-"""Launches' standard deviation over the standard error of one launch's four blocks, which is half of theirs."""
+"""Noise between evaluations over the standard error within one (four blocks)."""
 LEAST_NOISE, MOST_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
-"""Of the targets' variance, what a prediction leaves to be explained: a third of their spread."""
+"""Share of the targets' variance that a prediction leaves."""
 ERROR_DEGREES = 3.0
-"""Of a launch's own standard error: four blocks."""
+"""Degrees of freedom of an evaluation's standard error: four blocks."""
 DRIFT_SD = 0.03
-"""A small machine is a few per cent faster at one time than at another."""
+"""A small machine's speed changes by a few per cent."""
 DRIFT_S = 120.0
-"""Within two minutes."""
+"""Time scale of machine drift in seconds."""
 TAIL_DEGREES = 4.0
-"""Of the Student's t that launches' noise looks like: now and then one meets a bad moment of the machine."""
+"""Degrees of freedom of Student's t noise, for occasional outliers."""
 ROUGH_SD = 0.12
-"""Steps and kinks of ten per cent, which no smooth function has: without them a process that has found a
-smooth surface is sure of cells that it has never seen."""
+"""Steps and kinks of ten per cent.
+
+Without them a process on a smooth surface is certain of untried candidates.
+"""
 KEPT = 16
-"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches,
-and each limit has fits of its own."""
+"""Cached fits.
+
+A recommendation and the next proposal share one, and each metric constraint has its own.
+"""
 PRIOR_DEGREES = 9.0
-"""Weight of what all launches say of it."""
+"""Weight of the evaluations' common error."""
 
 _fitted: dict[bytes, Process] = {}
 _lock = threading.Lock()
-"""Of `_fitted`: studies in threads share it. Nobody holds it while fitting."""
+"""Guards `_fitted` across threads; not held while fitting."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seen:
-    """Launches to learn from, of one study or several."""
+    """Evaluations to learn from, of one study or several."""
 
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
-    errors: Array  # (n,) standard error of each within its launch; NaN where not known
-    at_s: Array  # (n,) when each was launched; NaN where not known
-    efforts: Array  # (n,) logarithm of the CPU time of a request of each; NaN where not known
+    errors: Array  # (n,) standard error within each evaluation; NaN if unknown
+    at_s: Array  # (n,) time; NaN if unknown
+    efforts: Array  # (n,) log CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     knobs: int | None = None
-    """Entries of a vector that are knobs, and come first; the others follow from them. None: all."""
+    """Number of leading entries that are knobs, not derived; None: all."""
 
     @classmethod
     def of(cls, history: History) -> Seen:
-        """Those of one study."""
+        """Use one study."""
         return cls(
             vectors=history.vectors,
             targets=history.targets,
@@ -82,13 +84,7 @@ class Seen:
 
 
 def fitted(seen: Seen, *, guess: Array | None = None, start: Sequence[float] = ()) -> Process:
-    """The process of at least one launch.
-
-    Args:
-        seen: launches.
-        guess: (n,) of the targets, one for each launch.
-        start: hyper-parameters of an earlier fit, as numbers; others than these axes' are passed over.
-    """
+    """Fit at least one evaluation, or return the cached fit; a `start` of other axes is ignored."""
     key = _key(seen, guess, start)
     with _lock:
         found = _fitted.get(key)
@@ -104,7 +100,7 @@ def fitted(seen: Seen, *, guess: Array | None = None, start: Sequence[float] = (
 def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
     prior = noise_prior(seen.errors)
     if seen.scale == "raw":
-        # No unit to measure noise in: the same share of the spread that 4 % is of a factor of e.
+        # No unit for noise: use the same share of the spread.
         prior = NoisePrior(
             sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
         )
@@ -136,13 +132,9 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
 
 
 def drift(at_s: Array) -> Array:
-    """Prior covariance (n, n) of what the moments of launches add to them, on the log scale.
+    """Return the prior covariance (n, n) of machine drift on the log scale.
 
-    A Matern-5/2 in time: launches of one minute share what the machine was like. One whose moment is
-    not known shares nothing.
-
-    Args:
-        at_s: (n,) seconds; NaN where not known.
+    A Matern-5/2 in time (seconds); unknown times share nothing.
     """
     away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
     found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
@@ -150,14 +142,10 @@ def drift(at_s: Array) -> Array:
 
 
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
-    """What is known of launches' noise before they are compared with one another.
+    """Return the noise prior, given standard errors within evaluations (NaN if unknown).
 
-    Where the blocks of a launch differ much, launches do as well: on the machines that were measured, by
-    as much as one block or somewhat more.
-
-    Args:
-        errors: (n,) standard errors within the launches, NaN where not known.
-        left: of what launches differ by, beside what their blocks say, the share that is not known otherwise.
+    Evaluations with noisy blocks differ more from one another. `left` is the unexplained share of
+    that.
     """
     known = errors[np.isfinite(errors)]
     if not len(known):
@@ -168,12 +156,12 @@ def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
 
 
 def _without(error: float, sd: float, left: float) -> float:
-    """Spread of launches when all but a share of what is no error of theirs is known."""
+    """Return the noise if only a share `left` of its part beyond `error` is unexplained."""
     return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
 
 
 def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
-    """What a fit depends on."""
+    """Return a hash of a fit's inputs."""
     made = hashlib.blake2b(digest_size=16)
     first = np.array(start, dtype=float)
     parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.efforts, first, guess)
@@ -184,12 +172,7 @@ def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
 
 
 def weights(errors: Array, *, left: float = 1.0) -> Array:
-    """Variance of each target's noise as a share of the common one.
-
-    Args:
-        errors: (n,) standard errors within the launches, NaN where not known.
-        left: as in `noise_prior`.
-    """
+    """Return each target's noise variance as a share of the common one; see `noise_prior`."""
     known = np.isfinite(errors)
     if not known.any():
         return np.ones(len(errors))

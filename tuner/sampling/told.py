@@ -1,9 +1,7 @@
-"""What samplers of other libraries are told of a study: points of the unit cube and their targets.
+"""Training data for samplers of other libraries: points of the unit cube with targets.
 
-In: a situation. Out: rows (n, d) without features, and targets (n,) that are minimised: logarithms of
-the objective where all are positive, as our own process sees them, so that a comparison is of methods
-and not of scales. These libraries know no feasibility: a lost trial is told as the worst value that was
-seen. Pure.
+Targets are scaled as for our own process, so a comparison is of methods. An unsuccessful trial
+counts as the worst value, as these libraries know no feasibility. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def told(situation: Situation) -> tuple[Array, Array]:
-    """Vectors (n, d) of all trials that ended, the lost ones last, and their targets (n,)."""
+    """Return vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
     history = situation.history
     knobs = slice(situation.candidates.design_width)
     vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
@@ -31,14 +29,14 @@ def told(situation: Situation) -> tuple[Array, Array]:
 
 
 def is_too_early(situation: Situation) -> bool:
-    """Whether a random cell is tried: at first, while nothing worked, and where all cells were run."""
+    """Whether to try a random candidate: at first, without successes, or with none untried."""
     history = situation.history
     is_initial = history.earlier < situation.initial
     return is_initial or not len(history.targets) or not len(situation.unseen)
 
 
 def at_random(situation: Situation) -> Proposal:
-    """A random cell; where all were run, one of them again, from which no improvement is expected."""
+    """Return a random candidate; a replicate expects no improvement."""
     found = situation.at_random()
     if found.origin != "replicate":
         return found
@@ -46,28 +44,28 @@ def at_random(situation: Situation) -> Proposal:
 
 
 def expectation(gains: Array) -> dict[str, Any]:
-    """What ends a search early: the largest expected improvement (m,) as a share of the best."""
+    """Return the largest expected improvement (m,), which can end a search early."""
     return {"largest_expected_improvement": float(np.max(gains))}
 
 
 class Asked(NamedTuple):
-    """What a library answers."""
+    """A library's proposal."""
 
     point: Array
-    """(d,) where it would look next."""
+    """Point (d,) to try next."""
     expected: tuple[Array, Array] | None = None
-    """Mean (m,) and standard deviation (m,) that it expects of the cells; None where it does not tell them."""
+    """Mean and standard deviation (m,) at the candidates, if the library gives them."""
 
 
 class PointSampler(CellSampler):
-    """Of a library that is told points of the unit cube and asked for one: the nearest cell that was not run.
+    """Sampler around a library that proposes points: takes the nearest untried candidate.
 
-    What it knows is made anew for each proposal and seeded by the trial's stream, so nothing is lost on
-    resume.
+    Each proposal builds the library's state anew from the trial's stream, so a study resumes
+    exactly.
     """
 
     def propose(self, situation: Situation) -> Proposal:
-        """A random cell at first, then the cell nearest to the point that the library asks for."""
+        """Propose at random first, then near the library's point."""
         if is_too_early(situation):
             return at_random(situation)
         candidates = situation.candidates
@@ -89,4 +87,4 @@ class PointSampler(CellSampler):
     def asked(
         self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
     ) -> Asked:
-        """What the library asks for after it was told (n, d) and (n,), and expects of cells (m, d)."""
+        """Return the library's proposal from (n, d) and (n,), and predictions at (m, d)."""

@@ -1,10 +1,8 @@
-"""Optuna's own tree-structured Parzen estimator, in this room's frame.
+"""Optuna's own tree-structured Parzen estimator, as a candidate sampler.
 
-What is proposed is what `optuna.samplers.TPESampler` says, with its defaults; lost trials reach
-it as PRUNED, which it learns from as the worst. Two things are added. Each trial has a TPE seeded
-by (seed, trial number), so that a resumed study goes on alike. With candidates, the first
-`initial` trials are random feasible cells, and later ones the cell nearest to what TPE says,
-which may have been run before (TPE repeats itself; such a trial is marked as a replicate).
+`optuna.samplers.TPESampler` with its defaults; unsuccessful trials are PRUNED, which it treats as
+worst. Each trial seeds its TPE by (seed, trial number). With candidates, the first `initial` trials
+are random, and later ones the candidate nearest to TPE's point, perhaps a replicate.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _TPE_STREAM = 3
 
 
 class TpeSampler(CellSampler):
-    """`optuna.samplers.TPESampler`, restricted to candidates where there are any."""
+    """`optuna.samplers.TPESampler`, restricted to the candidates."""
 
     def __init__(
         self,
@@ -37,12 +35,12 @@ class TpeSampler(CellSampler):
         limit: int = LIMIT,
         multivariate: bool = False,
     ) -> None:
-        """Keep what is given; see `CellSampler`. `multivariate` is TPE's own option."""
+        """Store the arguments; see `CellSampler` and TPE's `multivariate`."""
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
         self._multivariate = multivariate
 
     def propose(self, situation: Situation) -> Proposal:
-        """What TPE says, or the cell nearest to it."""
+        """Propose TPE's point, or the nearest candidate."""
         ended = sum(
             trial.state in {TrialState.COMPLETE, TrialState.PRUNED}
             for trial in situation.study.get_trials(deepcopy=False)
@@ -66,7 +64,7 @@ class TpeSampler(CellSampler):
     def draw(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
     ) -> Any:
-        """A parameter that only some trials have, by TPE."""
+        """Draw a parameter that only some trials have, by TPE."""
         return self._tpe(trial, zlib.crc32(name.encode())).sample_independent(
             study, trial, name, distribution
         )

@@ -1,13 +1,9 @@
-"""Probability that a configuration keeps to the limits, by processes of the figures that are limited.
+"""Probability that a configuration keeps the metric constraints, by processes of the metrics.
 
-In: a history whose launches tell by how much they lie beyond each limit, the cells, what was predicted.
-Out: log P(all limits are kept) at cells and at the launches. Pure.
-
-The logarithm of a limited figure is modelled as the objective is: a process with the noise of launches,
-and where the figure goes with the round trip a second one that has its prediction for its mean
-(`averaged`). Of one limit P is the normal probability that the figure itself, without the noise of one
-launch, lies within it; of several it is their product (Gardner et al., "Bayesian Optimization with
-Inequality Constraints", ICML 2014).
+A constrained metric's logarithm is modelled like the objective, with its prediction as prior mean
+if it follows latency (`averaged`). One constraint's P is the normal probability that the noiseless
+metric keeps it; several multiply (Gardner et al., "Bayesian Optimization with Inequality
+Constraints", ICML 2014). Pure.
 """
 
 from __future__ import annotations
@@ -30,33 +26,33 @@ from tuner.sampling.surrogate import Seen
 Array = NDArray[np.float64]
 
 UNKNOWN = float(np.log(0.5))
-"""Log P where no launch tells."""
+"""Log P without evaluations."""
 ENOUGH = 0.8
-"""Probability of keeping all limits at which a configuration is recommended."""
+"""Probability of keeping all constraints that a recommendation needs."""
 WORTH_TRYING = 0.5
-"""At which a search weighs what a launch of it would gain: the best often lies at a limit."""
+"""Probability at which a search scores a candidate: the best often lies at a bound."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kept:
-    """What is believed of the limits."""
+    """Models of the metric constraints."""
 
-    observed: Array  # (n,) log P at the launches of the history
-    once: NDArray[np.bool_]  # (n,) whether the launch itself kept to all of them
+    observed: Array  # (n,) log P at the evaluations
+    once: NDArray[np.bool_]  # (n,) whether the evaluation itself kept all of them
     _models: tuple[Averaged | None, ...]
 
     @property
     def worth_trying(self) -> NDArray[np.bool_]:
-        """Which launches (n,) are of configurations that a search improves on."""
+        """Which evaluations (n,) are of configurations worth improving on."""
         return np.asarray(self.observed >= np.log(WORTH_TRYING))
 
     @property
     def is_any_worth(self) -> bool:
-        """Whether there is something to improve on; else being feasible is all that counts."""
+        """Whether anything is worth improving on; else only feasibility counts."""
         return bool(self.worth_trying.any())
 
     def log_probability(self, at: NDArray[np.intp]) -> Array:
-        """Log P (k,) at cells, by position; 0 without limits."""
+        """Return log P (k,) at candidates; 0 without constraints."""
         found = np.zeros(len(at))
         for model in self._models:
             found += UNKNOWN if model is None else _log_kept(*model.predict(at))
@@ -64,7 +60,7 @@ class Kept:
 
 
 def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING) -> Kept:
-    """The models of a history's limits; of none where it has none, or nothing was observed."""
+    """Fit the models of a history's constraints."""
     models = tuple(
         averaged.fitted(told, candidates, _knowledge(text, known)) if len(told.targets) else None
         for text, slack in history.slacks.items()
@@ -79,7 +75,7 @@ def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING)
 
 
 def observed_without_cells(history: History) -> Array:
-    """Log P (n,) at the launches of a study whose cells are not known."""
+    """Return log P (n,) at the evaluations of a study without candidates."""
     found = np.zeros(len(history.targets))
     for slack in history.slacks.values():
         told = _of_limit(history, slack)
@@ -92,10 +88,9 @@ def observed_without_cells(history: History) -> Array:
 
 
 def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which launches (n,) are of a configuration that may be recommended.
+    """Return which evaluations (n,) may be recommended.
 
-    Those that are likely enough to keep to the limits; where none is, the likeliest of those that did so
-    at least once; none where none did.
+    Those likely enough to keep the constraints; else the likeliest that kept them once; else none.
     """
     enough = log_kept >= np.log(ENOUGH)
     if enough.any() or not once.any():
@@ -104,15 +99,15 @@ def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]
 
 
 def kept_once(history: History) -> NDArray[np.bool_]:
-    """Which launches (n,) kept to all limits themselves."""
+    """Return which evaluations (n,) kept all constraints."""
     kept = np.ones(len(history.targets), dtype=bool)
     for slack in history.slacks.values():
-        kept &= slack.values <= 0  # false where it is not known
+        kept &= slack.values <= 0  # False if unknown
     return kept
 
 
 def _of_limit(history: History, slack: Column) -> History:
-    """The launches that tell their distance from a limit, with it for their target."""
+    """Return the evaluations with a known excess, with it as target."""
     told = np.isfinite(slack.values)
     return dataclasses.replace(
         history,
@@ -134,7 +129,7 @@ def _of_limit(history: History, slack: Column) -> History:
 
 
 def _knowledge(text: str, known: Knowledge) -> Knowledge:
-    """What is predicted of the limited figure: the round trip, where it goes with it."""
+    """Return the predicted latency, if the constrained metric follows it."""
     limit = parse(text)
     if known.latency is None or not limit.of.grows:
         return NOTHING

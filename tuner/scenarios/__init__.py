@@ -1,1 +1,1 @@
-"""Many models on a few workers: who asks for what and when, emulated in virtual time."""
+"""Scenarios: many models on a few workers, emulated or served."""

@@ -1,11 +1,8 @@
-"""When requests of many models are due: seeded, and the same for every scheduler.
+"""Seeded arrivals for many models, the same for every scheduler.
 
-In: a scenario. Out: requests in order of time, and what a client sends when it has its answer. Pure.
-
-`serverless` is shaped like what is known of functions in a cloud (Shahrad et al., "Serverless in the Wild",
-USENIX ATC 2020): popularity spans many orders of magnitude, so a few models have most of the requests; some
-three in ten are called by timers, at equal distances; of the others many come in clusters, with coefficients
-of variation well above 1.
+`serverless` follows cloud functions (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020):
+popularity spans orders of magnitude; timers call three in ten models at equal distances; others get
+clusters of requests, with coefficients of variation above 1.
 """
 
 from __future__ import annotations
@@ -25,12 +22,12 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 POPULARITY_SPREAD = 2.5
-"""Standard deviation of the logarithm of a serverless model's rate: one in ten is 25 times the median."""
+"""Standard deviation of a serverless model's log rate: one in ten has 25 times the median."""
 PERIODIC_SHARE = 0.3
 MOST_VARIATION = 4.0
-"""Largest coefficient of variation of the time between two requests for a model."""
+"""Largest coefficient of variation of a model's interarrival times."""
 PAUSE_S = 0.001
-"""Between two requests of a client at least: one that is refused at once does not ask again at the same instant."""
+"""Minimum time between a client's requests, also after an immediate rejection."""
 CALM = (1.0 - BURST_FACTOR * BURST_S / BURST_PERIOD_S) / (1.0 - BURST_S / BURST_PERIOD_S)
 """Rate between bursts over the mean rate."""
 
@@ -45,7 +42,7 @@ class Traffic:
     scenario: Scenario
 
     def __iter__(self) -> Iterator[Request]:
-        """Those that come whatever happens, and the first ones of the clients."""
+        """Yield the timed requests, and each client's first request."""
         streams = self.scenario.streams
         for at_s, model, place in zip(
             self.at_s.tolist(), self.models.tolist(), self.streams.tolist(), strict=True
@@ -61,7 +58,7 @@ class Traffic:
             )
 
     def answered(self, request: Request, now_s: float) -> Request | None:
-        """The client's next request, until the end."""
+        """Return the client's next request, or None after the end."""
         if now_s >= self.scenario.seconds:
             return None
         stream = self.scenario.streams[request.stream]
@@ -70,12 +67,11 @@ class Traffic:
 
 
 def traffic(scenario: Scenario, draw: int = 0) -> Traffic:
-    """Of a scenario; every stream has random numbers of its own.
+    """Return the requests of a scenario; every stream has its own random numbers.
 
     Args:
-        scenario: who is asked for how often.
-        draw: which of its many courses: the same models are asked for as often, at other times; 0 is the first.
-            A trace has no other times: each draw but the first begins at another place of it.
+        draw: number of the realisation. Rates stay and times change; a trace begins elsewhere. 0 is
+            the first.
     """
     parts = []
     for place, stream in enumerate(scenario.streams):
@@ -105,14 +101,12 @@ def due(
     rng: np.random.Generator,
     times: np.random.Generator,
 ) -> tuple[Array, Places]:
-    """Seconds (n,), ascending, and models (n,) by their place in the group.
+    """Return ascending seconds (n,) and models (n,) by index in the group.
 
     Args:
-        stream: whose requests.
         copies: models of the group.
-        seconds: of the scenario.
-        rng: of the stream: how often each model is asked for.
-        times: when that is; may be the same.
+        rng: for the models' rates.
+        times: for the arrival times; may be the same.
     """
     if stream.clients:
         models = np.repeat(np.arange(copies), stream.clients)
@@ -132,18 +126,13 @@ def due(
 def rotated(
     trace: tuple[tuple[float, int], ...], span_s: float, rng: np.random.Generator
 ) -> tuple[tuple[float, int], ...]:
-    """A trace from another place on, any of them as likely, with what came before it behind its end.
+    """Return a trace from a random place on, wrapped around.
 
-    Where nothing would come in the time that it is asked for, it begins with the next request.
-
-    Args:
-        trace: seconds, ascending, and models.
-        span_s: for how long it is asked for.
-        rng: of the draw.
+    It starts with the next request if none would be due in `span_s`.
     """
     at_s = np.array([one[0] for one in trace])
     last_s = float(at_s[-1])
-    # After the last request it is as long until the first one again as it is between two.
+    # The mean distance separates the last request from the first.
     period_s = last_s + last_s / max(1, len(trace) - 1) or span_s
     begin_s = rng.random() * period_s
     if not ((at_s - begin_s) % period_s < span_s).any():
@@ -170,7 +159,7 @@ def _poisson(rate: float, span_s: float, rng: np.random.Generator) -> Array:
 
 
 def _drawn(stream: Stream, at_s: Array, copies: int, rng: np.random.Generator) -> Places:
-    """A model for each request."""
+    """Return a model for each request."""
     if stream.active_every_s:
         active = np.minimum(copies, 1 + (at_s / stream.active_every_s).astype(np.intp))
         return (rng.random(len(at_s)) * active).astype(np.intp)
@@ -187,7 +176,7 @@ def _serverless(
     rng: np.random.Generator,
     times: np.random.Generator,
 ) -> tuple[Array, Places]:
-    """Few hot models, many cold ones, and timers."""
+    """Return arrivals of few hot models, many cold ones, and timers."""
     weights = np.exp(POPULARITY_SPREAD * rng.normal(size=copies))
     rates = rate * weights / weights.sum()
     is_periodic = rng.random(copies) < PERIODIC_SHARE
@@ -206,10 +195,10 @@ def _serverless(
 
 
 def _renewals(mean_s: float, variation: float, span_s: float, rng: np.random.Generator) -> Array:
-    """Times whose distances are gamma distributed; the first lies anywhere between two of them."""
+    """Return gamma-distributed renewals; the first is anywhere between two of them."""
     shape = variation**-2
     found = []
-    # The interval in which the beginning falls is one of the long ones: its length is weighted by itself.
+    # The start falls into an interval in proportion to its length.
     now_s = rng.random() * rng.gamma(shape + 1.0, mean_s / shape)
     while now_s < span_s:
         steps = rng.gamma(shape, mean_s / shape, size=max(16, int(1.2 * (span_s - now_s) / mean_s)))

@@ -1,7 +1,6 @@
-"""A scenario in virtual time: the real scheduler, emulated workers, and what became of every request.
+"""Emulation of a scenario in virtual time: the real scheduler on emulated workers.
 
-In: a scenario, a scheduler. Out: `Emulation`. The clock jumps from event to event, so that thousands of models
-and hours of traffic take as long as the scheduler needs to plan them; how long that is, is measured.
+The clock jumps between events. The scheduler's own time is measured.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, O
 
 ROUNDING_S = 1e-9
 CHECKED_EVERY = 1024
-"""Requests."""
+"""Requests between two checks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What the workers did, all together."""
+    """Usage of all workers."""
 
     loads: int
     load_share: float
-    """Of the workers' time."""
+    """Share of the workers' time."""
     exec_share: float
     batches: Mapping[int, int]
     """Items -> batches."""
     missed_windows: int
     most_pages: int
-    """Memory that any of them had in use."""
+    """Largest memory in use on one worker."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +48,16 @@ class Emulation(results.Result):
 
     work: Work
     planning_s: float
-    """What the scheduler took, on one core."""
+    """Scheduler's CPU time, on one core."""
 
     @property
     def planned_per_s(self) -> float:
-        """Requests that one core can plan."""
+        """Requests per second that one core can plan."""
         return self.requests / self.planning_s if self.planning_s else float("inf")
 
 
 class Timed:
-    """A scheduler, and how long it takes."""
+    """Scheduler that is timed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -70,17 +69,17 @@ class Timed:
         return self._scheduler.waiting_items
 
     def waiting_of(self, model: ModelId) -> int:
-        """Those of a model."""
+        """Return the queued items of a model."""
         return self._scheduler.waiting_of(model)
 
     def on(self, event: Event, now_s: float) -> None:
-        """Take note of an event."""
+        """Handle an event."""
         began_s = time.perf_counter()
         self._scheduler.on(event, now_s)
         self.took_s += time.perf_counter() - began_s
 
     def plan(self, now_s: float) -> Plan:
-        """What is to be done now."""
+        """Return the current plan."""
         began_s = time.perf_counter()
         plan = self._scheduler.plan(now_s)
         self.took_s += time.perf_counter() - began_s
@@ -89,7 +88,7 @@ class Timed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Checked:
-    """Traffic, and a look at whether to go on."""
+    """Limited arrivals that call `check` regularly."""
 
     traffic: arrivals.Traffic
     check: Callable[[], None]
@@ -101,7 +100,7 @@ class _Checked:
             yield request
 
     def answered(self, request: Request, now_s: float) -> Request | None:
-        """What a client sends next."""
+        """Return the client's next request."""
         self._counted()
         return self.traffic.answered(request, now_s)
 
@@ -117,10 +116,10 @@ class _Checked:
 
 
 def settings_of(scenario: Scenario) -> ServingSettings:
-    """Of the serving core.
+    """Return the engine's settings.
 
     Raises:
-        WrongUse: a setting is not known, or out of its range.
+        WrongUse: a setting is unknown, or out of its range.
     """
     try:
         policy = ServingSettings().changed({"scheduling.policy": "clockwork"})
@@ -130,7 +129,7 @@ def settings_of(scenario: Scenario) -> ServingSettings:
 
 
 def clockwork(scenario: Scenario) -> Scheduler:
-    """The scheduler that a pool has."""
+    """Return the scheduler of a pool."""
     return ClockworkScheduler.of(settings_of(scenario))
 
 
@@ -140,12 +139,11 @@ def run(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Emulation, list[Outcome]]:
-    """One run, and what became of each request, in the order in which they came.
+    """Run a scenario; also return the outcome of each request in order of arrival.
 
     Args:
-        scenario: what is emulated.
-        make: gives a new scheduler.
-        check: is called now and then; may raise.
+        make: factory of the scheduler.
+        check: called regularly; may raise.
     """
     timed = Timed(make(scenario))
     models = [model for group in scenario.groups for model in _models(group)]

@@ -1,11 +1,10 @@
-"""The serving core with all models of a scenario, as a study launches it: one configuration after the other.
+"""Engine with all models of a scenario, as a study launches it.
 
     another size of batches or pages: a new server, whose models are profiled anew
-    anything else: the running one, on new replicas with nothing in memory, by what its profiles tell
+    anything else: the running server with new, empty replicas and its profiles
 
-In: a scenario, configurations. Out: an `Engine`. What a configuration leaves out is as the scenario has it.
-What one server has measured of a model, the next one of the same launcher takes over, as one that is deployed with a
-folder of its state does: it measures what another size of batches or other limits ask for. Blocking.
+Settings that a configuration lacks are the scenario's. Servers of one launcher share measured
+profiles. Blocking.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ from tuner.scenarios.values import Scenario
 from tuner.values import Configuration
 
 OF_PROFILES = frozenset({"batching.max_size"})
-"""Live settings that a model is profiled for when it is deployed."""
+"""Live settings that a model's profile depends on."""
 KIND = "scenario"
 ROUNDED_MB = 0.005
 
 
 class ScenarioLauncher:
-    """Starts servers of one scenario."""
+    """Launcher for servers of one scenario."""
 
     why_alone: str | None = "each holds all models of the scenario"
-    """Why two of them are not up at once; None: they can be."""
+    """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = False
-    """Whether each configuration is served by a process that was started for it, and has to settle."""
+    """Whether each configuration gets a new process, which has to settle."""
 
     def __init__(self, scenario: Scenario, home: str | None = None) -> None:
-        """Nothing is started yet.
+        """Prepare without starting anything.
 
         Args:
-            scenario: what is served; it was checked.
-            home: where replicas live; None: as the environment says.
+            scenario: already checked.
+            home: spawner of replicas; None: by the environment.
         """
         self.scenario = scenario
         self.home = home
@@ -55,7 +54,7 @@ class ScenarioLauncher:
 
     @property
     def profiles(self) -> pathlib.Path:
-        """Folder of what its servers have measured of the models."""
+        """Folder of measured model profiles."""
         if self._profiles is None:
             self._profiles = tempfile.TemporaryDirectory(prefix="luthier-profiles-")
         return pathlib.Path(self._profiles.name)
@@ -71,41 +70,41 @@ class ScenarioLauncher:
         return server
 
     def close(self) -> None:
-        """Remove what its servers have measured: nothing else is left of those that were stopped."""
+        """Remove the profiles, the only remains of stopped servers."""
         if self._profiles is not None:
             self._profiles.cleanup()
             self._profiles = None
 
 
 class ScenarioServer:
-    """The server of one configuration after the other."""
+    """Server that takes configurations in turn."""
 
     def __init__(self, launcher: ScenarioLauncher) -> None:
         self._launcher = launcher
         self._process: EngineProcess | None = None
         self._now = Configuration({})
-        """What the process was given last."""
+        """Configuration that the process was given last."""
 
     @property
     def host(self) -> str:
-        """Host that answers requests."""
+        """Host for requests."""
         return self._running().host
 
     @property
     def port(self) -> int:
-        """Port that answers requests."""
+        """Port for requests."""
         return self._running().port
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The gateway; the replicas tell of themselves."""
+        """The gateway; `replica_facts` has the replicas."""
         return () if self._process is None else self._process.pids
 
     def apply(self, configuration: Configuration) -> float:
-        """Launch a configuration; returns the seconds until it was ready.
+        """Apply a configuration, and return the seconds until it was ready.
 
         Raises:
-            WrongUse, LaunchFailed: it could not be launched; `is_running` says whether anything still serves.
+            WrongUse, LaunchFailed: it failed; `is_running` is whether the engine still serves.
         """
         before_s = time.monotonic()
         launcher = self._launcher
@@ -121,7 +120,7 @@ class ScenarioServer:
         return time.monotonic() - before_s
 
     def served(self) -> Served:
-        """What it serves: many models, which the study calls by the scenario's name.
+        """Describe the engine under the scenario's name.
 
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
@@ -140,7 +139,7 @@ class ScenarioServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """What the replicas report now.
+        """Return the replicas' current report, with rejections.
 
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
@@ -154,11 +153,11 @@ class ScenarioServer:
         return self._process is not None and self._process.is_running()
 
     def last_words(self) -> str:
-        """How the server ended, and the last line that it wrote."""
+        """Return how the server ended, with its last line."""
         return "it was not started" if self._process is None else self._process.last_words()
 
     def stop(self) -> None:
-        """End the server; harmless when it has ended."""
+        """End the server, if it still runs."""
         process, self._process = self._process, None
         if process is not None:
             process.stop()
@@ -170,14 +169,14 @@ class ScenarioServer:
 
 
 def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
-    """Of the models, at most: what the server tells is rounded."""
+    """Return an upper bound of the largest model; the server rounds."""
     versions = (version for model in models for version in model["versions"].values())
     told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
     return max(told, default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:
-    """Whether a running server can be given a configuration and be as one that was started with it."""
+    """Whether a running server can take a configuration as if newly started."""
     return all(
         KNOBS[name].limits.live and name not in OF_PROFILES
         for name in {*now, *wanted}

@@ -1,6 +1,6 @@
-"""A scenario from a YAML file (docs/scenarios.md has the keys).
+"""Scenario files in YAML (docs/scenarios.md has the keys).
 
-In: a path. Out: a `Scenario`. What is wrong is one error with file, key and line.
+An error names file, key and line.
 """
 
 from __future__ import annotations
@@ -65,31 +65,31 @@ SAID = {
     "replica.count": "`workers` says how many there are",
     "clockwork.memory_mb": "`memory_pages` says it, in pages of clockwork.page_mb",
 }
-"""Settings that a scenario says otherwise, and how."""
+"""Settings that a scenario expresses otherwise, and how."""
 MOST_MODELS = 100_000
 MOST_WORKERS = 10_000
 MOST_CLIENTS = 100_000
 LONGEST_S = 1e6
 LEAST_S = 1e-6
-"""Shorter times are zero: nothing here can tell them apart."""
+"""Times below it are rejected, being practically zero."""
 MOST_BYTES = 256 << 20
 SPREAD = ("poisson", "constant", "burst")
-"""Arrivals of a rate whose requests are spread over the models of the group."""
+"""Arrivals of a rate that is spread over the group's models."""
 STEPS = 1000
-"""Factors that a jitter given as one number stands for."""
+"""Factors for a jitter given as one number."""
 
 
 def read(path: pathlib.Path) -> Scenario:
-    """The scenario of a file.
+    """Read a scenario file.
 
     Raises:
-        InvalidScenario: it cannot be read, a key is unknown, or a value is not what it has to be.
+        InvalidScenario: unreadable, an unknown key or a wrong value.
     """
     return parse(read_text(path), path)
 
 
 def read_text(path: pathlib.Path) -> str:
-    """What a file holds.
+    """Return the text of a file.
 
     Raises:
         InvalidScenario: it cannot be read.
@@ -103,22 +103,20 @@ def read_text(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def parse(text: str, path: pathlib.Path) -> Scenario:
-    """The scenario of a text.
-
-    It is parsed once in a command, with the files that it names: a trace may have millions of rows.
+    """Parse a scenario and the files that it names, cached as a trace may have millions of rows.
 
     Args:
-        text: what the file holds, or held when a study began.
-        path: of the file; what it names lies beside it.
+        text: its content, now or when a study began.
+        path: of the file; files that it names lie beside it.
 
     Raises:
-        InvalidScenario: a key is unknown, or a value is not what it has to be.
+        InvalidScenario: an unknown key or a wrong value.
     """
     return _Reader(document.read(text, str(path), fault=InvalidScenario), path).scenario()
 
 
 class _Reader:
-    """One file, and what is expected of its keys."""
+    """Validating reader of one file."""
 
     def __init__(self, found: Document, path: pathlib.Path) -> None:
         self._found = found
@@ -194,7 +192,7 @@ class _Reader:
             )
 
     def _model(self, given: object, path: Path) -> str:
-        """A bundled model, or a file beside the scenario's, of Python with a class or function: FILE.py:NAME."""
+        """Return a bundled model or a file beside the scenario's, as FILE.py:NAME for Python."""
         name = self._found.text(given, path)
         if name in zoo.names():
             return name
@@ -268,7 +266,7 @@ class _Reader:
         )
 
     def _check_deadline(self, stream: Stream, seconds: float) -> None:
-        """Deadlines must not grow beyond what anybody waits for."""
+        """Check that deadlines stay within a sensible range."""
         deadline, at = stream.deadline, ("traffic", stream.name, "deadline_ms")
         if deadline.every_s < LEAST_S:
             raise self._error(
@@ -283,7 +281,7 @@ class _Reader:
     def _only_of_rates(
         self, keys: Mapping[str, Any], arrivals: str, clients: int, at: Path
     ) -> None:
-        """Keys that would mean nothing."""
+        """Reject keys that have no effect."""
         is_spread = not clients and arrivals in SPREAD
         for key in ("zipf", "active_every_s"):
             if key in keys and not is_spread:
@@ -309,7 +307,7 @@ class _Reader:
         )
 
     def _trace(self, file: pathlib.Path, copies: int, path: Path) -> tuple[tuple[float, int], ...]:
-        """Rows of seconds and the place of a model in its group."""
+        """Return rows of seconds and a model's index in its group."""
         found: list[tuple[float, int]] = []
         try:
             with (
@@ -326,7 +324,7 @@ class _Reader:
                     if len(found) > 1 and found[-1][0] < found[-2][0]:
                         text = f"{file}, line {number}: seconds {row[0]} come after {found[-2][0]:g}; sort the file"
                         raise self._error(path, text)
-        except (OSError, ValueError, csv.Error) as error:  # a path may hold what no path may
+        except (OSError, ValueError, csv.Error) as error:  # ValueError: invalid path
             reason = getattr(error, "strerror", None) or str(error)
             raise self._error(path, f"{file} cannot be read: {reason}") from error
         if not found:
@@ -365,7 +363,7 @@ class _Reader:
         )
 
     def _jitter(self, given: object, path: Path) -> tuple[float, ...]:
-        """Factors of a file, one in a line; of one number, those of a half-normal distribution."""
+        """Return a file's factors, one per line, or those of a half-normal distribution."""
         if not isinstance(given, str):
             spread = self._from_zero(given, path)
             shares = (np.arange(STEPS) + 0.5) / STEPS

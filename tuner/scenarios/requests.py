@@ -1,7 +1,6 @@
-"""What is sent in a scenario that is served: whole requests for its models, each with its deadline.
+"""Requests of a served scenario, each with its deadline.
 
-In: a scenario, and where its models are served. Out: `Load`s, one for each load generator: one for all requests that
-come by the clock, and one for each stream of clients who wait for their answers.
+There is one `Load` for all timed requests, and one for each stream of clients.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, Warmup
 
 GRACE_S = 5.0
-"""A request that has no answer so long after its deadline is lost."""
+"""Time after its deadline until a request is lost."""
 MOST_CONNECTIONS = 500
-"""Requests of a load in flight: what is due beyond that waits at the client, and the wait counts."""
+"""Maximum requests in flight; the wait for a connection counts."""
 ITEMS = 16
-"""Different requests of a stream's model."""
+"""Distinct requests of a stream's model."""
 NO_WARMUP = Warmup(seconds=0.0, round_trips=0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load:
-    """What one load generator sends."""
+    """Workload of one load generator."""
 
     mixture: Mixture
     plan: LoadPlan
     streams: Sequence[int]
-    """Of each request that is listed; of clients one for all."""
+    """Stream of each timed request; one stream for all clients."""
     from_s: float = 0.0
 
 
 def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
-    """One for all requests that come whatever happens, and one for each stream of clients."""
+    """Yield one workload for all timed requests, and one for each stream of clients."""
     sent = _Sent(scenario, host, port)
     listed = sent.listed()
     if listed is not None:
@@ -56,10 +55,10 @@ def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
 
 
 class ScenarioRequests:
-    """What a study of a scenario sends: for as long as a launch lasts, and at other times for each seed."""
+    """Requests of a study, with new arrivals for each seed."""
 
     client_batch = 1
-    """What a request holds is the scenario's to say; figures count requests."""
+    """The scenario sets the items; metrics count requests."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -72,7 +71,7 @@ class ScenarioRequests:
 
     @property
     def description(self) -> str:
-        """For notes and reports."""
+        """Description for notes and reports."""
         random = [
             group.name
             for group in self._scenario.groups
@@ -81,17 +80,15 @@ class ScenarioRequests:
         return f"random inputs for {', '.join(random)}" if random else "samples of the models"
 
     def load(self, host: str, port: int, *, seed: int, seconds: float) -> Load:
-        """What is sent from the beginning of a launch on.
+        """Return the workload of an evaluation.
 
         Args:
-            host: of a server that has all the models.
-            port: of the server.
-            seed: of the arrivals; 0 are the scenario's own.
+            seed: of the arrivals; 0 is the scenario's own.
             seconds: of requests.
 
         Raises:
             WrongUse: nothing is due in this time.
-            LaunchFailed: the server does not tell what its models take.
+            LaunchFailed: the server has no model metadata.
         """
         key = (seed, seconds)
         if self._last is None or self._last[0] != key:
@@ -106,14 +103,14 @@ class ScenarioRequests:
 
 
 class _Sent:
-    """Heads and bodies of a scenario's requests."""
+    """Builder of a scenario's requests."""
 
     def __init__(self, scenario: Scenario, host: str, port: int) -> None:
         self._scenario = scenario
         self._host = host
         self._port = port
         self._made: dict[int, Payloads] = {}
-        """By the place of a stream, without deadlines."""
+        """By stream index, without deadlines."""
         self._signatures = {
             group.name: readiness.signature(
                 host, port, payloads.infer_path(group.names[0]).removesuffix("/infer"), {}
@@ -122,7 +119,7 @@ class _Sent:
         }
 
     def clients(self, place: int, stream: Stream) -> Load:
-        """Each connection is a client of one model."""
+        """Return a workload whose connections each are a client of one model."""
         scenario = self._scenario
         group = scenario.group(stream.group)
         book = _Book()
@@ -144,7 +141,7 @@ class _Sent:
         )
 
     def _requests(self, place: int, deadline_s: float) -> Payloads:
-        """Requests of a stream that carry their deadline: fewer different ones where there are many deadlines."""
+        """Return a stream's requests with a deadline; many deadlines share the distinct ones."""
         scenario = self._scenario
         stream = scenario.streams[place]
         sent = self._made.get(place)
@@ -158,7 +155,7 @@ class _Sent:
         return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
 
     def listed(self, draw: int = 0) -> Load | None:
-        """All requests that come by the clock; see `arrivals.traffic`."""
+        """Return all timed requests; `arrivals.traffic` explains `draw`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
         book = _Book()
@@ -174,7 +171,7 @@ class _Sent:
             if key not in made:
                 made[key] = self._requests(*key)
             order.append(book.pair(made[key], names[request.model], len(order)))
-            # No two are due at once, so that a time tells which request it was.
+            # Due times are unique, so that a time identifies its request.
             before_s = max(request.at_s, float(np.nextafter(before_s, np.inf)))
             at_s.append(before_s)
             streams.append(request.stream)
@@ -197,23 +194,23 @@ class _Sent:
 
 
 class _Book:
-    """Heads and bodies, each kept once."""
+    """Distinct heads and bodies."""
 
     def __init__(self) -> None:
         self._heads: dict[tuple[str, int], int] = {}
         self._made: list[Head] = []
         self._first: dict[int, int] = {}
-        """Of payloads, by what they are: the place of their first body."""
+        """Id of payloads -> index of their first body."""
         self._bodies: list[bytes] = []
         self._kept: list[Payloads] = []
 
     def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
-        """Head and body of a request for a model, by its number."""
+        """Return head and body indexes of a model's request by its number."""
         first = self._first.get(id(sent))
         if first is None:
             first = self._first[id(sent)] = len(self._bodies)
             self._bodies += sent.requests
-            self._kept.append(sent)  # else another one might get its number
+            self._kept.append(sent)  # keeps its id from being reused
         key = (name, id(sent))
         head = self._heads.get(key)
         if head is None:
@@ -222,12 +219,12 @@ class _Book:
         return head, first + number % len(sent.requests)
 
     def mixture(self, order: Sequence[tuple[int, int]]) -> Mixture:
-        """All of it."""
+        """Return everything with the order."""
         return Mixture(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
 
 
 def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
-    """Requests for a model of a group: of its sample, or random inputs."""
+    """Return requests from a model's sample, or random ones."""
     card = _card_of(model_of(group))
     if card.sample is not None:
         return payload_files.from_npz(
@@ -254,7 +251,7 @@ def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
 
 
 def _card_of(model: str) -> ModelCard:
-    """What is known of a model, its samples and shapes with it.
+    """Find a model's spec, with samples and shapes.
 
     Raises:
         WrongUse: the model cannot be found.
@@ -266,7 +263,7 @@ def _card_of(model: str) -> ModelCard:
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
-    """The same requests with the protocol's parameter `timeout`."""
+    """Return the requests with the protocol's parameter `timeout`."""
     length = int(sent.headers[oip_body.LENGTH_HEADER])
     heads = []
     for body in sent.requests:
@@ -282,6 +279,6 @@ def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
 
 
 def model_of(group: Group) -> str:
-    """What copies of a group that is served are of."""
+    """Return the model whose copies a served group holds."""
     assert group.model is not None, "checked"
     return group.model

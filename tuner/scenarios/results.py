@@ -1,7 +1,4 @@
-"""What became of the requests of a scenario, emulated or served: every one is counted once.
-
-In: ends of requests. Out: `Counts` by stream, and by deadline where deadlines grow. Pure.
-"""
+"""Outcomes of a scenario's requests, emulated or served; each counts once."""
 
 from __future__ import annotations
 
@@ -16,44 +13,44 @@ from tuner.scenarios.values import Scenario
 
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
 FAR_S = 0.005
-"""An answer is far too late that comes so long after its deadline: it is no matter of a message's time."""
+"""Delay beyond a deadline that no message latency explains."""
 
 
 class End(NamedTuple):
-    """How one request ended."""
+    """Outcome of one request."""
 
     stream: int
     at_s: float
     """When it was due."""
     deadline_s: float
-    """How long it might take."""
+    """Relative deadline."""
     done_s: float
     refused: str | None
-    """Why it was refused; None: it was answered."""
+    """Reason of a rejection, or None."""
     at_once: bool = False
-    """Whether it was refused when it came."""
+    """Whether it was rejected on arrival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What became of some requests."""
+    """Counts of some requests."""
 
     requests: int
     in_time: int
     late: int
-    """Answered after their deadline."""
+    """Responses after their deadline."""
     far_late: int
-    """Of these, more than 5 ms after it."""
+    """Those over 5 ms late."""
     refused_at_once: Mapping[str, int]
-    """Reason -> requests that were refused when they came."""
+    """Reason -> requests rejected on arrival."""
     dropped: Mapping[str, int]
-    """Reason -> requests that were admitted and refused later."""
+    """Reason -> requests rejected after admission."""
     round_trips_ms: tuple[float, ...]
-    """Of those that were answered: at `QUANTILES`; empty where none was."""
+    """Latencies of responses at `QUANTILES`; empty without any."""
 
     @property
     def admitted(self) -> int:
-        """Requests that were not refused at once."""
+        """Requests not rejected on arrival."""
         return self.requests - sum(self.refused_at_once.values())
 
 
@@ -63,24 +60,24 @@ class Result:
 
     scenario: str
     seconds: float
-    """Until the last request had its end: somewhat longer than requests come."""
+    """Time until the last outcome, after the last arrival."""
     streams: Mapping[str, Counts]
     by_deadline: Mapping[str, Mapping[float, Counts]]
     """Stream -> deadline in ms -> requests, where deadlines grow."""
 
     @property
     def requests(self) -> int:
-        """Of all streams."""
+        """Requests of all streams."""
         return sum(one.requests for one in self.streams.values())
 
     @property
     def goodput_per_s(self) -> float:
-        """Requests in time."""
+        """Responses in time per second."""
         return sum(one.in_time for one in self.streams.values()) / self.seconds
 
 
 def counted(scenario: Scenario, ends: Sequence[End]) -> Result:
-    """All ends of a run."""
+    """Summarise a run."""
     by_stream: dict[int, list[End]] = {place: [] for place in range(len(scenario.streams))}
     for end in ends:
         by_stream[end.stream].append(end)
@@ -103,7 +100,7 @@ def counted(scenario: Scenario, ends: Sequence[End]) -> Result:
 
 
 def counts(ends: Sequence[End]) -> Counts:
-    """What became of some requests."""
+    """Count some outcomes."""
     at_once: collections.Counter[str] = collections.Counter()
     dropped: collections.Counter[str] = collections.Counter()
     took_ms = []

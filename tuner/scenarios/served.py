@@ -1,10 +1,9 @@
-"""A scenario in real time: the serving core on this machine, real replicas, and what became of every request.
+"""Scenario in real time, on Luthier's engine with real replicas.
 
     start an empty server -> deploy the copies -> send every request when it is due -> end the server
 
-In: a scenario whose groups name models. Out: `Service`. The arrivals are those of the emulation, to the request; each
-carries its deadline (the Open Inference Protocol's `timeout`), and its time counts from when it was due, as a
-client's does. Clients that wait for their answers are a load generator of their own for each stream.
+Arrivals equal the emulation's. Each request carries its deadline (the Open Inference Protocol's
+`timeout`); latency counts from when it was due.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from tuner.values import LATE_S, Configuration, Value
 DEPLOY_TIMEOUT_S = 90.0
 MEMORY = "clockwork.memory_mb"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Of a group: names of models are part of URLs."""
+"""Valid group names: model names are part of URLs."""
 PROFILES = "server.profiles_dir"
 MOST_MODELS = 1000
 MOST_SECONDS = 3600.0
 TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
 REFUSED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
-"""Statuses of requests that are refused when they come."""
+"""Statuses of requests rejected on arrival."""
 DROPPED = {0: "no answer", TOO_LATE: "too late (504)"}
 
 
@@ -52,21 +51,21 @@ class Service(results.Result):
     """One run in real time."""
 
     send_lag_ms: float
-    """p99 of how long after it was due a request was sent, of those that come by the clock."""
+    """p99 of the sending delay of timed requests."""
     sent_late: float
-    """Share of these that were sent more than a millisecond late."""
+    """Share of timed requests over a millisecond late."""
     client_cores: float
-    """CPU time of the load generators over the time of the run."""
+    """Load generators' CPU time over the run's time."""
     server: PoolCounts
-    """What the server counted meanwhile."""
+    """Counters of the server during the run."""
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
     """Serve a scenario once.
 
     Raises:
-        WrongUse: the scenario cannot be served.
-        TunerError: the server does not start, or cannot load a model; or the load generator fails.
+        WrongUse: it cannot be served.
+        TunerError: the server or a model does not start, or the load generator fails.
     """
     began_s = time.monotonic()
     with opened(scenario) as engine:
@@ -83,17 +82,15 @@ def opened(
     settings: Mapping[str, Value] | None = None,
     program: Sequence[str] = SERVER,
 ) -> Iterator[EngineProcess]:
-    """A server with all models of a scenario.
+    """Run a server with all models of a scenario for a `with` block.
 
     Args:
-        scenario: what is served.
-        settings: of the serving core, beside the scenario's; `scheduling.policy` is clockwork unless they say
-            otherwise.
-        program: arguments of Python that make the server.
+        settings: added to the scenario's; the default `scheduling.policy` is clockwork.
+        program: Python arguments that run the server.
 
     Raises:
         WrongUse: the scenario cannot be served.
-        TunerError: the server does not start, or cannot load a model.
+        TunerError: the server or a model does not start.
     """
     check(scenario)
     with started(scenario, configuration_of(scenario, settings or {}), program=program) as engine:
@@ -108,17 +105,15 @@ def started(
     profiles: pathlib.Path | None = None,
     program: Sequence[str] = SERVER,
 ) -> EngineProcess:
-    """A server with all models of a scenario that was checked; whoever asks for it ends it.
+    """Start a server with all models of a checked scenario; the caller ends it.
 
     Args:
-        scenario: what is served.
-        configuration: of the server, as of `configuration_of`.
-        home: where replicas live; None: as the environment says.
-        profiles: folder of what servers before it have measured of models; None: it measures all.
-        program: arguments of Python that make the server.
+        home: spawner of replicas; None: by the environment.
+        profiles: folder of earlier servers' model profiles; None: measure all.
+        program: Python arguments that run the server.
 
     Raises:
-        TunerError: the server does not start, or cannot load a model; then none is left.
+        TunerError: the server or a model does not start; then none is left.
     """
     if profiles is not None:
         configuration = Configuration({**configuration, PROFILES: str(profiles)})
@@ -137,7 +132,7 @@ def started(
 
 
 def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
-    """The error, with the scenario's key for a setting that it has another word for."""
+    """Return the error in terms of the scenario's memory key."""
     if scenario.pages is None or MEMORY not in error.text:
         return error
     text = f"{error.text}; in a scenario memory_pages is this budget, in pages of clockwork.page_mb"
@@ -145,7 +140,7 @@ def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
 
 
 def drive(scenario: Scenario, engine: EngineProcess) -> Service:
-    """Send a server the requests of a scenario whose models it serves.
+    """Send a scenario's requests to a server of its models.
 
     Raises:
         TunerError: the load generator fails, or the server is gone.
@@ -163,10 +158,10 @@ def drive(scenario: Scenario, engine: EngineProcess) -> Service:
 
 
 def check(scenario: Scenario) -> None:
-    """What can be emulated only.
+    """Reject a scenario that can only be emulated.
 
     Raises:
-        WrongUse: what it is.
+        WrongUse: with the reason.
     """
     models = sum(group.copies for group in scenario.groups)
     for group in scenario.groups:
@@ -212,12 +207,7 @@ def check(scenario: Scenario) -> None:
 def configuration_of(
     scenario: Scenario, before: Mapping[str, Value] = types.MappingProxyType({})
 ) -> Configuration:
-    """Of the server: what the scenario says of workers and memory, and its own.
-
-    Args:
-        scenario: what is served.
-        before: what counts where the scenario says nothing.
-    """
+    """Return the server's configuration; the scenario overrides `before`."""
     wanted = settings_of(scenario)
     found: dict[str, Value] = {
         "scheduling.policy": "clockwork",
@@ -236,14 +226,14 @@ def configuration_of(
     return Configuration(found)
 
 
-# What becomes of it
+# Requests and their outcomes
 
 
 def _driven(loads: Sequence[Load]) -> list[LoadResult]:
-    """All load generators at the same time; the first one that fails ends the others."""
+    """Run all load generators at once; the first failure ends the others."""
     stopped = threading.Event()
     with contextlib.ExitStack() as opened:
-        # Left last: where something fails, closed generators end what the threads wait for.
+        # Exits last: after a failure, closed generators unblock the threads.
         threads = opened.enter_context(concurrent.futures.ThreadPoolExecutor(len(loads)))
         generators = [opened.enter_context(Generator()) for _ in loads]
         opened.callback(stopped.set)
@@ -290,13 +280,10 @@ def _service(
 def _ends(
     scenario: Scenario, load: Load, found: LoadResult, begin_s: float
 ) -> Iterator[results.End]:
-    """How each request ended: it is known by the second at which it was due.
+    """Yield each request's outcome; its due second identifies it.
 
     Args:
-        scenario: what was served.
-        load: what was sent.
-        found: what came of it.
-        begin_s: when it began, in the scenario's time.
+        begin_s: start of the workload, in the scenario's time.
     """
     records = found.records
     places = np.zeros(len(records), dtype=int)

@@ -1,8 +1,4 @@
-"""What a study of a scenario asks of it: one deadline for all, requests that come by the clock, and its knobs.
-
-In: a scenario that was read. Out: the deadline, the rate, and the bundled search space with the scenario's own
-values as its default. Pure but for the space's file.
-"""
+"""Scenario as the target of a study: one deadline, timed requests, and knobs."""
 
 from __future__ import annotations
 
@@ -21,19 +17,18 @@ from tuner.space.space import SearchSpace
 from tuner.values import Value
 
 SPACE = "clockwork"
-"""Name of the bundled search space."""
+"""Bundled search space."""
 MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
-    """Refuse what cannot be tuned.
+    """Reject a scenario that cannot be tuned.
 
     Args:
-        scenario: what is served.
-        seconds: of requests that each launch is sent.
+        seconds: of requests in each evaluation.
 
     Raises:
-        WrongUse: what it is.
+        WrongUse: with the reason.
     """
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
@@ -51,7 +46,7 @@ def check(scenario: Scenario, *, seconds: float) -> None:
 
 
 def _why_not(stream: Stream, seconds: float) -> str | None:
-    """What of a stream cannot be tuned for."""
+    """Return why a stream cannot be tuned, or None."""
     if stream.clients:
         return (
             "has clients, who ask less the slower they are answered; a study needs requests that come by the "
@@ -69,12 +64,12 @@ def _why_not(stream: Stream, seconds: float) -> str | None:
 
 
 def deadline_ms(scenario: Scenario) -> float:
-    """The one deadline of all requests of a scenario that was checked."""
+    """Return the one deadline of a checked scenario."""
     return round(1e3 * scenario.streams[0].deadline.first_s, 9)
 
 
 def rate_per_s(scenario: Scenario) -> float:
-    """Requests that are due each second, of all streams together."""
+    """Return the rate of all streams."""
     traced = sum(
         sum(stream.from_s + at_s < scenario.seconds for at_s, _ in stream.trace)
         for stream in scenario.streams
@@ -83,9 +78,9 @@ def rate_per_s(scenario: Scenario) -> float:
 
 
 def space_text(scenario: Scenario) -> str:
-    """The bundled search space, around the scenario's own values.
+    """Return the bundled search space around the scenario's own values.
 
-    A scenario without a budget of memory keeps all models there: then the budget is no knob.
+    Without a memory budget all models stay loaded, so it is no knob.
     """
     found = files.bundled(SPACE)
     assert found is not None, "it is bundled"
@@ -104,9 +99,9 @@ def space_text(scenario: Scenario) -> str:
 
 
 def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """A space that was given, with what the scenario says as the default of its knobs.
+    """Return the space with the scenario's values, its baseline, as defaults.
 
-    A value that the space does not have is added to it: what the scenario says is the baseline, and is launched.
+    Missing values are added.
     """
     own = served.configuration_of(scenario)
     knobs = tuple(
@@ -118,12 +113,11 @@ def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
 def with_room(
     space: SearchSpace, scenario: Scenario, *, largest_mb: float
 ) -> tuple[SearchSpace, str | None]:
-    """The space without budgets of memory that do not hold the largest model, and a note where some are left out.
+    """Return the space without memory budgets too small for the largest model, and a note.
 
     Args:
-        space: what is searched.
-        scenario: what is served, for the size of pages where that is no knob.
-        largest_mb: MiB that the largest model takes; it is held in whole pages.
+        scenario: gives the page size where that is no knob.
+        largest_mb: largest model in MiB, held in whole pages.
     """
     memory = next((knob for knob in space.knobs if knob.name == MEMORY), None)
     if not isinstance(memory, IntKnob):
@@ -136,7 +130,7 @@ def with_room(
     least = min(needed.values())
     kept = memory.only(lambda value: value >= least)
     if kept is None:
-        return space, None  # the server says so with the first launch
+        return space, None  # the first launch raises the error
     constraints = [
         f"{PAGE} != {size!r} or {MEMORY} >= {need!r}"
         for size, need in needed.items()
@@ -159,7 +153,7 @@ def with_room(
 
 
 def _with_own(knob: Knob, own: Value) -> Knob:
-    """The knob with a value as its default, beside all that it has."""
+    """Return the knob with a value as its default, added where missing."""
     if isinstance(knob, DeviceKnob) or own == knob.default:
         return knob
     if isinstance(knob, ChoiceKnob):
@@ -171,10 +165,9 @@ def _with_own(knob: Knob, own: Value) -> Knob:
 
 
 def _around(knob: Knob, own: Value | None) -> Knob:
-    """The knob with a value of the scenario's as its default, and as many values as before.
+    """Return the knob with the scenario's value as default, and as many values.
 
-    A budget of memory is searched from a part of the scenario's to some times as much; of another knob the nearest
-    value gives way.
+    Memory budgets are scaled; otherwise the nearest value is replaced.
     """
     if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
         return knob
@@ -188,7 +181,7 @@ def _around(knob: Knob, own: Value | None) -> Knob:
 
 
 def _with(knob: NumberKnob, values: Sequence[float], default: float) -> Knob:
-    """The knob with other values."""
+    """Return the knob with other values."""
     if isinstance(knob, IntKnob):
         least = 0 if knob.low == 0 or knob.zero else 1
         found: list[Any] = sorted({max(least, round(v)) for v in values} | {round(default)})

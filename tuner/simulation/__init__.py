@@ -1,1 +1,1 @@
-"""The engine predicted: from a short profile of a model to the mean round trip of every configuration."""
+"""Performance models: predict every configuration's mean latency from a short model profile."""

@@ -1,17 +1,13 @@
-"""The mean round trip of a configuration from a profile, in a closed form: microseconds for each cell.
+"""Closed-form prediction of a configuration's mean latency.
 
-At a fixed number of requests in flight the mean follows from the throughput (Little's law), and the
-throughput is the smallest of what any part lets through (operational bounds: Denning and Buzen,
-Computing Surveys 10:225, 1978):
+At a fixed concurrency the mean follows from the throughput (Little's law), which every part bounds
+(operational bounds: Denning and Buzen, Computing Surveys 10:225, 1978):
 
     workers      replicas x batch / time of a batch under the quota
-    cores        cores / CPU time of a request in replica, gateway and client together
-    gateway      one process: 1 / its CPU time of a request
-    round trip   requests in flight / round trip of an idle server, with the wait for a batch to fill,
-                 and where all wait for a timeout, with what the gateway needs for all of them
-
-In: a profile, the machine, the load, a cell. Out: ms. Knows what knobs mean and nothing of how they are
-searched. It is a guess: `sampling.structured` weighs it against what was measured.
+    cores        cores / CPU time of a request in replica, gateway and client
+    gateway      one process: 1 / its CPU time per request
+    latency      concurrency / latency of an idle server, with the wait for a batch to fill; if all
+                 wait for a timeout, with the gateway's time for all
 """
 
 from __future__ import annotations
@@ -26,17 +22,16 @@ from tuner.simulation.profile import BatchCost, Profile
 from tuner.values import Value
 
 SOFTNESS = 8.0
-"""Bounds that are near one another are not quite reached: the throughput is their power mean with this
-exponent, negative."""
+"""Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
-"""Requests that wait for a timeout leave together where it lasts a quarter of what the gateway needs for all."""
+"""Requests leave together if the timeout lasts 1/4 of the gateway's time for all."""
 UNKNOWN_REQUEST_S = 1e-4
-"""CPU time of a request in gateway or client where it could not be measured: 0.1 ms, about what they take."""
+"""CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Under which it is predicted, and on what."""
+    """Workload and cores of the prediction."""
 
     concurrency: int
     client_batch: int
@@ -44,7 +39,7 @@ class Load:
 
 
 def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
-    """Predicted mean round trip; knobs that the cell lacks have the engine's defaults."""
+    """Predict the mean latency; missing knobs have the engine's defaults."""
     replicas = int(cell.get("replica.count", 1))
     threads = int(cell.get("replica.threads", 1))
     quota = float(cell.get("replica.cpu", 0) or threads)
@@ -54,15 +49,15 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
     items = load.concurrency * load.client_batch
     batch, groups = _batch(items, replicas, most, timeout_s, interpolated(costs, most)[0])
     service_s, cpu_s = interpolated(costs, batch)
-    own = quota * replicas / groups  # those that stand idle meanwhile save their quota
+    own = quota * replicas / groups  # idle replicas save their quota
     taken_s = max(service_s, cpu_s / min(own, load.cores))
     request_s = per_request(costs, batch)
     per_batch = batch / load.client_batch
     fill_s = _fill_s(items, groups, batch, most, timeout_s, sum(request_s) / load.client_batch)
     own_s = sum(request_s)
     if timeout_s > 0 and batch < most:
-        # All wait for the same timeouts: they leave together and come back together, and the gateway
-        # takes one after another while replicas stand idle.
+        # All requests wait for the same timeouts, so they leave and return together, and replicas
+        # idle while the gateway takes one after another.
         together_s = (load.concurrency - 1) * request_s[0]
         own_s += together_s * min(1.0, TOGETHER * timeout_s / max(together_s, 1e-9))
     requests_per_s = (
@@ -78,19 +73,18 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
 def all_ms(
     profile: Profile, load: Load, cells: Sequence[Mapping[str, Value]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Predicted mean round trips (m,) of cells."""
+    """Predict the mean latencies (m,) of candidates."""
     return np.array([mean_ms(profile, load, cell) for cell in cells])
 
 
 def _batch(
     items: int, replicas: int, most: int, timeout_s: float, full_s: float
 ) -> tuple[float, int]:
-    """Items of a typical batch, and how many replicas have one.
+    """Return the items of a typical batch, and how many replicas have one.
 
-    Without a timeout a batch gathers while the one before it runs: half of a replica's share of what is
-    in flight. With one it waits until it is full. What is in flight fills so many batches at once; where
-    there are more replicas than that, the others stand idle, and a batch is filled by those who return
-    from another, if the timeout lasts as long.
+    Without a timeout a batch gathers during the previous one: half of the replica's share of items
+    in flight. With one it waits until full: further replicas idle, and returning requests fill a
+    batch if the timeout is long enough.
     """
     share = items / replicas
     if timeout_s <= 0 or most == 1:
@@ -106,15 +100,10 @@ def _batch(
 def _fill_s(
     items: int, groups: int, batch: float, most: int, timeout_s: float, item_s: float
 ) -> float:
-    """How long a replica waits for its next batch: for the timeout, or for those who return from another.
+    """Return how long a replica waits for its next batch.
 
-    Args:
-        items: in flight.
-        groups: replicas that have a batch.
-        batch: items of a typical one.
-        most: items of a full one.
-        timeout_s: of a batch.
-        item_s: what an item costs in gateway and client on its way back and forth.
+    `batch` and `most` are the items of a typical and a full batch, `groups` the replicas that have
+    one, `item_s` an item's cost in gateway and client.
     """
     if timeout_s <= 0 or most == 1:
         return 0.0
@@ -125,7 +114,7 @@ def _fill_s(
 
 
 def interpolated(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """Service and CPU time of a batch, linear in its size between those that were measured, and beyond them."""
+    """Return service and CPU time of a batch, linear between and beyond measured sizes."""
     sizes = [cost.size for cost in costs]
     found = []
     for values in ([cost.service_s for cost in costs], [cost.cpu_s for cost in costs]):
@@ -140,7 +129,7 @@ def interpolated(costs: Sequence[BatchCost], size: float) -> tuple[float, float]
 
 
 def per_request(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """CPU time of a request in gateway and client; a tenth of a millisecond where it is not known."""
+    """Return CPU time of a request in gateway and client."""
     found = []
     for values in ([cost.gateway_s for cost in costs], [cost.client_s for cost in costs]):
         known = [

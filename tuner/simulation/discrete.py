@@ -1,15 +1,11 @@
-"""The engine in virtual time: the real scheduler, and cores that client, gateway and replicas share.
+"""Event simulation of the engine: the real scheduler in virtual time, on shared cores.
 
-    client --request--> gateway --> scheduler --batch--> replica --> gateway --answer--> client
+    client --request--> gateway --> scheduler --batch--> replica --> gateway --response--> client
 
-Every part that computes is a `_Part` with work left, in seconds of one core. Between two events all
-parts that have work run at once, each at most as fast as its threads allow; where they want more cores
-than there are, all slow down alike (processor sharing). A replica spends the budget of its CPU quota as
-it runs, and stands still from the moment it is spent to the start of the next period (100 ms), whose
-phase is its own. What a request costs in gateway and client, and a batch in a replica, is the profile's.
-
-In: a profile, a load, a cell. Out: the mean round trip. Deterministic. Batches, their sizes and waits are
-not modelled: they are what `serving.scheduling` does with these events.
+Between events all parts with work (core-seconds) run at once, as fast as their threads allow; if
+they want more cores than there are, all slow down alike (processor sharing). A replica that has
+spent its CPU quota stops until its next period (100 ms). Costs come from the profile, batching and
+waits from `serving.scheduling`. Deterministic.
 """
 
 from __future__ import annotations
@@ -31,48 +27,48 @@ from tuner.simulation.profile import Profile
 from tuner.values import Value
 
 PERIOD_S = 0.1
-"""Of a CPU quota."""
+"""Period of a CPU quota."""
 SLOTS = 2
-"""Batches that a replica may hold: one runs, one waits in its buffer."""
+"""Batches that a replica may hold: one running, one buffered."""
 LEAST_S = 0.4
-"""Virtual time that is measured: some periods of the quota."""
+"""Minimum virtual time: four periods of the quota."""
 MOST_REQUESTS = 4_000
-"""Round trips after which a simulation ends, however short they are."""
+"""Responses that end a simulation."""
 WARMUP = 0.25
-"""Share of the round trips at the beginning that do not count."""
+"""Share of the first responses that do not count."""
 INTO_GATEWAY = 0.6
-"""Share of a request's cost in the gateway that comes before its batch; the rest comes with its answer."""
+"""Share of a request's gateway cost before its batch; the rest comes with the response."""
 _TINY_S = 1e-12
 
 
 class _Part:
-    """Something that computes: one piece of work after the other."""
+    """Computing part that does one piece of work after the other."""
 
     __slots__ = ("budget_s", "left_s", "quota", "refill_s", "speed", "waiting", "what")
 
     def __init__(self, *, quota: float = math.inf, phase_s: float = 0.0) -> None:
         self.speed = 1.0
-        """Cores that the work at hand can use at once."""
+        """Cores that the current work can use."""
         self.left_s = 0.0
-        """CPU time of the work at hand; 0: idle."""
+        """Remaining CPU time of the current work."""
         self.what: object = None
         self.waiting: collections.deque[tuple[object, float, float]] = collections.deque()
         self.quota = quota
         self.budget_s = quota
         self.refill_s = math.inf
-        if quota < math.inf:  # as if it had run since the period began
+        if quota < math.inf:  # as if running since the period began
             self.refill_s = phase_s
             self.budget_s = max(0.0, quota * PERIOD_S - (PERIOD_S - phase_s))
 
     def give(self, what: object, cpu_s: float, speed: float = 1.0) -> None:
-        """More work, after what is there."""
+        """Append work."""
         if self.what is None:
             self.what, self.left_s, self.speed = what, max(cpu_s, _TINY_S), speed
         else:
             self.waiting.append((what, max(cpu_s, _TINY_S), speed))
 
     def done(self) -> object:
-        """The work at hand is done; the next one begins."""
+        """End the current work and start the next."""
         what, self.what = self.what, None
         if self.waiting:
             self.give(*self.waiting.popleft())
@@ -85,7 +81,7 @@ class _Part:
 
 
 class _Engine:
-    """One configuration under one load."""
+    """One configuration under one workload."""
 
     def __init__(self, profile: Profile, load: Load, cell: Mapping[str, Value]) -> None:
         self._load = load
@@ -120,7 +116,7 @@ class _Engine:
         self._scheduler.on(Warmed(sizes, settings.replica.cpu, threads), 0.0)
 
     def run(self) -> list[float]:
-        """Round trips in seconds, in order of completion."""
+        """Return latencies in seconds, in order of completion."""
         for _ in range(self._load.concurrency):
             self._client.give("send", self._client_s)
         steps = 0
@@ -133,7 +129,7 @@ class _Engine:
         return self._took_s
 
     def _step(self) -> bool:
-        """To the next event; False where nothing will ever happen again."""
+        """Advance to the next event; return False if none."""
         wanted = [part.wanted for part in self._parts]
         total = sum(wanted)
         share = min(1.0, self._load.cores / total) if total else 1.0
@@ -216,10 +212,10 @@ class _Engine:
 
 
 def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
-    """Predicted mean round trip.
+    """Predict the mean latency.
 
     Raises:
-        TunerError: the configuration answers nothing in the time that is simulated.
+        TunerError: nothing is answered in the simulated time.
     """
     took_s = _Engine(profile, load, cell).run()
     counted = took_s[int(WARMUP * len(took_s)) :]

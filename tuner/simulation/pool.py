@@ -1,13 +1,11 @@
-"""A pool in virtual time: the real scheduler, and workers that only pretend to work.
+"""Emulated pool: the real scheduler in virtual time, with workers that only simulate work.
 
-    traffic --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker --result--> scheduler --answer--> traffic
+    source --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker
+    emulated worker --result--> scheduler --response--> source
 
-An emulated worker runs its actions in order, one at a time (loads beside batches where it loads apart), each as
-long as its model's profile says and a jitter makes it. An action whose window has passed when its turn comes
-fails with its code and is not run. A message takes a time each way. The clock jumps from event to event.
-
-In: models, workers, traffic, and what befalls the workers. Out: what became of each request, and what the
-workers did. Deterministic, if jitter and lag are. Knows no scheduler in particular.
+A worker runs one action at a time (with `loads_apart`, loads beside batches), for its profile's
+time with jitter. An action that misses its window fails. Deterministic if jitter and message
+latency are.
 """
 
 from __future__ import annotations
@@ -35,76 +33,76 @@ from serving.scheduling.seam import (
 from serving.values import ModelId, StageTimes
 
 SLOTS = 1_000_000
-"""Unfinished actions that an emulated worker may have: as many as it is given."""
+"""Unfinished actions that a worker may hold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedModel:
-    """What a model costs a worker."""
+    """Costs of a model on a worker."""
 
     id: ModelId
     pages: int
     load_s: float
     batch_s: Mapping[int, float]
-    """Items -> seconds; a batch of another size is padded to the next one."""
+    """Items -> seconds; other sizes are padded to the next one."""
 
     def took_s(self, items: int) -> float:
-        """Seconds of a batch."""
+        """Return the seconds of a batch."""
         return self.batch_s[min(size for size in self.batch_s if size >= items)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request of the traffic."""
+    """One request of the workload."""
 
     at_s: float
     model: int
-    """Its place among the models."""
+    """Index of the model."""
     objective_s: float
-    """Its deadline, from `at_s`."""
+    """Deadline, relative to `at_s`."""
     items: int = 1
     client: int = -1
-    """Whose it is; -1: nobody's who waits for it."""
+    """Client that waits for the response; -1: none."""
     stream: int = 0
-    """Which of the kinds of requests it is, for whoever counts them."""
+    """Kind of request, for statistics."""
     flow: str = ""
-    """Whose share of the workers it takes."""
+    """Flow that is charged for it."""
 
 
 class Traffic(Protocol):
-    """Where requests come from."""
+    """Source of requests."""
 
     def __iter__(self) -> Iterator[Request]:
-        """Requests that come whatever happens, in order of time."""
+        """Yield open-loop requests in order of time."""
 
     def answered(self, request: Request, now_s: float) -> Request | None:
-        """What a client sends next, now that it has its answer or refusal; only for those that have one."""
+        """Return a client's next request after a response or rejection."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that befalls a worker."""
+    """Event that befalls a worker."""
 
     at_s: float
     worker: int
     kind: Literal["dies", "drains", "returns", "slows"]
-    """One that drains ends what it was given, and gets nothing more until it has died and returned."""
+    """A draining worker finishes its actions, and gets no more until it has died and returned."""
     factor: float = 1.0
-    """Of `slows`: how much longer everything takes from then on."""
+    """Factor of all later durations, for `slows`."""
 
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What became of a request."""
+    """Outcome of a request."""
 
     request: Request
     done_s: float = math.nan
-    """When its answer or its refusal was there; NaN: never."""
+    """Time of the response or rejection; NaN: never."""
     refused: Reason | None = None
     batch: int = 0
-    """Items of the last batch that it was in."""
+    """Items of its last batch."""
     left: int = 0
-    """Items without an answer."""
+    """Items without a response."""
 
     @property
     def in_time(self) -> bool:
@@ -114,7 +112,7 @@ class Outcome:
 
 
 class EmulatedWorker:
-    """One worker: how far its executors have come, and what it holds."""
+    """One worker: executor progress and loaded models."""
 
     def __init__(self, number: int, *, pages: int | None, loads_apart: bool) -> None:
         self.number = number
@@ -124,24 +122,24 @@ class EmulatedWorker:
         self.is_draining = False
         self.factor = 1.0
         self.life = 0
-        """Counts its deaths: what an earlier life was given has no result."""
+        """Number of deaths; actions of an earlier life have no result."""
         self.free_s = {Kind.INFER: 0.0, Kind.LOAD: 0.0}
         self.held: dict[ModelId, int] = {}
-        """Models in memory, with their pages; also before it begins."""
+        """Loaded models with their pages; may be set before the run."""
         self.busy_s: dict[Kind, float] = dict.fromkeys(Kind, 0.0)
         self.counts: collections.Counter[Kind] = collections.Counter()
         self.batches: collections.Counter[int] = collections.Counter()
         self.too_late = 0
-        """Actions whose window had passed."""
+        """Actions that missed their window."""
         self.most_pages = 0
 
     def executor(self, kind: Kind) -> Kind:
-        """Loads and batches share one where the worker cannot do both at once."""
+        """Return the executor; loads and batches share one without `loads_apart`."""
         return kind if self.loads_apart else Kind.INFER
 
 
 class EmulatedPool:
-    """One run; use it once."""
+    """One run of a pool; for single use."""
 
     def __init__(
         self,
@@ -152,14 +150,9 @@ class EmulatedPool:
         jitter: Callable[[], float],
         lag_s: Callable[[], float],
     ) -> None:
-        """Tell the scheduler of models and workers.
+        """Announce models and workers, numbered by position, to the scheduler.
 
-        Args:
-            scheduler: new.
-            models: all of the pool.
-            workers: numbered as they stand.
-            jitter: a factor for the duration of one action.
-            lag_s: what one message takes.
+        `jitter` draws a factor per action, `lag_s` a message's latency.
         """
         self._scheduler = scheduler
         self._models = models
@@ -176,7 +169,7 @@ class EmulatedPool:
             self._up(worker, 0.0)
 
     def run(self, traffic: Traffic, faults: Sequence[Fault] = ()) -> list[Outcome]:
-        """All of the traffic, until nothing happens any more."""
+        """Run the workload until no event remains."""
         for fault in faults:
             self._later(fault.at_s, fault)
         coming = iter(traffic)
@@ -209,7 +202,7 @@ class EmulatedPool:
         now_s = math.inf if upcoming is None else upcoming.at_s
         if self._events:
             now_s = min(now_s, self._events[0][0])
-        # A scheduler asks to be woken at a time; just behind it, what was to be true has become so.
+        # Wake the scheduler just after the time it asked for, so that its condition holds.
         return now_s if wake_s is None else min(now_s, wake_s + 1e-9)
 
     def _later(
@@ -265,7 +258,7 @@ class EmulatedPool:
             self._up(worker, now_s)
 
     def _take(self, action: Action, now_s: float) -> None:
-        """A worker gets an action; what will come of it is known at once."""
+        """Give a worker an action; its result is known at once."""
         worker = self.workers[action.worker]
         model = self._by_id[action.model]
         if not worker.is_up:
@@ -281,7 +274,7 @@ class EmulatedPool:
         start_s = max(here_s, worker.free_s[executor], action.earliest_s)
         if start_s > action.latest_s:
             worker.too_late += 1
-            self._answer(action, worker, start_s, None, ok=False)  # it was not begun
+            self._answer(action, worker, start_s, None, ok=False)  # it was not started
             return
         if action.kind is Kind.LOAD:
             took_s = model.load_s

@@ -1,11 +1,7 @@
-"""A search space for a model without a file, from a short probe with generous limits.
+"""Derivation of a search space for a model without a file, from a short probe. Pure.
 
-In: a `ProbeResult`. Out: a `SearchSpace`, or its YAML text with the reason of each range in a
-comment, to be looked over. Pure: the hub does the probing.
-
-The ranges are those that a person would choose after the same look: wide enough to hold the best
-configuration and the walls around it, and coarse enough that neighbours can be told apart. Each has
-its rule in the function that makes it.
+Ranges are wide enough for the best configuration and the infeasible region around it, and coarse
+enough to tell neighbouring values apart.
 """
 
 from __future__ import annotations
@@ -28,9 +24,9 @@ from tuner.space.probe import ProbeResult
 from tuner.space.space import SearchSpace
 
 LONG_BATCH_S = 0.025
-"""A quarter of a CPU quota's period: longer batches do not spread evenly over replicas in it."""
+"""A quarter of a quota period: longer batches do not spread evenly over replicas."""
 GAIN = 1.05
-"""A batch size whose time per item is within this factor of the best has stopped gaining."""
+"""Factor over the best time per item at which larger batches gain nothing."""
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _THREADS = (1, 2, 4, 8)
@@ -49,10 +45,10 @@ class _Derived(NamedTuple):
 
 
 def derive(probe: ProbeResult) -> SearchSpace:
-    """The space that fits what was seen.
+    """Return the space for a probe.
 
     Raises:
-        InvalidSpace: the machine has too little memory for one replica.
+        InvalidSpace: the machine cannot hold one replica.
     """
     rules, _ = _rules(probe)
     return SearchSpace(
@@ -64,10 +60,10 @@ def derive(probe: ProbeResult) -> SearchSpace:
 
 
 def text(probe: ProbeResult) -> str:
-    """The file of that space, with a reason for each range.
+    """Return that space as YAML, with a reason for each range.
 
     Raises:
-        InvalidSpace: the machine has too little memory for one replica.
+        InvalidSpace: the machine cannot hold one replica.
     """
     machine = probe.machine
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
@@ -105,7 +101,7 @@ def _knobs(probe: ProbeResult) -> list[_Derived]:
 
 
 def _count(probe: ProbeResult) -> _Derived:
-    """Up to twice the cores, as far as memory and the load can use them."""
+    """Make `replica.count`: up to twice the cores, within memory and load."""
     machine = probe.machine
     bounds = {
         f"twice the machine's cores ({machine.cores})": 2 * machine.cores,
@@ -120,7 +116,7 @@ def _count(probe: ProbeResult) -> _Derived:
 
 
 def _cpu(probe: ProbeResult) -> _Derived:
-    """Shares of what one thread used, up to what all threads can use; the default never binds."""
+    """Make `replica.cpu`: from 0.3 of one thread's use; the default never binds."""
     used, cores = probe.cpu_cores_used, float(probe.machine.cores)
     threads = _thread_choices(probe)
     wanted = {share * used for share in _CPU_SHARES} | {used * count for count in threads}
@@ -143,7 +139,10 @@ def _cpu(probe: ProbeResult) -> _Derived:
 
 
 def _memory(probe: ProbeResult) -> _Derived:
-    """From just above what one item took, since a limit that fails costs a launch, to four times the peak."""
+    """Make `replica.memory_mb`: from just above one item's need to 4 times the peak.
+
+    A limit that fails costs an evaluation.
+    """
     smallest, peak = probe.peak_memory_mb[1], max(probe.peak_memory_mb.values())
     machine_mb = probe.machine.memory_mb
     if machine_mb < max(smallest, probe.idle_memory_mb, _SMALLEST_MEMORY_MB):
@@ -165,7 +164,7 @@ def _memory(probe: ProbeResult) -> _Derived:
 
 
 def _threads(probe: ProbeResult) -> _Derived:
-    """Powers of two up to the cores."""
+    """Make `replica.threads`: powers of two up to the cores."""
     reason = f"Powers of two up to the machine's cores ({probe.machine.cores}), at most 8."
     return _Derived(_log_knob("replica.threads", _thread_choices(probe), default=1), reason)
 
@@ -175,7 +174,7 @@ def _thread_choices(probe: ProbeResult) -> list[int]:
 
 
 def _size(probe: ProbeResult) -> _Derived:
-    """Powers of two up to the last that gains; see `_sizes`."""
+    """Make `batching.max_size`: powers of two up to the last that gains, and the default."""
     times = [f"{size}: {1000 * s:.3g} ms" for size, s in sorted(probe.service_time_s.items())]
     default = KNOBS["batching.max_size"].default
     assert isinstance(default, int)
@@ -189,9 +188,9 @@ def _size(probe: ProbeResult) -> _Derived:
 
 
 def _sizes(probe: ProbeResult) -> list[int]:
-    """Powers of two to where a larger batch gains nothing, or to the first that holds all items.
+    """Return powers of two up to the last that gains or the first that holds all items.
 
-    Where the largest probed size still gains, only the items in flight are a bound.
+    If the largest probed size still gains, only the items are a bound.
     """
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
@@ -203,14 +202,14 @@ def _sizes(probe: ProbeResult) -> list[int]:
 
 
 def _longest_s(probe: ProbeResult) -> float:
-    """Time of the largest batch that can come up, between the probed sizes on a straight line."""
+    """Return the time of the largest possible batch, interpolated."""
     sizes = sorted(probe.service_time_s)
     times_s = [probe.service_time_s[size] for size in sizes]
     return float(np.interp(min(_sizes(probe)[-1], probe.items), sizes, times_s))
 
 
 def _timeout(probe: ProbeResult) -> _Derived:
-    """From half the service of one item to twice that of the largest batch."""
+    """Make `batching.timeout_us`: half of one item's service time to twice the largest batch's."""
     longest_s = _longest_s(probe)
     low = max(_SMALLEST_TIMEOUT_US, 1e6 * probe.service_time_s[1] / 2)
     high = min(_LARGEST_TIMEOUT_US, max(2e6 * longest_s, 4 * low))
@@ -223,7 +222,7 @@ def _timeout(probe: ProbeResult) -> _Derived:
 
 
 def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
-    """From not at all to more than most texts have."""
+    """Make `batching.pad_to`: from no padding to beyond most texts."""
     reason = (
         "Requests differ in size, and filled up to a multiple of this more of them share a call; 1 fills up "
         "nothing, as the server does untuned. What is filled in is computed in vain."
@@ -232,7 +231,7 @@ def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
 
 
 def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
-    """Which cells may be taken as equal for this model, and why others may not."""
+    """Return this model's equivalence rules, and why others do not hold."""
     longest_s = _longest_s(probe)
     left_out: dict[str, str] = {}
     if longest_s >= LONG_BATCH_S:
@@ -259,7 +258,7 @@ def _unit(probe: ProbeResult) -> str:
 
 
 def _batched(probe: ProbeResult) -> str:
-    """What the head says of requests of several items."""
+    """Return the header's words on requests of several items."""
     return "" if probe.client_batch == 1 else f" with {probe.client_batch} items in each request"
 
 
@@ -282,5 +281,5 @@ def _log_spread(low: float, high: float) -> list[float]:
 
 
 def _power_above(number: int) -> int:
-    """The smallest power of two that is not below the number."""
+    """Return the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

@@ -1,21 +1,12 @@
-"""Knobs as Optuna distributions: what a study's store says about each parameter.
+"""Optuna distributions of knobs, for a study's storage.
 
-In: a search space. Out: one distribution for each knob, in the space's order. Each contains the
-knob's grid and nothing else, and gives back exactly the value that was stored, type included.
-Optuna is imported for its three classes only.
+Each contains exactly the knob's grid and returns stored values with their type. Evenly spaced whole
+numbers become an `IntDistribution`, the rest a `CategoricalDistribution` over the ascending grid:
 
-Why these forms. Whole numbers at equal distances are an `IntDistribution` with a step. Everything
-else is a `CategoricalDistribution` over the ascending grid:
+- A log distribution takes no step, so it would propose values off the grid, and no 0.
+- A float with a step comes back as `low + k * step`: 0.30000000000000004 for 0.3.
 
-- A log distribution takes no step (Optuna refuses it), so between 1 and 64 it holds 64 values where
-the grid has
-  seven, and none at all for the 0 beside a log range; a sampler would propose what the study does
-  not search.
-- A float with a step is computed back as `low + k * step`: 0.30000000000000004 for the grid's 0.3.
-
-The price is that Optuna's own samplers do not see the order of such a knob. Ours do not need to:
-they choose among the cells. One that wraps an Optuna sampler can restore the order, as the choices
-ascend: the position of a value is its rank.
+So Optuna's samplers do not see the order of such knobs; wrappers can restore it from positions.
 """
 
 from __future__ import annotations
@@ -29,12 +20,12 @@ from tuner.space.space import SearchSpace
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """One distribution for each knob that has values, by name."""
+    """Return a distribution for each searched knob, by name."""
     return {knob.name: distribution(knob) for knob in space.searched}
 
 
 def distribution(knob: SearchedKnob) -> BaseDistribution:
-    """The distribution that contains the knob's grid and nothing else."""
+    """Return the distribution that contains exactly the knob's grid."""
     if isinstance(knob, IntKnob):
         values = knob.values()
         steps = {high - low for low, high in itertools.pairwise(values)} or {1}

@@ -1,13 +1,7 @@
-"""All assignments of knobs that meet constraints; and which constraint is to blame for none.
+"""Enumeration of assignments that satisfy constraints, in lexicographic order of the grids.
 
-In: knobs, conditions and constraints as expressions, values of the other symbols. Out: an iterator
-of plain dictionaries, in lexicographic order of the grids. Each constraint is tried as soon as its
-knobs have values, so that what it rules out is never multiplied by the knobs that follow. Knows
-nothing of machines or of equivalence.
-
-A knob whose condition is false does nothing; it appears with its default only, which makes one cell
-of what would otherwise be many that behave the same. Conditions name unconditional knobs only, and
-those are assigned first.
+Constraints are checked as soon as their knobs have values. Inactive knobs (condition false) have
+only their default. Conditions name only unconditional knobs, which are assigned first.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from tuner.space.knobs import SearchedKnob
 from tuner.values import Value
 
 Conditions = Mapping[str, Expression]
-"""Knob name -> its condition, for those that have one."""
+"""Knob name -> its condition, if any."""
 
 
 def assignments(
@@ -30,14 +24,10 @@ def assignments(
     *,
     fixed: Mapping[str, Value] | None = None,
 ) -> Iterator[dict[str, Value]]:
-    """Every assignment that meets the constraints.
+    """Yield every assignment that satisfies the constraints.
 
-    Args:
-        knobs: what is assigned.
-        conditions: when a knob does something; each names knobs of `knobs` without a condition.
-        constraints: each names knobs of `knobs` and keys of `symbols`.
-        symbols: values that are given: cores, concurrency.
-        fixed: knobs that keep one value, which need not be on their grids.
+    `symbols` are other names of constraints, such as cores. Knobs in `fixed` keep one value, which
+    may lie off the grid.
     """
     order = [knob for knob in knobs if knob.name not in conditions]
     order += [knob for knob in knobs if knob.name in conditions]
@@ -75,11 +65,9 @@ def culprits(
     constraints: Sequence[Expression],
     symbols: Mapping[str, Value],
 ) -> tuple[Expression, ...]:
-    """A smallest set of constraints that nothing meets; empty if some assignment meets all.
+    """Return a minimal contradictory set of constraints; empty if all can be satisfied.
 
-    One constraint that nothing meets is named alone. Otherwise constraints are left out one at a
-    time for as long as the rest still rules everything out; what remains contradicts itself, and
-    each of it is needed for that.
+    A constraint that nothing satisfies is returned alone.
     """
 
     def is_possible(tried: Sequence[Expression]) -> bool:

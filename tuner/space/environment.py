@@ -1,8 +1,4 @@
-"""What a search space must know of the world: the machine and the load.
-
-In: figures that the hub read (cores, MiB, MHz). Out: two frozen values, and the symbols that
-constraints may name. Reads nothing itself.
-"""
+"""Machine and workload that a search space must know. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +6,11 @@ import dataclasses
 
 MACHINE_SYMBOLS = ("machine.cores", "machine.memory_mb")
 ENVIRONMENT_SYMBOLS = (*MACHINE_SYMBOLS, "concurrency", "client_batch")
-"""Names that a constraint may use beside the knobs."""
+"""Names that constraints may use besides knobs."""
 VARIANT = "model.variant"
-"""The knob that chooses one of a model's forms."""
+"""Knob that chooses a model variant."""
 ACCURACY = "model.accuracy"
-"""What a constraint may name where that knob is searched: the measured accuracy of the form."""
+"""Measured accuracy of the variant; constraints may name it if the knob is searched."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +18,15 @@ class Machine:
     """The machine that serves."""
 
     cores: int
-    """Cores that this process may use, not those that are built in."""
+    """Cores that this process may use."""
     memory_mb: int
-    """MiB that replicas may use together."""
+    """MiB that all replicas may use together."""
     gpu_clocks_mhz: tuple[int, ...] = ()
-    """Clocks that the GPU can be locked to; empty without a GPU that offers them."""
+    """Clocks that the GPU can be locked to."""
     no_clocks: str = "no GPU of this machine offers clocks to lock"
     """Why there are none."""
     no_sharing: str = "no CUDA MPS control daemon runs on this machine"
-    """Why replicas cannot be given a share of the GPU; empty where they can."""
+    """Why replicas cannot share the GPU; empty if they can."""
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -43,18 +39,17 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The machine, and the load under which it is tuned."""
+    """The machine and the workload for tuning."""
 
     concurrency: int
-    """Requests in flight: at any time in a closed loop, at most in an open one."""
+    """Requests in flight: constant in a closed loop, a maximum in an open one."""
     machine: Machine
     variants: tuple[tuple[str, float | None], ...] | None = ()
-    """Forms of the model, each with its measured accuracy from 0 to 1, None where none was measured; None: of
-    another engine, of whose knobs nothing is known."""
+    """Variants with accuracy from 0 to 1 or None; None for another engine's unknown knobs."""
     client_batch: int = 1
-    """Items in each request."""
+    """Items per request."""
     rate_per_s: float | None = None
-    """Requests that are due each second, whatever becomes of the others (open loop); None: a closed loop."""
+    """Requests due per second (open loop); None: closed loop."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -66,11 +61,11 @@ class Environment:
 
     @property
     def items(self) -> int:
-        """Items in flight at any time; of an open loop, at most."""
+        """Items in flight; in an open loop, at most."""
         return self.concurrency * self.client_batch
 
     def symbols(self) -> dict[str, int]:
-        """Values of `ENVIRONMENT_SYMBOLS`."""
+        """Return values of `ENVIRONMENT_SYMBOLS`."""
         values = (
             self.machine.cores,
             self.machine.memory_mb,

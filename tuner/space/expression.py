@@ -1,16 +1,10 @@
-"""The language of constraints and conditions: a small, safe part of Python's expressions.
+"""Language of constraints and conditions: a small, safe subset of Python's expressions.
 
     replica.count * replica.memory_mb <= machine.memory_mb
     replica.threads == 1 or replica.cpu > 1
 
-In: a text and the symbols that it may name, with their kinds. Out: an `Expression` that gives True
-or False for an assignment of those symbols. The text is parsed by Python's own parser (`ast`, a
-parser only), every node is checked against a closed set, and what is left becomes a tree of small
-functions: nothing of the text is ever run as Python. An error carries the position at which the
-text is wrong.
-
-Kinds: numbers and truth values do not mix (`replica.count and ...` is refused), and a text is only
-compared for equality, with one of the knob's own choices.
+`ast` parses the text, and checked nodes become small functions: no text is run as Python. Numbers
+and truth values do not mix; texts can only be compared for equality, with a choice of the knob.
 """
 
 from __future__ import annotations
@@ -25,23 +19,23 @@ from serving.errors import nearest
 from tuner.values import Value
 
 MAX_LENGTH = 500
-"""Characters of one expression; longer ones hide what they mean."""
+"""Maximum characters."""
 MAX_CONSTANT = 1e15
-"""Largest number that may be written: beyond it arithmetic on floats is no longer exact."""
+"""Largest number literal; beyond it float arithmetic is inexact."""
 
 NUMBER = "number"
 TRUTH = "truth"
 
 
 class ByChoice(NamedTuple):
-    """A symbol that is a number for each choice of a knob: an expression that names it names the knob."""
+    """Symbol with a number for each choice of a knob; naming it names the knob."""
 
     knob: str
     numbers: tuple[tuple[Value, float], ...]
 
 
 Kind = str | tuple[Value, ...] | ByChoice
-"""`NUMBER`, `TRUTH`, the choices of a symbol that has no order, or numbers by another's choices."""
+"""`NUMBER`, `TRUTH`, the choices of an unordered symbol, or numbers by choice."""
 Evaluate = Callable[[Mapping[str, Value]], Any]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -63,7 +57,7 @@ _ALLOWED = "allowed are names, numbers, + - * /, comparisons, and / or / not, mi
 
 
 class ExpressionError(ValueError):
-    """An expression cannot be used; `position` is the wrong character, counted from 1."""
+    """Invalid expression; `position` is the wrong character, from 1."""
 
     def __init__(self, position: int, text: str) -> None:
         super().__init__(position, text)
@@ -80,7 +74,7 @@ class _Part(NamedTuple):
 
 
 class Expression:
-    """A checked expression; equal to another of the same text over the same symbols. Pickles."""
+    """Checked expression, equal by text and symbols; can be pickled."""
 
     __slots__ = ("_holds", "_symbols", "names", "text")
 
@@ -90,10 +84,10 @@ class Expression:
         self._symbols = {name: symbols[name] for name in sorted(compiler.written)}
         self.text = text
         self.names = frozenset(compiler.names)
-        """The symbols whose values it needs: of a `ByChoice` the knob."""
+        """Symbols whose values it needs; for a `ByChoice`, the knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether it is true for these values.
+        """Return whether it is true.
 
         Raises:
             ZeroDivisionError: a divisor is 0.
@@ -117,7 +111,7 @@ class Expression:
 
 
 class _Compiler:
-    """Turns the nodes of one text into functions, checking kinds on the way."""
+    """Compiler of one text into functions, checking kinds."""
 
     def __init__(self, text: str, symbols: Mapping[str, Kind]) -> None:
         self._text = text.replace("\n", " ")
@@ -125,7 +119,7 @@ class _Compiler:
         self._symbols = symbols
         self.names: set[str] = set()
         self.written: set[str] = set()
-        """The symbols as they stand in the text."""
+        """Symbols as they stand in the text."""
 
     def truth(self) -> Evaluate:
         root = self._parsed()
@@ -145,9 +139,7 @@ class _Compiler:
             )
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "error"
-                )  # «1or 2» is a warning of the parser; here it is an error
+                warnings.simplefilter("error")  # the parser only warns of «1or 2»
                 return ast.parse(self._text.lstrip(), mode="eval").body
         except SyntaxError as error:
             position = self._indent + max(1, error.offset or 1)

@@ -1,8 +1,6 @@
-"""Search-space files: read, found by name, and written.
+"""Search-space files: reading, lookup, writing (docs/search-spaces.md).
 
-In: YAML (docs/search-spaces.md describes it). Out: a `SearchSpace`, or an `InvalidSpace` that names
-the file, the key, the line, what was expected and the nearest valid name. Knows nothing of what a
-knob does.
+`InvalidSpace` names file, key, line, what was expected and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -22,27 +20,23 @@ from tuner.space.space import SearchSpace, symbol_kinds
 from tuner.space.vocabulary import SERVING, Vocabulary
 
 _FOLDERS = (
-    pathlib.Path(__file__).parent / "bundled",  # where the wheel has them
-    pathlib.Path(__file__).parents[2] / "search_spaces",  # where a checkout has them
+    pathlib.Path(__file__).parent / "bundled",  # in the wheel
+    pathlib.Path(__file__).parents[2] / "search_spaces",  # in a checkout
 )
 _KEYS = ("name", "knobs", "constraints", "equivalence")
 
 
 def load(path: str | pathlib.Path, vocabulary: Vocabulary = SERVING) -> SearchSpace:
-    """The search space in a file.
-
-    Args:
-        path: of the file.
-        vocabulary: what the engine knows.
+    """Read the search space in a file.
 
     Raises:
-        InvalidSpace: the file cannot be read, or something in it is wrong.
+        InvalidSpace: the file cannot be read, or is wrong.
     """
     return parse(read_text(path), file=str(path), vocabulary=vocabulary)
 
 
 def read_text(path: str | pathlib.Path) -> str:
-    """What a file holds.
+    """Read a file's text.
 
     Raises:
         InvalidSpace: it cannot be read.
@@ -57,7 +51,7 @@ def read_text(path: str | pathlib.Path) -> str:
 
 
 def bundled(model_name: str) -> SearchSpace | None:
-    """The space that comes with a bundled model; None if there is none of that name."""
+    """Return a bundled model's space, or None."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", model_name):
         return None
     path = _folder() / f"{model_name}.yaml"
@@ -65,28 +59,21 @@ def bundled(model_name: str) -> SearchSpace | None:
 
 
 def bundled_names() -> tuple[str, ...]:
-    """Names that `bundled` knows."""
+    """Return the names that `bundled` knows."""
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
 
 
 def dump(space: SearchSpace, comments: Mapping[str, str] | None = None) -> str:
-    """The YAML text of a space, which `parse` reads back as the same space.
+    """Return a space as YAML text that `parse` reads back.
 
-    Args:
-        space: its notes become comments at the head.
-        comments: a text for a knob's name, `constraints` or `equivalence`, written above it, and
-            one for `head`, written first.
+    `comments` are keyed by knob, `constraints`, `equivalence` or `head` (first). Notes stand at the
+    top.
     """
     return writing.text(space, comments or {})
 
 
 def parse(text: str, file: str, vocabulary: Vocabulary = SERVING) -> SearchSpace:
-    """The search space in a YAML text.
-
-    Args:
-        text: what the file holds.
-        file: what errors call it.
-        vocabulary: what the engine knows.
+    """Parse a search space; errors call it `file`.
 
     Raises:
         InvalidSpace: something in it is wrong.
@@ -122,7 +109,7 @@ def _folder() -> pathlib.Path:
 def _check_expressions(
     content: Document, knobs: tuple[Knob, ...], constraints: tuple[str, ...]
 ) -> None:
-    """Refuse a wrong expression where its line is known; the space itself only knows the key."""
+    """Reject wrong expressions here, where their lines are known."""
     placed: list[tuple[Path, str]] = [(("constraints", i), c) for i, c in enumerate(constraints)]
     placed += [
         (("knobs", knob.name, "condition"), knob.condition)

@@ -1,7 +1,4 @@
-"""Knobs that are not searched: each keeps one value, in every launch.
-
-In: a search space, and `KNOB=VALUE` as a person gives it. Out: the space with one value of these knobs. Pure.
-"""
+"""Fixing of knobs to one value in every evaluation. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +16,11 @@ TRUTHS = {"true": True, "false": False}
 
 
 def fixed(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
-    """The space with each of these knobs at one value.
-
-    Args:
-        space: for any machine.
-        given: texts `KNOB=VALUE`, each knob once; a number may lie between the values of the knob.
+    """Return the space with each `KNOB=VALUE` fixed; a number may lie off the grid.
 
     Raises:
-        WrongUse: the space has no such knob, or the value is out of its range.
-        InvalidSpace: the constraints leave nothing with these values.
+        WrongUse: unknown knob, value out of range, or no knob left to search.
+        InvalidSpace: the constraints leave nothing.
     """
     for one in given:
         name, _, text = one.partition("=")
@@ -54,7 +47,7 @@ def _with(space: SearchSpace, knob: Knob, value: Value) -> SearchSpace:
     except InvalidSpace:
         if not isinstance(knob, ChoiceKnob) or not isinstance(value, str):
             raise
-    # An expression may name another choice: then all of them stay, and a constraint decides.
+    # If an expression names another choice, all stay and a constraint decides.
     kept = _instead(space, knob, dataclasses.replace(knob, default=value))
     ruled = (*space.constraints, f"{knob.name} == {value!r}")
     return dataclasses.replace(space, knobs=kept, constraints=ruled)
@@ -65,12 +58,12 @@ def _instead(space: SearchSpace, before: Knob, after: Knob) -> tuple[Knob, ...]:
 
 
 def _alone(knob: Knob, value: Value) -> Knob:
-    """The knob with one value."""
+    """Return the knob with one value."""
     if isinstance(knob, ChoiceKnob):
         assert isinstance(value, str | bool)
         return dataclasses.replace(knob, choices=(value,), default=value)
     assert isinstance(value, int | float)
-    if isinstance(knob, DeviceKnob):  # whether the device offers it is known on the machine
+    if isinstance(knob, DeviceKnob):  # only the machine knows whether the device offers it
         number = int(value)
         return IntKnob(
             name=knob.name,
@@ -84,7 +77,7 @@ def _alone(knob: Knob, value: Value) -> Knob:
 
 
 def _one_number(knob: NumberKnob, value: Any) -> Knob:
-    # Linear, because 0 has no place on a log scale of its own.
+    # Linear, because a log scale cannot hold 0.
     return dataclasses.replace(
         knob,
         low=value,
@@ -99,10 +92,10 @@ def _one_number(knob: NumberKnob, value: Any) -> Knob:
 
 
 def _value(knob: Knob, text: str) -> Value:
-    """What a text is for a knob.
+    """Parse a text as a knob's value.
 
     Raises:
-        ValueError: it is no value of it.
+        ValueError: it is not one.
     """
     if isinstance(knob, ChoiceKnob):
         truth = TRUTHS.get(text.lower())

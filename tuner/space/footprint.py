@@ -1,7 +1,6 @@
-"""What a configuration takes from the machine, so that of equally good ones the cheapest can be chosen.
+"""Cores and memory that a configuration of Luthier reserves. Pure.
 
-In: a configuration of the serving core, and the machine's cores. Out: cores and memory that it
-reserves. Knobs of other engines are not known here: their configurations all weigh the same. Pure.
+Used to rank equally good ones. Knobs of other engines are unknown, so theirs are all equal.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from tuner.values import Value
 
 
 def footprint(configuration: Mapping[str, Value], *, cores: int) -> tuple[float, float, int]:
-    """What is reserved, as values to compare in this order: cores, MiB, processes."""
+    """Return reserved cores, MiB and processes, to compare in this order."""
     count = int(configuration.get("replica.count", 1))
     threads = int(configuration.get("replica.threads", 1))
     quota = float(configuration.get("replica.cpu", 0) or cores)
@@ -23,5 +22,5 @@ def footprint(configuration: Mapping[str, Value], *, cores: int) -> tuple[float,
 
 
 def differences(a: Mapping[str, Value], b: Mapping[str, Value]) -> int:
-    """Number of knobs in which two configurations differ."""
+    """Return in how many knobs two configurations differ."""
     return sum(a.get(name) != b.get(name) for name in {*a, *b})

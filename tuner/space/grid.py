@@ -1,10 +1,6 @@
-"""Values spread over a range: the grid of a knob that does not list its values.
+"""Grid of values over a range. Pure.
 
-In: two ends, a scale, and a distance or a number of values. Out: ascending numbers. Pure
-arithmetic; knows nothing of knobs.
-
-A computed number is rounded to ten digits, so that it is the decimal that a person would write
-(0.3, not 0.30000000000000004) and reads the same in files, in Optuna's store and in reports.
+Numbers are rounded to ten digits, to read the same everywhere (0.3, not 0.30000000000000004).
 """
 
 from __future__ import annotations
@@ -12,9 +8,9 @@ from __future__ import annotations
 import math
 
 DEFAULT_POINTS = 8
-"""Values of a range without `step` and `points` that is not a linear one of whole numbers."""
+"""Default number of values, except for linear ranges of whole numbers."""
 MAX_VALUES = 1000
-"""Most values of one knob: a search cannot tell as many apart."""
+"""Maximum values of one knob."""
 
 _DIGITS = 10
 
@@ -22,18 +18,13 @@ _DIGITS = 10
 def spread(
     low: float, high: float, *, is_log: bool, is_whole: bool, step: float | None, points: int | None
 ) -> list[float]:
-    """Ascending values from `low` to at most `high`; rounding may make neighbours equal.
+    """Return ascending values from `low` to at most `high`; rounding may make neighbours equal.
 
-    Args:
-        low: first value; above 0 if `is_log`.
-        high: last value, unless the steps do not meet it.
-        is_log: equal ratios instead of equal distances; with `points` only.
-        is_whole: whole numbers only; they have a step of 1 unless something else is said.
-        step: distance of neighbours.
-        points: number of values, instead of a step.
+    `is_log` means equal ratios, with `points` only and `low` above 0. Whole numbers default to step
+    1 on a linear scale.
 
     Raises:
-        ValueError: there would be more than `MAX_VALUES`.
+        ValueError: the step gives more than `MAX_VALUES`.
     """
     if step is None and points is None and is_whole and not is_log:
         step = 1

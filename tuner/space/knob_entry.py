@@ -1,9 +1,7 @@
-"""One knob's entry in a search-space file.
+"""Parser of one knob's entry in a search-space file.
 
-In: what stands under `knobs:`, as plain data. Out: a knob, or an `InvalidSpace` with the key that
-is wrong. The name is one that the engine knows (`tuner.space.vocabulary`); where it knows type, unit
-and limits as well, as of its own settings, the entry must keep to them. Knows nothing of other
-knobs, so conditions stay text.
+Entries must match what the engine knows of the knob (`tuner.space.vocabulary`). Conditions stay
+text, as other knobs are unknown here.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from tuner.space.vocabulary import RESERVED, SERVING, Vocabulary
 from tuner.values import Value
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-"""Form of a knob's name: what an expression and a template can name."""
+"""Form of a knob's name."""
 FROM_DEVICE = "device"
-"""`choices: device`: the values that the machine's GPU offers."""
+"""`choices: device`: values that the machine's GPU offers."""
 
 KnobType = Literal["int", "float", "choice"]
 
@@ -41,21 +39,15 @@ KEYS: dict[KnobType, tuple[str, ...]] = {
     "float": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
     "choice": ("type", "choices", "default", "condition", "unit"),
 }
-"""Type of a knob -> the keys that its entry may have."""
+"""Type of a knob -> keys of its entry."""
 _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
 def read(content: Document, name: str, given: object, vocabulary: Vocabulary = SERVING) -> Knob:
-    """The knob that an entry describes.
-
-    Args:
-        content: the file, for errors.
-        name: of the knob.
-        given: its entry.
-        vocabulary: what the engine knows.
+    """Return the knob of an entry; `content` is the file, for errors.
 
     Raises:
-        InvalidSpace: an unknown name or key, a wrong type, or values that the engine refuses.
+        InvalidSpace: unknown name or key, wrong type, or values that the engine refuses.
     """
     path: Path = ("knobs", name)
     _check_name(content, name, path, vocabulary)
@@ -181,7 +173,7 @@ def _number_knob(
 
 def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key: str) -> None:
     values: tuple[Value, ...] = knob.values()
-    # Of a range its ends are told, as they stand in the file.
+    # For a range, the ends as in the file.
     for value in (values[0], values[-1]) if key == "range" else values:
         try:
             setting.checked(value, content.file)
@@ -191,7 +183,7 @@ def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key:
 
 
 def _allowed(setting: Setting) -> str:
-    """What the setting may be, with whole numbers written out."""
+    """Return the allowed values, with whole numbers written out."""
     low, high = setting.limits.low, setting.limits.high
     if low is None or high is None:
         return setting.allowed()

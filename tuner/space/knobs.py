@@ -1,14 +1,10 @@
-"""Knobs: one searched setting each, its values, and their places in the unit interval.
+"""Knobs: one searched setting each, with values and their positions in [0, 1].
 
-A knob has a *range* (what may be given) and a *grid* (what is searched): a search tries some dozens
-of configurations of a noisy system, so values a few per cent apart cannot be told from one another.
-The default is always on the grid, so that the default configuration is a cell like any other.
+A knob has a *range* (valid values) and a *grid* (searched values): some dozens of noisy trials
+cannot tell values a few per cent apart. The default is always on the grid.
 
-In: numbers and texts. Out: `values()`, and `to_unit` for samplers that work in [0, 1]. Knows nothing
-of the engine's settings, of files or of other knobs; a condition is kept as text.
-
-A log scale cannot hold 0, yet 0 (off, at once) often belongs beside 100 to 10,000: `zero` adds it,
-one grid step below `low`. With n positive values, 0 lies at 0, `low` at 1/n and `high` at 1.
+A log scale cannot hold 0 (off, at once), so `zero` adds it one grid step below `low`. With n
+positive values, 0 lies at 0, `low` at 1/n and `high` at 1.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ Number = TypeVar("Number", int, float)
 
 
 class KnobError(ValueError):
-    """A knob contradicts itself; `field` is the key that is wrong."""
+    """Inconsistent knob; `field` is the wrong key."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(field, text)
@@ -48,15 +44,15 @@ class _NumberKnob(Generic[Number]):
     unit: str = ""
     scale: Scale = "linear"
     step: Number | None = None
-    """Distance of the grid's values; linear scale only."""
+    """Distance of grid values; linear scale only."""
     points: int | None = None
-    """How many values the grid has, evenly on the knob's scale, both ends included."""
+    """Number of grid values, evenly spaced on the scale, ends included."""
     grid: tuple[Number, ...] = ()
-    """The grid itself, ascending, instead of `step` or `points`; 0 beside a log scale is `zero`."""
+    """Explicit ascending grid instead of `step` or `points`, without the 0 of `zero`."""
     zero: bool = False
     """Whether 0 is allowed beside a log range."""
     condition: str = ""
-    """Expression over other knobs; where it is false this one does nothing: it is its default."""
+    """Expression over other knobs; if false, this one is inactive, at its default."""
 
     def __post_init__(self) -> None:
         _check_range(self)
@@ -74,20 +70,20 @@ class _NumberKnob(Generic[Number]):
             )
 
     def values(self) -> tuple[Number, ...]:
-        """The grid that is searched, ascending; the default is always in it."""
+        """Return the searched grid, ascending, with the default."""
         return cast("tuple[Number, ...]", _grid(self))
 
     def check(self, value: object) -> None:
-        """Refuse what is not a number of this knob's type and range.
+        """Reject wrong types and values out of range.
 
         Raises:
-            ValueError: with what was given and what is allowed.
+            ValueError: names the value and what is allowed.
         """
         if not self._is_right_type(value) or not self._is_in_range(value):
             raise ValueError(f"{self.name} = {value!r}, expected {self._allowed()}")
 
     def to_unit(self, value: Value) -> float:
-        """Place of a value on the knob's scale, in [0, 1]."""
+        """Return a value's position on the scale, in [0, 1]."""
         self.check(value)
         assert not isinstance(value, str)
         if self.zero and value == 0:
@@ -102,9 +98,9 @@ class _NumberKnob(Generic[Number]):
         return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
 
     def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
-        """This knob with some of its values; a default that is not kept moves to the nearest one.
+        """Return the knob with some values, the default moved to the nearest if dropped.
 
-        None if no value is kept, or only the 0 beside a log range.
+        None if no value is left but the 0 beside a log range.
         """
         kept = [value for value in self.values() if is_kept(value)]
         grid = tuple(value for value in kept if not (self.zero and value == 0))
@@ -116,7 +112,7 @@ class _NumberKnob(Generic[Number]):
         return dataclasses.replace(self, step=None, points=None, zero=zero, **cut)
 
     def info(self) -> KnobInfo:
-        """What reports need."""
+        """Return what reports need."""
         return KnobInfo(
             name=self.name,
             unit=self.unit,
@@ -142,17 +138,17 @@ class _NumberKnob(Generic[Number]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class IntKnob(_NumberKnob[int]):
-    """A whole number; a linear range without `step` or `points` has all of them in its grid."""
+    """Whole number; a linear range defaults to all numbers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FloatKnob(_NumberKnob[float]):
-    """A real number."""
+    """Real number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceKnob:
-    """One of several texts or of false and true, without an order."""
+    """Unordered choice of texts or booleans."""
 
     name: str
     default: str | bool
@@ -171,25 +167,25 @@ class ChoiceKnob:
             )
 
     def values(self) -> tuple[str | bool, ...]:
-        """The choices, in the order given."""
+        """Return the choices, in the order given."""
         return self.choices
 
     def check(self, value: object) -> None:
-        """Refuse what is not one of the choices.
+        """Reject what is not a choice.
 
         Raises:
-            ValueError: with what was given and what is allowed.
+            ValueError: names the value and the choices.
         """
         if not isinstance(value, str | bool) or value not in self.choices:
             raise ValueError(f"{self.name} = {value!r}, expected one of {_listed(self.choices)}")
 
     def to_unit(self, value: Value) -> float:
-        """Place of a choice: evenly spread in the order given, which means nothing."""
+        """Return a choice's position, evenly spread; the order means nothing."""
         self.check(value)
         return self.values().index(value) / max(1, len(self.choices) - 1)
 
     def info(self) -> KnobInfo:
-        """What reports need."""
+        """Return what reports need."""
         return KnobInfo(
             name=self.name,
             unit=self.unit,
@@ -201,12 +197,12 @@ class ChoiceKnob:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKnob:
-    """A whole number whose choices the device names: an `IntKnob`, or nothing, on a machine."""
+    """Whole number with choices from the device; on a machine an `IntKnob`, or nothing."""
 
     name: str
     unit: str = ""
     points: int = DEFAULT_POINTS
-    """Most values taken of those that the device offers; the ends are always among them."""
+    """Maximum number of offered values, ends included."""
 
     def __post_init__(self) -> None:
         if self.points < 2:
@@ -215,7 +211,10 @@ class DeviceKnob:
             )
 
     def on(self, offered: tuple[int, ...]) -> IntKnob | None:
-        """The knob over what a device offers, default the highest; None without a choice."""
+        """Return the knob over the offered values; None under two.
+
+        The highest is the default.
+        """
         known = sorted(set(offered))
         if len(known) < 2:
             return None

@@ -1,8 +1,6 @@
-"""Knobs cut to what the machine has, each cut with a note for the report.
+"""Narrowing of knobs to what the machine has.
 
-In: a knob and the machine. Out: the knob as it can be searched here, or None, and what was left
-out. A file is written for many machines: what one of them lacks is not an error, but the reader of
-a result must see that it was not tried.
+What a machine lacks is no error, but the notes must show readers what was not tried.
 """
 
 from __future__ import annotations
@@ -14,26 +12,26 @@ from tuner.space.environment import Machine
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, NumberKnob, SearchedKnob
 
 CLOCK = "accelerator.clock_mhz"
-"""The one knob whose values a device names."""
+"""The only knob with values from the device."""
 SHARE = "accelerator.share"
 OF_DEVICE = frozenset({CLOCK, SHARE})
-"""Knobs that not every machine has."""
+"""Knobs that some machines lack."""
 ENGINE_CPU, ENGINE_MEMORY = "engine.cpu", "engine.memory_mb"
-"""Limits of another engine's whole server, where the tuner starts it."""
+"""Limits of another engine's whole server."""
 
 
 class Narrowed(NamedTuple):
-    """A knob on one machine; None where nothing of it is left to choose there."""
+    """Knob on one machine; None without a choice."""
 
     knob: SearchedKnob | None
     notes: tuple[str, ...] = ()
 
 
 def narrowed(knob: Knob, machine: Machine) -> Narrowed:
-    """The knob as far as the machine has what it asks for.
+    """Narrow the knob to what the machine has.
 
     Raises:
-        ValueError: not one of its values fits.
+        ValueError: none of its values fits.
     """
     if knob.name == CLOCK and not machine.gpu_clocks_mhz:
         return Narrowed(None, (f"{CLOCK} left out: {machine.no_clocks}",))

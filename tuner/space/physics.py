@@ -1,18 +1,14 @@
-"""What an engineer would compute of a configuration before trying it: shares that knobs only make together.
+"""Derived features of a configuration in [0, 1], beside its knobs. Pure.
 
-In: a configuration of the serving core and the environment. Out: a few numbers in [0, 1], which a
-model of the latency gets beside the knobs. They say nothing that the knobs do not, but where a quota stops
-binding or a batch stops filling is a bend along them, and a curve across the knobs' own axes. Pure.
+A quota that stops binding, or a batch that stops filling, bends latency along one feature but
+across several knobs. Each is on a log scale between its constants:
 
     capacity        cores that all replicas may use together, over the machine's
     crowd           threads that all replicas run together, over the machine's cores
     pace            cores that one batch may use
-    fill            items in flight over what fits into one batch of each replica; in an open loop, items
-                    that arrive within the timeout over what fits into one batch
-    patience        how long a batch waits that cannot fill; in an open loop, until it is full or the timeout
-
-On a logarithmic scale between the ends that are given beside each. Knobs of other engines are not
-known here: their configurations have features only as far as they use the same names.
+    fill            items in flight over one batch per replica; in an open loop, items arriving
+                    within the timeout over one batch
+    patience        wait of a batch that cannot fill; in an open loop, until full or timed out
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ _PATIENCE_US = (10.0, 1e5)
 
 
 def features(configuration: Mapping[str, Value], environment: Environment) -> NDArray[np.float64]:
-    """The numbers (5,) of a configuration, in the order of `NAMES`."""
+    """Return the features (5,) of a configuration, in the order of `NAMES`."""
     cores = environment.machine.cores
     count = int(configuration.get("replica.count", 1))
     threads = int(configuration.get("replica.threads", 1))
@@ -59,11 +55,9 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
 def _batch(
     environment: Environment, count: int, most: int, timeout_us: float
 ) -> tuple[float, float]:
-    """How full a batch gets by what there is, and how many microseconds it waits.
+    """Return how full a batch gets, and its wait in microseconds.
 
-    In an open loop what there is for a batch is what arrives while its oldest item waits: by Little's law
-    rate x wait items, whichever replica takes them. So it fills sooner or later, and waits until then or for
-    the timeout.
+    In an open loop, rate x wait items arrive while the oldest waits (Little's law).
     """
     if environment.rate_per_s is None:
         fill = environment.items / (count * most)
@@ -74,6 +68,6 @@ def _batch(
 
 
 def _placed(value: float, ends: tuple[float, float]) -> float:
-    """Where a value lies between two ends, on a logarithmic scale; at the end where it is beyond it."""
+    """Return a value's position between two ends on a log scale, clipped to [0, 1]."""
     low, high = map(math.log, ends)
     return min(1.0, max(0.0, (math.log(max(value, 1e-9)) - low) / (high - low)))

@@ -1,8 +1,4 @@
-"""What a short probe of a model saw: the figures from which a search space is derived.
-
-In: measurements of one replica with one thread, no quota and no memory limit, at a few batch sizes.
-Out: one checked value. Pure: the hub does the probing.
-"""
+"""Result of a short probe, from which a search space is derived. Pure."""
 
 from __future__ import annotations
 
@@ -15,30 +11,30 @@ from tuner.space.environment import Machine
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One replica under generous limits."""
+    """Measurements of one replica with one thread and no limits, at some batch sizes."""
 
     model: str
     """Name or file of the model."""
     concurrency: int
     machine: Machine
     idle_memory_mb: float
-    """MiB of a replica that is ready and has served nothing."""
+    """MiB of a ready replica before its first request."""
     peak_memory_mb: Mapping[int, float]
-    """Batch size -> largest MiB of the replica; 1 is among the sizes."""
+    """Batch size -> peak MiB; includes size 1."""
     cpu_cores_used: float
-    """Cores that it used while it was busy."""
+    """Cores used while busy."""
     service_time_s: Mapping[int, float]
-    """Batch size -> seconds that the replica took for a batch; 1 is among the sizes."""
+    """Batch size -> seconds per batch; includes size 1."""
     whole: str = ""
-    """Why the model is served whole, one request at a time: then there is nothing to batch; empty: it is not."""
+    """Why the model is unbatched; empty if batched."""
     client_batch: int = 1
-    """Items in each request."""
+    """Items per request."""
     pads: bool = False
-    """Whether requests differ in size, and can be filled up to one without changing an answer."""
+    """Whether requests differ in size and may be padded without changing responses."""
 
     @property
     def items(self) -> int:
-        """Items in flight at any time."""
+        """Items in flight."""
         return self.concurrency * self.client_batch
 
     def __post_init__(self) -> None:

@@ -1,11 +1,7 @@
-"""The search space: which configurations there are, which can work, and which behave the same.
+"""Search space: feasible configurations, one candidate per behaviour, and their vectors.
 
-In: knobs, constraints, names of equivalence rules, and the environment (machine, concurrency). Out:
-cells, that is feasible configurations of which no two behave the same, in a fixed order; and their
-places in the unit cube. Knows nothing of files, samplers or trials.
-
-A space is written for any machine; `narrowed` binds it to one. Constraints that name the machine or
-the concurrency can only be decided with an environment, either given or bound.
+A space is written for any machine; `narrowed` binds it to one, which decides constraints on machine
+or concurrency.
 """
 
 from __future__ import annotations
@@ -35,37 +31,37 @@ from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
 from tuner.values import Configuration, Value
 
 MAX_GRID = 5_000_000
-"""Most assignments before constraints: more take minutes to walk through, for no use."""
+"""Maximum assignments before constraints; more take minutes to enumerate."""
 
 MAX_DRAWS = 10_000
-"""Random configurations of which one must be feasible: about a second's worth."""
+"""Random draws of which one must be feasible: about a second."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Knobs, constraints and equivalence. No slots: compiled expressions lie beside the fields."""
+    """Knobs, constraints and equivalence; no slots, as properties are cached."""
 
     name: str
     knobs: tuple[Knob, ...]
     constraints: tuple[str, ...] = ()
-    """Expressions over knobs, `ENVIRONMENT_SYMBOLS` and `ACCURACY`, all of which must hold."""
+    """Expressions that must hold, over knobs, `ENVIRONMENT_SYMBOLS` and `ACCURACY`."""
     equivalence: tuple[str, ...] = equivalence.RULES
-    """Rules of `tuner.space.equivalence` that hold for this model; empty: all cells differ."""
+    """Rules of `tuner.space.equivalence` for this model."""
     notes: tuple[str, ...] = ()
-    """What a reader of results must know: what was left out on this machine."""
+    """Remarks for readers of results, such as values left out here."""
     source: str = ""
-    """The file that it came from, for errors; the name if there is none."""
+    """Source file, for errors."""
     environment: Environment | None = None
-    """What `narrowed` bound it to."""
+    """Environment that `narrowed` bound it to."""
 
     def __post_init__(self) -> None:
         """Check the parts against each other.
 
         Raises:
-            InvalidSpace: a name twice, a wrong expression or rule, a grid that is too fine, or
-            nothing feasible.
+            InvalidSpace: duplicate name, wrong expression or rule, too fine a grid, or nothing
+                feasible.
         """
         if not self.knobs:
             raise self._error("knobs", "there is none, expected at least one")
@@ -90,25 +86,22 @@ class SearchSpace:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the knobs that have values, in the order of the file."""
+        """Names of the searched knobs, in file order."""
         return tuple(knob.name for knob in self.searched)
 
     def default(self) -> Configuration:
-        """Every knob at its default."""
+        """Return the default configuration."""
         return Configuration({knob.name: knob.default for knob in self.searched})
 
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
     ) -> bool:
-        """Whether every value is in its knob's range and every constraint holds.
+        """Return whether values are in range and constraints hold.
 
-        Args:
-            configuration: one value for each knob; an inactive knob counts as its default.
-            environment: needed where a constraint names the machine or the concurrency and the
-            space is not narrowed.
+        Inactive knobs count as their defaults.
 
         Raises:
-            ValueError: a knob is missing or unknown, or the environment is needed and not there.
+            ValueError: a knob is missing or unknown, or a constraint needs an environment.
         """
         values = self._pinned(configuration)
         try:
@@ -122,11 +115,10 @@ class SearchSpace:
         )
 
     def drawn(self, rng: np.random.Generator) -> Configuration:
-        """A feasible configuration at random: each knob uniform over its grid, drawn anew where a
-        constraint breaks. The space is narrowed.
+        """Draw a feasible configuration of a narrowed space, uniform over the grids by rejection.
 
         Raises:
-            InvalidSpace: nothing feasible was met in `MAX_DRAWS` draws.
+            InvalidSpace: `MAX_DRAWS` draws were infeasible.
         """
         for _ in range(MAX_DRAWS):
             values = {knob.name: _one_of(knob.values(), rng) for knob in self.searched}
@@ -139,11 +131,10 @@ class SearchSpace:
     def canonical(
         self, configuration: Mapping[str, Value], environment: Environment
     ) -> Configuration:
-        """The representative of the configurations that behave like this one.
+        """Return the representative of configurations that behave like this one.
 
-        It is feasible if the given one is, lies on the grid if the given one does, and is its own
-        representative. A configuration that behaves like none on the grid comes back as it is, but
-        for inactive knobs.
+        It is feasible, and on the grid, if the given one is. Without an equal on the grid, only
+        inactive knobs change.
         """
         values = self._pinned(configuration)
         wanted = self._key(values, environment)
@@ -155,10 +146,9 @@ class SearchSpace:
         return Configuration(values)
 
     def cells(self, environment: Environment, limit: int = 200_000) -> tuple[Configuration, ...]:
-        """Every feasible configuration that is its own representative.
+        """Return every feasible configuration that is its own representative.
 
-        In lexicographic order of the grids, conditional knobs last. A space that is not narrowed
-        yet is narrowed first.
+        Narrows if needed. Lexicographic by the grids, conditional knobs last.
 
         Raises:
             InvalidSpace: there are more than `limit`.
@@ -174,13 +164,10 @@ class SearchSpace:
         return tuple(Configuration(values) for values in found.values())
 
     def narrowed(self, environment: Environment) -> SearchSpace:
-        """This space on one machine: what the machine lacks is left out, with a note.
-
-        Constraints can be decided from then on.
+        """Return this space on one machine, with notes on what it lacks.
 
         Raises:
-            InvalidSpace: no value of some knob can be had here, or nothing is feasible, with the
-            constraint to blame.
+            InvalidSpace: a knob has no possible value, or nothing is feasible.
         """
         if self.environment == environment:
             return self
@@ -216,7 +203,7 @@ class SearchSpace:
         return space
 
     def _ruled_out(self) -> Iterator[str]:
-        """What constraints that name the machine leave out here: values, and values together."""
+        """Yield the values and combinations that constraints on the machine leave out."""
         assert self.environment is not None
         symbols = self.environment.symbols()
         for text, constraint in self._constraints.items():
@@ -236,12 +223,12 @@ class SearchSpace:
                     unit = f" {knob.unit}" if knob.unit else ""
                     yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
             if len(involved) == 1:
-                continue  # its values are told
+                continue  # its values are reported
             names = " and ".join(knob.name for knob in involved)
             yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"
 
     def encode(self, configuration: Mapping[str, Value]) -> NDArray[np.float64]:
-        """Place of a configuration in the unit cube: (d,), in [0, 1], in the order of `names`."""
+        """Return a configuration's vector (d,) in the unit cube, in the order of `names`."""
         values = self._pinned(configuration)
         return np.array(
             [knob.to_unit(values[knob.name]) for knob in self.searched], dtype=np.float64
@@ -249,7 +236,7 @@ class SearchSpace:
 
     @functools.cached_property
     def searched(self) -> tuple[SearchedKnob, ...]:
-        """The knobs that have values: not a device's before the space is narrowed."""
+        """Knobs with values; a device's only after narrowing."""
         return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
 
     @functools.cached_property
@@ -287,7 +274,7 @@ class SearchSpace:
                 )
 
     def _check_variants(self, environment: Environment) -> None:
-        """Refuse forms that the model does not have, and constraints on an accuracy that nobody measured."""
+        """Reject unknown variants, and constraints on an unmeasured accuracy."""
         for knob in self.searched:
             if knob.name != VARIANT:
                 continue
@@ -395,7 +382,7 @@ class SearchSpace:
 def symbol_kinds(
     knobs: tuple[Knob, ...], environment: Environment | None = None
 ) -> dict[str, Kind]:
-    """What an expression may name, and what it may do with it; `ACCURACY` has values in an environment only."""
+    """Return names for expressions, with kinds; `ACCURACY` has values in an environment."""
     kinds: dict[str, Kind] = {
         knob.name: knob.choices if isinstance(knob, ChoiceKnob) else NUMBER for knob in knobs
     }

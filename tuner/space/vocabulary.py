@@ -1,9 +1,7 @@
-"""Which knobs an engine has, and what is known of each: what a search-space file may name.
+"""Knob schemas: names that a search-space file for an engine may use. Pure.
 
-Of the serving core every knob is known with type, unit and limits (`serving.settings.KNOBS`), and
-so is which of its configurations behave the same. Another engine's knobs are names that its user
-chose (`tuner.engines`): of them nothing is assumed but of the limits that the tuner itself imposes.
-Pure.
+Luthier's knobs are fully known (`serving.settings.KNOBS`). Another engine's are names that its user
+chose (`tuner.engines`), except for limits that the tuner imposes.
 """
 
 from __future__ import annotations
@@ -20,30 +18,30 @@ LIMITS: Mapping[str, Setting] = {
     ENGINE_CPU: KNOBS["replica.cpu"],
     ENGINE_MEMORY: KNOBS["replica.memory_mb"],
 }
-"""Limits of another engine's whole server, in the units and ranges of a replica's."""
+"""Limits of another engine's whole server, in a replica's units and ranges."""
 LIMITS_OF_ANY = ("replica.cpu", "replica.memory_mb", *LIMITS)
-"""Limits that the tuner, or the serving core, imposes on an engine of one kind or the other."""
+"""Limits imposed by the tuner or by Luthier."""
 RESERVED = (*LIMITS_OF_ANY, *sorted(OF_DEVICE))
-"""Names that mean what the tuner, or the serving core, imposes; for no engine do they mean anything else."""
+"""Names with one meaning for every engine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What a search space for one engine may name."""
+    """Names that a search space for one engine may use."""
 
     settings: Mapping[str, Setting]
     """Knobs of known type, unit and limits."""
     others: tuple[str, ...] | None = ()
     """Further knobs; None: any name."""
     rules: tuple[str, ...] = ()
-    """Equivalence rules of a file that lists none."""
+    """Default equivalence rules."""
     beside: tuple[str, ...] = ()
-    """Keys at the top of the file that are not the space's: somebody else reads them."""
+    """Other top-level keys, read elsewhere."""
     about_limits: str = ""
-    """What to say of a reserved name that this engine has no knob of, as the end of a sentence."""
+    """End of the error for a reserved name that this engine lacks."""
 
     def names(self) -> tuple[str, ...]:
-        """Every name that is known."""
+        """Return every known name."""
         return (*self.settings, *(self.others or ()))
 
 
@@ -52,11 +50,11 @@ SERVING = Vocabulary(
     rules=equivalence.RULES,
     about_limits=": this engine limits each replica (replica.cpu, replica.memory_mb)",
 )
-"""The serving core."""
+"""Schema of Luthier."""
 
 
 def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> Vocabulary:
-    """Another engine that the tuner starts: the knobs that its templates name, and the limits."""
+    """Return the schema of an engine that the tuner starts."""
     return Vocabulary(
         settings=LIMITS,
         others=tuple(names),
@@ -70,6 +68,6 @@ OF_URL = Vocabulary(
     others=None,
     about_limits=": the tuner limits no server that it does not start; name the knob otherwise",
 )
-"""A running server: its hook takes any knob."""
+"""Schema of a running server, whose hook takes any knob."""
 OF_ANY = Vocabulary(settings=LIMITS, others=None)
-"""Whatever engine a recorded surface was of."""
+"""Schema of any engine in a benchmark table."""

@@ -1,9 +1,6 @@
-"""A search space as YAML text, with comments.
+"""Writer of a search space as commented YAML, which `tuner.space.files.parse` reads back.
 
-In: a space and a comment for some of its knobs. Out: text that `tuner.space.files.parse` reads back
-as the same space; notes and what bound it to a machine are comments. Writes by hand rather than
-through a YAML library: a file for people keeps its order and its comments, and one knob reads the
-same in every file.
+Written by hand instead of through a YAML library, to keep order and comments.
 """
 
 from __future__ import annotations
@@ -24,12 +21,7 @@ _NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null")
 
 
 def text(space: SearchSpace, comments: Mapping[str, str]) -> str:
-    """The file, ending in a line break.
-
-    Args:
-        space: what is written.
-        comments: by knob name, `head`, `constraints` or `equivalence`.
-    """
+    """Return the file, with comments by knob, `head`, `constraints` or `equivalence`."""
     lines = _comment(comments.get("head", ""), "")
     lines += [line for note in space.notes for line in _comment(note, "")]
     lines += [f"name: {_scalar(space.name)}"]
@@ -90,10 +82,10 @@ def _scalar(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         digits = repr(value)
-        # YAML 1.1 reads 1e-05 as a text: its numbers need a point.
+        # YAML 1.1 reads 1e-05 as text: its numbers need a point.
         return digits if "e" not in digits or "." in digits else digits.replace("e", ".0e")
     if isinstance(value, str) and (not _PLAIN.fullmatch(value) or _NOT_TEXT.fullmatch(value)):
-        # YAML does not join the two halves in which JSON's \u escapes give rare characters.
+        # YAML does not join the surrogate pairs of JSON's \u escapes.
         return json.dumps(value, ensure_ascii=not value.isprintable())
     return str(value)
 

@@ -1,1 +1,1 @@
-"""What a study leaves behind: trials in Optuna's storage, requests and files in its folder."""
+"""Storage of a study: trials in Optuna's storage, files in its folder."""

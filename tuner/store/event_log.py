@@ -1,9 +1,8 @@
-"""`log.jsonl`: the events of one command, one JSON object a line.
+"""`log.jsonl`: events of one command, one JSON object per line.
 
-Any module logs with the standard library: `logging.getLogger(__name__).info("trial ended",
-extra={"fields": {...}})`. The command that owns the run attaches one `EventLog`, which keeps events
-until it knows the folder they belong to. Time stamps are Unix seconds, for people. A line that
-cannot be written (full disk) is dropped: the log never ends a study.
+Modules log as usual: `logging.getLogger(__name__).info("trial ended", extra={"fields": {...}})`.
+Events are buffered until the folder is known. Lines that cannot be written are dropped: the log
+never ends a study.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any, Self
 
 LOGGERS = ("tuner", "serving")
 KEPT_EVENTS = 1000
-"""Most events kept before a folder is known."""
+"""Maximum buffered events."""
 
 
 class EventLog(logging.Handler):
-    """Writes events to a file that becomes known later; use as a context manager."""
+    """Log handler for a file that becomes known later; a context manager."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -44,13 +43,13 @@ class EventLog(logging.Handler):
         self.close()
 
     def write_to(self, path: pathlib.Path) -> None:
-        """Send what was kept, and everything from now on, to the end of a file."""
+        """Append buffered and future events to a file."""
         self._path = path
         waiting, self._waiting = self._waiting, []
         self._append("".join(waiting))
 
     def path_for_details(self) -> pathlib.Path:
-        """The file with the details of an unexpected end, in the temporary folder if need be."""
+        """Return the log file, if need be a temporary one."""
         if self._path is None:
             with tempfile.NamedTemporaryFile(
                 prefix="luthier-", suffix=".jsonl", delete=False

@@ -1,8 +1,7 @@
-"""Raw requests of one launch as a compressed npz of columns.
+"""Requests of one evaluation as an npz of columns, readable by `numpy.load`.
 
-In and out: `RequestRecords` (n rows). The form is numpy's own, so `numpy.load` reads it anywhere;
-written here with the fastest level of deflate, because it is written inside every trial. The column
-of intended times is left out where it equals the started times (closed loop).
+Deflate runs at its fastest level, as every trial writes one. Due times equal to start times (closed
+loop) are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")
 
 
 def encoded(records: RequestRecords) -> bytes:
-    """The bytes of the npz file."""
+    """Return the bytes of the npz file."""
     columns = {name: getattr(records, name) for name in COLUMNS}
     if np.array_equal(columns["intended_s"], columns["started_s"]):
         del columns["intended_s"]
@@ -36,7 +35,7 @@ def encoded(records: RequestRecords) -> bytes:
 
 
 def read(path: pathlib.Path) -> RequestRecords | None:
-    """The records of a file, None where there is none.
+    """Return the records of a file, None if missing.
 
     Raises:
         WrongUse: the file is broken.

@@ -1,12 +1,10 @@
-"""The folder of one study: which files it holds, and how each is written whole or not at all.
+"""Folder of one study; each file is written whole or not at all.
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
                  verification/launches.json  verification/<role>.npz
                  verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
-A file is written under another name beside its place and then renamed, so that a full disk or a
-`kill -9` leaves the old file or none. Knows names, paths and text; not what the text means. A study
-is run by one process at a time: `locked`.
+Files are written beside their place and renamed. One process runs a study at a time: `locked`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
 
 SETTINGS_FILE = "settings.yaml"
 MARK = "# A study of Luthier."
-"""First line of `settings.yaml`: a folder without it is not ours, and is never deleted."""
+"""First line of `settings.yaml`; folders without it are never deleted."""
 FILES = frozenset(
     {
         "best.yaml",
@@ -58,23 +56,19 @@ FILES = frozenset(
 
 
 class _Written(yaml.SafeDumper):
-    """Writes each value out, as `bounded_yaml` reads it."""
+    """YAML dumper without aliases, as `bounded_yaml` expects."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        """No value stands for another one."""
+        """Write no value as an alias."""
         return True
 
 
 @contextlib.contextmanager
 def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
-    """Turn an operating-system error (full disk, no rights) into one line.
-
-    Args:
-        what: cannot be written.
-        option: that names another place.
+    """Turn an operating-system error into one line with a hint at `option`.
 
     Raises:
-        StorageFailed: instead of any OSError inside the block.
+        StorageFailed: for any OSError inside the block.
     """
     try:
         yield
@@ -86,7 +80,7 @@ def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
 
 
 class RunFolder:
-    """Paths and whole-file writes of one study's folder; creating the object touches nothing."""
+    """Paths and atomic writes of a study's folder; the constructor touches nothing."""
 
     def __init__(self, runs_dir: pathlib.Path, name: str) -> None:
         self.runs_dir = runs_dir
@@ -96,20 +90,20 @@ class RunFolder:
 
     @property
     def database(self) -> pathlib.Path:
-        """The SQLite file of the default storage."""
+        """SQLite file of the default storage."""
         return self.path / "study.db"
 
     @property
     def log(self) -> pathlib.Path:
-        """Events, one JSON object a line."""
+        """Event log, one JSON object per line."""
         return self.path / "log.jsonl"
 
     def exists(self) -> bool:
-        """Whether anything at all stands at the path."""
+        """Return whether anything exists at the path."""
         return os.path.lexists(self.path)
 
     def is_study(self) -> bool:
-        """Whether the folder is a study of ours."""
+        """Return whether the folder is a study of Luthier."""
         try:
             with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
                 return file.readline().rstrip("\n") == MARK
@@ -123,15 +117,12 @@ class RunFolder:
         *,
         settings_file: str = SETTINGS_FILE,
     ) -> None:
-        """Make the folder with its settings and environment.
+        """Create the folder with settings and environment; undo it on failure.
 
-        Args:
-            settings: what was asked for.
-            environment: where it runs.
-            settings_file: another name makes a folder that is no study, such as a comparison's.
+        With another `settings_file` it is no study.
 
         Raises:
-            StorageFailed: it cannot be written; what had been written is removed again.
+            StorageFailed: it cannot be written.
         """
         self._is_new_place = not self.runs_dir.exists()
         with storage_errors(f"study folder {self.path}"):
@@ -146,7 +137,7 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Remove what `create` has just made, as far as can be; never raises, so that the error before it is seen."""
+        """Remove what `create` made; never raise, to keep the first error."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._is_new_place:
             with contextlib.suppress(OSError):
@@ -156,7 +147,7 @@ class RunFolder:
         """Remove the study with all its files.
 
         Raises:
-            WrongUse: the folder is not a study of ours, or holds files that are not.
+            WrongUse: the folder is no study, or holds other files.
             StorageFailed: it cannot be removed.
         """
         if not self.is_study():
@@ -174,7 +165,7 @@ class RunFolder:
             shutil.rmtree(self.path)
 
     def settings(self) -> dict[str, Any]:
-        """The mapping in `settings.yaml`.
+        """Read `settings.yaml`.
 
         Raises:
             WrongUse: the file is missing or broken.
@@ -193,7 +184,7 @@ class RunFolder:
         return data
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the folder, None where it is not there.
+        """Read a JSON file of the folder; None if missing.
 
         Raises:
             WrongUse: it is not JSON.
@@ -208,18 +199,18 @@ class RunFolder:
         return data
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> pathlib.Path:
-        """Write a JSON file whole."""
+        """Write a JSON file atomically."""
         return self.write_text(name, json.dumps(data, indent=1, default=str) + "\n")
 
     def write_text(self, name: str, text: str) -> pathlib.Path:
-        """Write a text file whole."""
+        """Write a text file atomically."""
         return self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, data: bytes) -> pathlib.Path:
-        """Write a file whole; `name` may lead through folders below the study's.
+        """Write a file atomically; `name` may contain folders.
 
         Raises:
-            StorageFailed: it cannot be written; nothing is left half-written.
+            StorageFailed: it cannot be written.
         """
         path = self.path / name
         with storage_errors(str(path)):
@@ -235,11 +226,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the study against other processes; the lock ends with the process at the latest.
+        """Lock the study against other processes until the block or this process ends.
 
         Raises:
             StudyBusy: another process runs the study.
-            StorageFailed: the lock cannot be written; errors inside the block stay what they are.
+            StorageFailed: the lock cannot be written.
         """
         with contextlib.ExitStack() as stack:
             with storage_errors(str(self.path / "lock")):
@@ -263,7 +254,7 @@ def _is_ours(name: str) -> bool:
 
 
 def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
-    """Names of the studies in a folder, in order."""
+    """Return the names of the studies in a folder, sorted."""
     if not runs_dir.is_dir():
         return ()
     return tuple(
@@ -274,10 +265,10 @@ def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
 
 
 def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
-    """The folder of a study by its name, or by a path to it.
+    """Return the folder of a study by name or path.
 
     Raises:
-        UnknownStudy: there is none; the error lists those there are.
+        UnknownStudy: there is none; lists the known ones.
     """
     given = pathlib.Path(name)
     candidates = [RunFolder(runs_dir, name)] if given.name == name else []

@@ -1,13 +1,10 @@
-"""The trials of one study in Optuna's storage: SQLite in the study's folder, or any other by URL.
+"""Trials of one study in Optuna's storage: SQLite in the study's folder, or any by URL.
 
-A trial exists from the moment it is asked for, and has its result in the moment it is told; a
-process that is killed between the two leaves a RUNNING trial, which the next owner of the study
-marks as interrupted. One process owns a study at a time (the lock is the run folder's). What is
-returned are values, never Optuna's own objects of past trials.
+A trial is RUNNING from `ask` to `tell`; after a kill, the study's next owner marks it as
+interrupted. One process owns a study at a time (the run folder's lock).
 
-SQLite runs with a write-ahead log and without waiting for the disk at each commit: a killed process
-loses nothing, a power cut may lose the last trials, and a trial costs a tenth of what it does with
-the defaults.
+SQLite uses a write-ahead log without waiting for the disk: a kill loses nothing, a power cut may
+lose the last trials, and a trial costs a tenth of the default.
 """
 
 from __future__ import annotations
@@ -34,33 +31,32 @@ from tuner.store.trial_rows import TrialResult
 from tuner.values import Configuration, Trial
 
 Sampler = BaseSampler
-"""What proposes configurations; any sampler of Optuna's interface."""
+"""Proposer of configurations: any Optuna sampler."""
 Distributions = Mapping[str, BaseDistribution]
-"""Parameter -> its distribution, the form in which a space is given to Optuna."""
+"""Parameter -> its distribution: a space in Optuna's form."""
 PROPOSAL = "sampler:proposal"
-"""User attribute in which a sampler keeps what it proposed: `origin`, and what it expected to gain."""
+"""User attribute of a sampler's proposal: `origin` and expected gain."""
 BUSY_TIMEOUT_S = 20.0
-"""How long SQLite waits for a reader (a dashboard) to let go."""
+"""How long SQLite waits for a reader such as a dashboard."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Proposed:
-    """A running trial: what it launches, and who proposed it."""
+    """Running trial, with its configuration and origin."""
 
     trial: optuna.Trial
     configuration: Configuration
     origin: str
     gain: float | None
-    """The largest improvement that the sampler expected of any configuration, as a share of the
-    best; None where it tells none."""
+    """Largest improvement that the sampler expected, as a share of the best; None if unknown."""
 
 
 class StudyStore:
-    """One study in one storage; made by `create` or `open_study`."""
+    """One study in one storage, from `create` or `open_study`."""
 
     def __init__(self, study: optuna.Study, where: str) -> None:
         self.study = study
-        """The Optuna study itself, for samplers."""
+        """Optuna study, for samplers."""
         self._where = where
 
     @classmethod
@@ -72,17 +68,11 @@ class StudyStore:
         url: str | None,
         facts: Mapping[str, Any],
     ) -> StudyStore:
-        """A new study.
-
-        Args:
-            name: name of the study inside the storage.
-            database: SQLite file to use without a URL.
-            url: an Optuna storage URL.
-            facts: plain data kept with the study.
+        """Create a study with `facts`, in the SQLite `database` or the storage at `url`.
 
         Raises:
             StudyExists: the storage has a study of that name.
-            StorageFailed: it cannot be reached or written; the storage is left without the study.
+            StorageFailed: it cannot be reached or written; it is left without the study.
         """
         where = _place(database, url)
         with _storage_errors(where):
@@ -99,14 +89,14 @@ class StudyStore:
             try:
                 study.set_user_attr("luthier", dict(facts))
             except BaseException:
-                with contextlib.suppress(Exception):  # the error before it is the one to be seen
+                with contextlib.suppress(Exception):  # the error before it matters
                     optuna.delete_study(study_name=name, storage=storage)
                 raise
         return cls(study, where)
 
     @classmethod
     def open_study(cls, name: str, *, database: pathlib.Path, url: str | None) -> StudyStore:
-        """A study that is there.
+        """Open an existing study.
 
         Raises:
             UnknownStudy: the storage has none of that name.
@@ -125,7 +115,7 @@ class StudyStore:
 
     @classmethod
     def in_memory(cls, name: str) -> StudyStore:
-        """A new study that ends with the process."""
+        """Create a study that ends with the process."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(
             storage=optuna.storages.InMemoryStorage(), study_name=name, direction="minimize"
@@ -137,21 +127,19 @@ class StudyStore:
         self.study.sampler = sampler
 
     def enqueue(self, configuration: Configuration, *, origin: str) -> None:
-        """Make a configuration the next one that `ask` gives."""
+        """Make a configuration the next one that `ask` returns."""
         with _storage_errors(self._where), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
     def ask(self, distributions: Distributions, *, else_origin: str) -> Proposed:
-        """The next configuration to launch; its trial is RUNNING until told.
+        """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
 
-        Args:
-            distributions: one for every knob.
-            else_origin: what to call it where neither the queue nor the sampler says.
+        `else_origin` applies if neither queue nor sampler gives an origin.
         """
         with _storage_errors(self._where):
             trial = self.study.ask(dict(distributions))
-            # The sampler writes beside the trial object, so the storage is asked for what it wrote.
+            # The sampler writes beside the trial object, so read the storage.
             attrs = self.study.get_trials(deepcopy=False)[trial.number].user_attrs
             by_sampler = attrs.get(PROPOSAL, {}).get("origin")
             origin = str(attrs.get("origin") or by_sampler or else_origin)
@@ -186,7 +174,7 @@ class StudyStore:
         )
 
     def give_up_running(self, reason: str) -> tuple[int, ...]:
-        """Mark trials that nobody measures any more: they count for nothing. Returns their numbers."""
+        """Mark running trials as interrupted, so that they do not count; return their numbers."""
         with _storage_errors(self._where):
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
@@ -196,44 +184,44 @@ class StudyStore:
             return tuple(frozen.number for frozen in running)
 
     def trials(self) -> tuple[Trial, ...]:
-        """All trials that ended, by number."""
+        """Return all trials that ended, by number."""
         with _storage_errors(self._where):
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
     def note(self, text: str) -> None:
-        """Keep a line for the readers of the study, once."""
+        """Save a note for readers of the study, once."""
         with _storage_errors(self._where):
             notes = list(self.study.user_attrs.get("notes", []))
             if text not in notes:
                 self.study.set_user_attr("notes", [*notes, text])
 
     def notes(self) -> tuple[str, ...]:
-        """The lines that were kept, in order."""
+        """Return the notes in order."""
         with _storage_errors(self._where):
             return tuple(self.study.user_attrs.get("notes", []))
 
     def facts(self) -> dict[str, Any]:
-        """The plain data that was kept with the study."""
+        """Return the plain data saved with the study."""
         with _storage_errors(self._where):
             return dict(self.study.user_attrs.get("luthier", {}))
 
     def has_waiting(self) -> bool:
-        """Whether an enqueued configuration still waits to be asked for."""
+        """Return whether an enqueued configuration still waits."""
         with _storage_errors(self._where):
             return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
     def used_s(self) -> float:
-        """Seconds of the study so far, over all processes that ran it, as they were kept."""
+        """Return the saved seconds of the study over all its processes."""
         with _storage_errors(self._where):
             return float(self.study.user_attrs.get("used_s", 0.0))
 
     def keep_used_s(self, seconds: float) -> None:
-        """Keep the seconds that the study has used so far."""
+        """Save the seconds used so far."""
         with _storage_errors(self._where):
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
-        """`Proposed.gain` of the trials of these origins that ended, by number."""
+        """Return `Proposed.gain` of ended trials of these origins, by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)
@@ -243,7 +231,7 @@ class StudyStore:
 
 
 def delete(name: str, *, url: str) -> None:
-    """Remove a study from a shared storage; harmless where there is none.
+    """Delete a study from a shared storage, if it is there.
 
     Raises:
         StorageFailed: the storage cannot be reached or written.
@@ -253,7 +241,7 @@ def delete(name: str, *, url: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """A storage URL as it may be written to a file."""
+    """Return a storage URL with its password hidden."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:

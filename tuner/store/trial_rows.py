@@ -1,16 +1,16 @@
-"""A trial of ours as Optuna keeps it, and back.
+"""Conversion between Luthier's trials and Optuna's. Pure.
 
     state     COMPLETE with a value: ok
-              PRUNED without one: infeasible or failed (Optuna's own samplers learn from it)
+              PRUNED without one: infeasible or failed (Optuna's samplers learn from it)
               FAIL without an outcome: interrupted
               RUNNING: being measured now
-    params    the knobs as they were proposed
-    user      origin, configuration (as launched), outcome, measurement, error, headroom, effort,
-              facts {launch_s, overhead_s, started_at}; under limits slacks, with two
-              objectives second, and of a launch that
-              misses one missed (its measurement) and value (its objective)
+    params    the knobs as proposed
+    user      origin, configuration (as evaluated), outcome, measurement, error, headroom,
+              effort, facts {launch_s, overhead_s, started_at}; with metric constraints
+              slacks; with two objectives second; if a metric constraint is violated,
+              missed (the measurement) and value (the objective)
 
-Few attributes with JSON inside, because every attribute is a transaction of the storage. Pure.
+Few attributes with JSON inside, as each is a storage transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuner.values import OK, Configuration, Measurement, Outcome, Trial
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What one launch gave; `objective` in the study's own unit, None unless ok."""
+    """Result of one evaluation; `objective` is in the study's unit, None unless ok."""
 
     outcome: Outcome
     measurement: Measurement | None
@@ -35,26 +35,25 @@ class TrialResult:
     overhead_s: float
     started_at: float
     error: float | None = None
-    """Standard error of the objective within its launch, as a share; None where it is not known."""
+    """Relative standard error of the objective within its evaluation; None if unknown."""
     headroom: float | None = None
-    """Logarithm of the replicas' peak memory over their limit; None where one of them is not known."""
+    """Log of peak replica memory over its limit; None if unknown."""
     effort: float | None = None
-    """Logarithm of the CPU time of a request, where it tells of the objective's noise and is known."""
+    """Log CPU time per request, if it relates to the objective's noise."""
     missed: Measurement | None = None
-    """What was measured of a launch that misses a limit, or does not tell whether it does."""
+    """Measurement that violates a metric constraint or lacks its metric."""
     value: float | None = None
-    """Its objective."""
+    """Objective of `missed`."""
     second: tuple[float, float | None] | None = None
-    """Logarithm of a second objective, minimised, with its standard error; None in a study of one."""
+    """Log of a second objective, minimised, with standard error; None without one."""
     slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
         default_factory=dict
     )
-    """By limit: by how much the launch lies beyond it (`limits.Limit.slack`), None where it does not tell, with
-    a standard error."""
+    """Violation per metric constraint (`limits.Limit.slack`), or None, and its standard error."""
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:
-    """User attributes that hold a result."""
+    """Return the user attributes of a result."""
     values: dict[str, Any] = {
         "outcome": dataclasses.asdict(result.outcome),
         "facts": {
@@ -82,14 +81,14 @@ def attributes(result: TrialResult) -> dict[str, Any]:
 
 
 def is_ended(frozen: FrozenTrial) -> bool:
-    """Whether the trial ended in a way that counts: not running, not interrupted."""
+    """Return whether the trial ended and counts: neither running nor interrupted."""
     return (
         frozen.state in {TrialState.COMPLETE, TrialState.PRUNED} and "outcome" in frozen.user_attrs
     )
 
 
 def as_trial(frozen: FrozenTrial) -> Trial:
-    """A trial that ended, as the rest of the tuner sees it."""
+    """Convert a trial that ended."""
     attrs = frozen.user_attrs
     measurement, missed = attrs.get("measurement"), attrs.get("missed")
     outcome = Outcome(**attrs["outcome"])
@@ -106,6 +105,6 @@ def as_trial(frozen: FrozenTrial) -> Trial:
 
 
 def as_trials(frozen_trials: Iterable[FrozenTrial]) -> tuple[Trial, ...]:
-    """All trials that ended, by number."""
+    """Convert all trials that ended, by number."""
     ended = sorted(filter(is_ended, frozen_trials), key=lambda frozen: frozen.number)
     return tuple(as_trial(frozen) for frozen in ended)

@@ -1,1 +1,1 @@
-"""The load generator: what is sent (payloads), when (arrivals), and by whom (a lean client)."""
+"""Load generator: payloads, arrival schedules and an HTTP client."""

@@ -1,13 +1,10 @@
-"""When requests are due: schedules as pure functions of counts and time.
+"""Arrival schedules as pure functions of request counts and time.
 
-In: how many requests were sent and how many have finished (answered or lost), and the time. Out:
-the second at which the next one is due, or None when only another answer can make one due. Seconds
-count from the start of the phase. A schedule knows no clock, socket or payload, so it is tested
-without them (the idea is vegeta's `Pacer`).
+Seconds count from the start of the phase. A schedule returns when the next request is due, or None
+if it first needs a response (after vegeta's `Pacer`).
 
-The client asks whenever a connection is free. The second that a schedule gives is the request's
-*intended* time: a schedule that does not wait for answers therefore counts the wait for a free
-connection too, and coordinated omission cannot hide a slow server.
+The due second is the request's *intended* time. An open loop thus counts the wait for a free
+connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations
@@ -23,17 +20,17 @@ from typing import Literal, Protocol
 Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
 """How an open loop spreads its requests over time."""
 BURST_PERIOD_S = 0.5
-"""From the beginning of one burst to that of the next."""
+"""Time between the starts of bursts."""
 BURST_S = 0.1
-"""How long a burst lasts."""
+"""Length of a burst."""
 BURST_FACTOR = 3.0
-"""Rate within a burst over the mean rate; between bursts it is half of the mean rate, by these numbers."""
+"""Rate within a burst over the mean rate. Between bursts it is then half the mean."""
 LEAST_OFFSETS = 2
-"""Arrivals of a trace: fewer have no rate."""
+"""Fewest arrivals that define a rate."""
 
 
 class Arrivals(Protocol):
-    """One schedule; `connections` is the number of requests that may be in flight."""
+    """Arrival schedule with at most `connections` requests in flight."""
 
     @property
     def connections(self) -> int:
@@ -41,24 +38,21 @@ class Arrivals(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are due without regard to answers (open loop)."""
+        """Whether requests are due regardless of responses (open loop)."""
 
     def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
-        """Second at which request number `sent` (from 0) is due.
+        """Return the second at which request number `sent` (from 0) is due.
 
-        Args:
-            sent: requests sent so far.
-            finished: requests answered or lost so far, at most `sent`.
-            now_s: seconds since the start of the phase.
+        `finished` counts requests answered or lost.
         """
 
     def belonging(self, sent: int, end_s: float) -> int:
-        """Requests of a phase that ends at `end_s`, by when `sent` were sent: those that were due."""
+        """Return the number of requests in a phase that ends at `end_s`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Closed:
-    """Closed loop: `connections` clients that each wait for their answer, then send again."""
+    """Closed loop of `connections` clients that wait for each response."""
 
     connections: int
     is_open = False
@@ -70,19 +64,18 @@ class Closed:
             )
 
     def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
-        """At once while fewer than `connections` requests are in flight."""
+        """Return `now_s` while fewer than `connections` requests are in flight."""
         return now_s if sent - finished < self.connections else None
 
     def belonging(self, sent: int, _end_s: float) -> int:
-        """Those that were sent: what is due waits for answers."""
+        """Return `sent`: nothing is due and unsent."""
         return sent
 
 
 class Open:
-    """Open loop: requests are due by a schedule, whatever becomes of them.
+    """Open loop: requests are due regardless of responses.
 
-    The rules of `opened` differ in `_next_s` alone: what each draws is kept, so that the same number is
-    always due at the same second.
+    Subclasses implement `_next_s`; drawn times are kept and never change.
     """
 
     is_open = True
@@ -92,24 +85,24 @@ class Open:
         self._known_s = array("d")
 
     def due_s(self, sent: int, _finished: int, _now_s: float) -> float:
-        """The same second whenever it is asked for."""
+        """Return the second at which the request is due."""
         while len(self._known_s) <= sent:
             self._known_s.append(self._next_s())
         return self._known_s[sent]
 
     def belonging(self, sent: int, end_s: float) -> int:
-        """Those that were due, sent or not."""
+        """Return how many requests were due, sent or not."""
         while not self._known_s or self._known_s[-1] <= end_s:
             self._known_s.append(self._next_s())
         return max(sent, bisect.bisect_right(self._known_s, end_s))
 
     def _next_s(self) -> float:
-        """The second after those in `_known_s`."""
+        """Return the second after those in `_known_s`."""
         raise NotImplementedError
 
 
 class Constant(Open):
-    """At equal distances, the first at once; they are not summed up, so that no rounding adds up."""
+    """Arrivals at equal distances from 0 on, without a running sum and its rounding errors."""
 
     def __init__(self, rate_per_s: float, connections: int) -> None:
         super().__init__(connections)
@@ -120,10 +113,7 @@ class Constant(Open):
 
 
 class Poisson(Open):
-    """At exponentially distributed distances, as of many users who do not know one another.
-
-    Kingman, Poisson Processes, 1993.
-    """
+    """Poisson arrivals, as of many independent users (Kingman, Poisson Processes, 1993)."""
 
     def __init__(self, rate_per_s: float, connections: int, seed: int) -> None:
         super().__init__(connections)
@@ -136,11 +126,11 @@ class Poisson(Open):
 
 
 class Burst(Open):
-    """Poisson arrivals whose rate switches: a burst of `BURST_S` in every `BURST_PERIOD_S`.
+    """Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
-    Their mean rate over whole periods is the given one. The seed also draws where in a period the
-    schedule begins. Drawn by inversion: unit exponentials are summed up, and the sum is looked up in
-    the integral of the rate (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
+    `rate_per_s` is the mean over whole periods; the seed also draws the place in the first one.
+    Drawn by inversion: a sum of unit exponentials is looked up in the integral of the rate (Cinlar,
+    Introduction to Stochastic Processes, 1975, section 4.7).
     """
 
     def __init__(self, rate_per_s: float, connections: int, seed: int) -> None:
@@ -149,7 +139,7 @@ class Burst(Open):
         self._high_per_s = BURST_FACTOR * rate_per_s
         in_burst = self._high_per_s * BURST_S
         self._each = rate_per_s * BURST_PERIOD_S
-        """Arrivals that are expected in one period, `in_burst` of them in its burst."""
+        """Arrivals expected in a period, `in_burst` of them in its burst."""
         self._in_burst = in_burst
         self._low_per_s = (self._each - in_burst) / (BURST_PERIOD_S - BURST_S)
         self._begin_s = self._random.uniform(0.0, BURST_PERIOD_S)
@@ -163,21 +153,17 @@ class Burst(Open):
         else:
             inside_s = BURST_S + (rest - self._in_burst) / self._low_per_s
         last_s = self._known_s[-1] if self._known_s else 0.0
-        # Where two lie as close as a rounding error, the order is kept.
+        # Keeps the order of arrivals that are only a rounding error apart.
         return max(last_s, periods * BURST_PERIOD_S + inside_s - self._begin_s)
 
     def _expected_by(self, second: float) -> float:
-        """Arrivals that are expected from the beginning of a period to a second of it."""
+        """Return the arrivals expected in a period up to `second`."""
         high_s = min(second, BURST_S)
         return self._high_per_s * high_s + self._low_per_s * (second - high_s)
 
 
 class Traced(Open):
-    """As they were recorded, counted from the first, and again and again from there.
-
-    The repetition keeps the trace's mean rate: between the last arrival of one round and the first of the
-    next lies the mean distance.
-    """
+    """Recorded arrivals, scaled to `rate_per_s` and repeated at the mean distance."""
 
     def __init__(self, offsets_s: Sequence[float], rate_per_s: float, connections: int) -> None:
         super().__init__(connections)
@@ -192,7 +178,7 @@ class Traced(Open):
 
 
 class Listed(Open):
-    """At exactly these seconds, and no more: the requests of a scenario, each with a place of its own."""
+    """Arrivals at exactly these seconds, one per request of a scenario."""
 
     def __init__(self, offsets_s: Sequence[float], connections: int) -> None:
         super().__init__(connections)
@@ -203,7 +189,7 @@ class Listed(Open):
 
 
 def closed(concurrency: int) -> Closed:
-    """The schedule of `concurrency` clients that wait for their answers."""
+    """Return a closed loop."""
     return Closed(concurrency)
 
 
@@ -214,16 +200,13 @@ def opened(
     seed: int = 0,
     offsets_s: Sequence[float] = (),
 ) -> Open:
-    """The schedule of so many requests a second on at most so many connections.
+    """Return an open loop.
 
     Args:
         rate_per_s: mean rate, above 0.
-        connections: most requests in flight; a request that is due while all are busy waits for one,
-            and the wait counts.
-        spread: a class of this file: `constant`, `poisson`, `burst`, `trace` or `listed`, which takes the
-            offsets as they are and looks at no rate.
-        seed: of the random distances.
-        offsets_s: of a trace or list: seconds of its arrivals, ascending.
+        connections: maximum requests in flight.
+        spread: one of the classes above; `listed` ignores the rate.
+        offsets_s: ascending seconds of a trace or list.
 
     Raises:
         ValueError: a value is out of its range.
@@ -248,10 +231,10 @@ def opened(
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Mean rate of a trace, from its first arrival to its last.
+    """Return the mean rate of a trace, from first to last arrival.
 
     Raises:
-        ValueError: it has no two arrivals at different seconds.
+        ValueError: no two arrivals at different seconds.
     """
     length_s = offsets_s[-1] - offsets_s[0] if len(offsets_s) >= LEAST_OFFSETS else 0.0
     if length_s <= 0:

@@ -1,19 +1,11 @@
-"""The lean HTTP client: one phase of load from one thread, on raw sockets and one epoll.
+"""HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
-In: a `LoadPlan` and whole requests as bytes. Out: columns of one row per request, in order of
-completion, in seconds since the phase began. A round trip is from just before the first byte is
-handed to the kernel to just after the last byte of the response was taken from it; a request that
-finds no room in the socket's buffer goes on when there is.
+Out: one row per request, in order of completion, in seconds of the phase. Latency runs from just
+before the first byte goes to the kernel to just after the last byte of the response is read.
 
-Both ways of writing it were measured with 3 KB bodies at 20 connections: a bare epoll loop and a
-bare uvloop protocol with httptools take the same 8 us of CPU a request, most of it the kernel's;
-the loop below, with everything it must get right, takes 10. Epoll was kept because it stamps the
-time beside the system calls, while uvloop collects writes until the end of its turn. What keeps it
-lean: requests are built beforehand, a response's head is parsed once and then recognised, what is
-not a plain answer is left to slower methods, and what depends on time is looked at in `_tick`, each
-20 ms.
-
-This file is imported by the client's process only. It knows nothing of models, pipes or studies.
+With 3 KB bodies at 20 connections this loop takes 10 us of CPU per request; a bare epoll loop or
+uvloop with httptools takes 8, mostly in the kernel. Epoll stamps the time beside the system calls,
+while uvloop defers writes.
 """
 
 from __future__ import annotations
@@ -35,36 +27,35 @@ from tuner.traffic.steady import has_settled
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02
 LOOK_S = 0.1
-"""From one look whether answers have settled to the next."""
+"""Interval between checks whether latencies have settled."""
 MOST_HEADS = 512
-"""Distinct heads remembered; a server that never repeats one has each of them parsed."""
+"""Maximum of distinct response heads remembered."""
 
 _READABLE = select.EPOLLIN
 _BOTH = select.EPOLLIN | select.EPOLLOUT
 
 
 class Client:
-    """One phase: `run` once, then read `columns`, `phase` and `cpu_s`."""
+    """One phase: `run` it once, then read `columns`, `phase` and `cpu_s`."""
 
     def __init__(
         self, plan: LoadPlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
     ) -> None:
-        """Keep what is given.
+        """Prepare the phase.
 
         Args:
-            plan: the load.
-            requests: whole requests, head and body, sent in turn.
-            on_tick: called every 20 ms or so with the number of requests finished.
+            requests: whole requests, sent in turn.
+            on_tick: called about every 20 ms with the finished requests.
         """
         self.plan = plan
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
-        """CPU time of this process, user and kernel, in the measured part."""
+        """User and kernel CPU time in the measured part."""
         self.cpu_readings = CpuReadings()
-        """The same over the whole phase, every 20 ms or so."""
+        """CPU time over the whole phase."""
         self.first_error = b""
-        """Beginning of the body of the first answer that is no 2xx and has one."""
+        """Start of the first non-2xx body."""
         arrivals = self.phase.arrivals
         self.pool = Pool(plan.host, plan.port, arrivals.connections)
         self._requests = requests
@@ -73,7 +64,7 @@ class Client:
         self._due_s = arrivals.due_s
         self._each_its_own = plan.each_its_own
         self._next_due_s = math.inf
-        """When the next request is due, where that is known and a connection is free for it."""
+        """When the next request is due; infinite if unknown or no connection is free."""
         self._heads: dict[bytes, Head] = {}
         self._sent = 0
         self._finished = 0
@@ -83,10 +74,10 @@ class Client:
         self._has_settled = False
 
     def run(self) -> None:
-        """Open the connections, warm up, measure, wait for what is in flight, close.
+        """Open the connections, warm up, measure, finish in-flight requests and close.
 
         Raises:
-            ServerGone: the connections cannot be opened, or all of them were lost for good.
+            ServerGone: connections cannot be opened, or all were lost for good.
         """
         try:
             self.pool.resolve()
@@ -101,14 +92,14 @@ class Client:
 
     @property
     def origin_s(self) -> float:
-        """The first send on the system's monotonic clock, which other processes read as well."""
+        """First send, on the system's monotonic clock."""
         return self._origin
 
     def _now(self) -> float:
         return time.perf_counter() - self._origin
 
     def _open_all(self) -> None:
-        """Open every connection before the first request, so that the load is whole at once."""
+        """Open every connection, so that the workload starts complete."""
         pool = self.pool
         pool.open_due(0.0)
         while len(pool.free) < len(pool.connections):
@@ -138,7 +129,7 @@ class Client:
             for descriptor, event in poll(max(0.0, wake_s - now)):
                 connection = by_descriptor.get(descriptor)
                 if connection is None:
-                    continue  # closed by the handling of an event before this one
+                    continue  # closed while an earlier event was handled
                 if (
                     event != _READABLE
                     or connection.reader is not None
@@ -165,7 +156,7 @@ class Client:
                 self._dispatch()
 
     def _dispatch(self) -> None:
-        """Send on free connections what is due."""
+        """Send due requests on free connections."""
         free = self.pool.free
         self._next_due_s = math.inf
         while free and self._sent < self.phase.limit:
@@ -195,7 +186,7 @@ class Client:
                 self.pool.watch(connection, _BOTH)
 
     def _answered(self, connection: Connection, status: int, now: float) -> None:
-        """A complete answer on a connection that stays open: note it, and send what is due."""
+        """Record a complete response, then reuse its connection."""
         self._note(connection, status, now)
         connection.state = State.FREE
         self.pool.free.append(connection)
@@ -211,10 +202,10 @@ class Client:
         )
 
     def _poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Events, waiting for microseconds where epoll itself counts in milliseconds.
+        """Poll with a timeout in microseconds; epoll itself counts milliseconds.
 
-        An epoll is readable while it has events, and `select` takes such a time. The epoll is older than
-        its connections, so its number is below the 1,024 that `select` can hold.
+        An epoll is readable while it has events. As it is older than its connections, its number is
+        below the 1,024 that `select` can hold.
         """
         poller = self.pool.poller
         if timeout_s > 0.0:
@@ -224,7 +215,7 @@ class Client:
     # Everything below is slow and rare.
 
     def _tick(self, now: float) -> None:
-        """Look at everything that depends on time."""
+        """Handle everything that depends on time."""
         self._on_tick(self._finished)
         self._advance(now)
         for connection in self.pool.connections:
@@ -247,7 +238,7 @@ class Client:
         self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
 
     def _abandon(self, now: float) -> None:
-        """Requests of an open loop that no connection was free for in time are lost: an overload ends."""
+        """Mark requests as lost that no connection took in time, so that an overload ends."""
         due_before_s = now - self.plan.timeout_s
         while (
             self._sent < self.phase.limit
@@ -260,7 +251,7 @@ class Client:
             self.columns.append(due, now, now, 0, -1)
 
     def _cut(self) -> None:
-        """What has no answer yet is lost, sent or not: the server has fallen behind for good."""
+        """Mark all unanswered requests as lost, sent or not."""
         for connection in self.pool.connections:
             if connection.state is State.BUSY:
                 self._lose(connection, "the server fell behind")
@@ -290,7 +281,7 @@ class Client:
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
 
     def _is_settling(self, now: float) -> bool:
-        """Whether the warm-up waits for answers to settle; looked at every tenth of a second."""
+        """Whether the warm-up still waits for latencies to settle."""
         warmup = self.plan.warmup
         if not warmup.settling_s or self.phase.warmup_end_s is not None:
             return False
@@ -307,7 +298,7 @@ class Client:
         return not self._has_settled
 
     def _mean_ms(self) -> float:
-        """Mean round trip of what has finished since the warm-up; 0 where nothing has."""
+        """Return the mean latency since the warm-up, or 0."""
         assert self.phase.warmup_end_s is not None
         intended_s, finished_s = self.columns.intended_s, self.columns.finished_s
         first = bisect.bisect_right(finished_s, self.phase.warmup_end_s)
@@ -315,7 +306,7 @@ class Client:
         return 1e3 * (sum(finished_s[first:]) - sum(intended_s[first:])) / count if count else 0.0
 
     def _handle(self, connection: Connection, event: int) -> None:
-        """Any event, on a connection in any state."""
+        """Handle any event in any state."""
         if connection.state is State.OPENING:
             self.pool.decide_opening(connection, event, self._now())
             self._dispatch()
@@ -336,9 +327,8 @@ class Client:
         except BlockingIOError:
             return
         except OSError:
-            # The server hung up on the request. Its answer may be there to read, and tells more
-            # than this error; the empty rest marks a request that was never sent whole, so that the
-            # connection is not used again.
+            # The server hung up, but its response may still be readable and explains more than this
+            # error. The empty rest marks an incomplete request: the connection is not reused.
             connection.unsent = memoryview(b"")
         if not connection.unsent:
             self.pool.watch(connection, _READABLE)
@@ -348,9 +338,9 @@ class Client:
             self._lose(connection, error.strerror or str(error))
 
     def _read(self, connection: Connection, data: bytes) -> None:
-        """Bytes for the complete reader, or b"" for the end of the stream."""
+        """Pass bytes to the full reader; b"" ends the stream."""
         if connection.state is not State.BUSY:
-            self._renew(connection)  # an unused connection was closed, or spoke out of turn
+            self._renew(connection)  # closed while unused, or unrequested bytes
             return
         reader = connection.reader or ResponseReader()
         connection.reader = reader
@@ -380,10 +370,10 @@ class Client:
 
     def _renew(self, connection: Connection) -> None:
         self.pool.renew(connection)
-        self._next_tick_s = 0.0  # it opens as soon as the events at hand are handled
+        self._next_tick_s = 0.0  # reopens it after the current events
 
     def _lose(self, connection: Connection, reason: str, *, failures: int = 1) -> None:
-        """The request in flight gets no answer: status 0."""
+        """Record a request as lost (status 0) and close its connection."""
         now = self._now()
         if connection.state is State.BUSY:
             self._note(connection, 0, now)

@@ -1,8 +1,6 @@
-"""The records of a phase while they are made: one growing array per column, 30 bytes a request.
+"""Growing record columns of a phase, 30 bytes per request.
 
-In: one row per finished request, and now and then the CPU time that the client has used. Out: the columns'
-bytes, one after the other, in native byte order (the reader is a process of the same machine). It imports
-next to nothing, as the client's process uses it.
+The client's process uses this file, so it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ COLUMNS = (
     ("status", "h"),
     ("connection", "i"),
 )
-"""Names (fields of `tuner.values.RequestRecords`) and type codes (of `array`), in the order of the
-bytes."""
+"""Fields of `tuner.values.RequestRecords` with `array` type codes, in byte order."""
 
 
 class Columns:
-    """Rows in order of completion."""
+    """Request rows in order of completion."""
 
     __slots__ = ("connection", "finished_s", "intended_s", "started_s", "status")
 
@@ -38,7 +35,7 @@ class Columns:
     def append(
         self, intended_s: float, started_s: float, finished_s: float, status: int, connection: int
     ) -> None:
-        """Add one finished request; status 0 where there was no answer."""
+        """Add a finished request; status 0 means no response."""
         self.intended_s.append(intended_s)
         self.started_s.append(started_s)
         self.finished_s.append(finished_s)
@@ -46,12 +43,12 @@ class Columns:
         self.connection.append(connection)
 
     def as_bytes(self) -> bytes:
-        """All columns in the order of `COLUMNS`."""
+        """Return all columns in the order of `COLUMNS`."""
         return b"".join(getattr(self, name).tobytes() for name, _ in COLUMNS)
 
 
 class CpuReadings:
-    """CPU time that the client had used, at moments that ascend."""
+    """Readings of the client's CPU time."""
 
     __slots__ = ("at_s", "used_s")
 
@@ -68,5 +65,5 @@ class CpuReadings:
         self.used_s.append(used_s)
 
     def as_bytes(self) -> bytes:
-        """The moments, then what was used."""
+        """Return the times, then the CPU times."""
         return self.at_s.tobytes() + self.used_s.tobytes()

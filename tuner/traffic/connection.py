@@ -1,6 +1,6 @@
-"""One keep-alive connection of the client: a non-blocking socket, and the request that is on it.
+"""Keep-alive connection of the client with its current request.
 
-The owner (`client.Client`) decides what is sent and when, watches the socket, and reads the time.
+`client.Client` decides what to send, watches the socket and reads the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuner.traffic.response import ResponseReader
 
 
 class State(enum.Enum):
-    """Where it is: closed -> opening -> free <-> busy, and from each of them back to closed."""
+    """Connection state: closed -> opening -> free <-> busy, and any -> closed."""
 
     CLOSED = enum.auto()
     OPENING = enum.auto()
@@ -24,7 +24,7 @@ class State(enum.Enum):
 
 
 class Connection:
-    """State of one connection; times are seconds since the start of the phase."""
+    """One connection; times are seconds since the start of the phase."""
 
     __slots__ = (
         "index",
@@ -50,20 +50,19 @@ class Connection:
         self.socket: socket.socket | None = None
         self.intended_s = 0.0
         self.started_s = 0.0
-        """When the request on it was sent; while it opens, when that began."""
+        """When its request was sent or its opening began."""
         self.retry_s = 0.0
-        """When a closed connection may open again."""
+        """When it may open again."""
         self.losses = 0
-        """Failures in a row: requests lost and openings failed."""
+        """Lost requests and failed openings in a row."""
         self.round_trips = 0
         self.unsent: memoryview | None = None
-        """Rest of a request that did not fit into the socket's buffer; empty where it can never be
-        sent."""
+        """Unsent rest of a request; empty if unsendable."""
         self.reader: ResponseReader | None = None
         """Set while a response has arrived in part."""
 
     def open(self, family: int, address: tuple[object, ...]) -> int:
-        """Begin to connect; the returned file descriptor turns writable when that is decided.
+        """Start to connect; the descriptor turns writable on success or failure.
 
         Raises:
             OSError: it failed at once.
@@ -79,20 +78,20 @@ class Connection:
             opened.close()
             raise
         self.socket = opened
-        # Bound methods, looked up once instead of once a request.
+        # Saves a lookup per request.
         self.receive = opened.recv
         self.write = opened.send
         self.state = State.OPENING
         return opened.fileno()
 
     def failure(self) -> str | None:
-        """Why an opening connection could not be opened; None when it is open."""
+        """Return why the opening failed, or None."""
         assert self.socket is not None
         code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return os.strerror(code) if code else None
 
     def close(self) -> None:
-        """Close the socket; the kernel takes it out of any poller."""
+        """Close the socket; the kernel removes it from any poller."""
         if self.socket is not None:
             self.socket.close()
         self.socket = None

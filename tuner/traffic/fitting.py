@@ -1,8 +1,4 @@
-"""Brings arrays into the form of a model's inputs, or says what does not fit.
-
-In: arrays of samples, a signature, and where the arrays came from. Out: arrays in the inputs' datatypes, each sample in
-the shape that is sent. It reads no files.
-"""
+"""Conversion of arrays to a model's inputs."""
 
 from __future__ import annotations
 
@@ -22,9 +18,9 @@ from tuner.traffic.oip_body import DTYPES
 def arranged(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Samples of every input in the shapes that are sent, along a first axis of their own.
+    """Return samples of every input, along a new first axis, in the shape that is sent.
 
-    Where they lie says `sample_rows`; of what is the same for all there may be one.
+    `sample_rows` finds the samples; an input may have one for all.
 
     Raises:
         WrongUse: a wrong shape, or unequal numbers of samples.
@@ -43,7 +39,7 @@ def arranged(
 def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """The one sample of an input that an array is, in the shape that is sent.
+    """Return an array of one sample in the shape that is sent.
 
     Raises:
         WrongUse: a wrong shape.
@@ -67,7 +63,7 @@ def _arranged(
 
 
 def _disagreement(arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str) -> WrongUse:
-    """The first input whose shape is wrong, or of which there are not as many samples as of another."""
+    """Return the error for the first input with a wrong shape or sample count."""
     counts = {}
     for spec in signature.inputs:
         array = arrays[spec.name]
@@ -89,15 +85,15 @@ def _wrong_shape(
 
 
 def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
-    """Shape of one item, or of a whole input where it has no item axis; -1 where it is free."""
+    """Return the shape of an item, or of an input without an item axis; -1 where free."""
     return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
 
 
 def converted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """The array in the input's datatype.
+    """Return the array in the input's datatype.
 
     Raises:
-        WrongUse: a datatype of another kind, or a value that does not fit.
+        WrongUse: another kind of datatype, or a value that does not fit.
     """
     if spec.datatype == "BYTES":
         elements = array.astype(object)
@@ -116,19 +112,19 @@ def converted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]
 
 
 def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether only precision can be lost; whether each value fits is another question."""
+    """Whether only precision can be lost; values are checked apart."""
     if given.kind == "i" and wanted.kind == "u":
         return True  # JSON and Python know no unsigned numbers
     return given.kind in "biuf" and np.can_cast(given, wanted, "same_kind")
 
 
 def shape_text(spec: TensorSpec, signature: Signature) -> str:
-    """Shape of one item of an input, or of the whole one, -1 where it is free."""
+    """Return the shape of an item, or of the whole input, as text."""
     return str(list(_of_one(spec, shapes.item_axis(spec, signature))))
 
 
 def inputs_text(signature: Signature) -> str:
-    """Every input with datatype and shape, for an error's text."""
+    """Return all inputs with datatype and shape, for errors."""
     return ", ".join(
         f"{spec.name} {spec.datatype} {shape_text(spec, signature)}" for spec in signature.inputs
     )

@@ -1,12 +1,9 @@
-"""The load generator as the tuner sees it: one client process that survives many phases.
+"""Load generator as the tuner sees it: one client process that survives many phases.
 
-In: payloads (once) and plans (one per phase). Out: a `LoadResult` per phase. The client lives in a
-process of its own, so that nothing the tuner does (fitting a Gaussian process, writing files) is
-measured as latency, and it is persistent, so that a phase costs no start. Every wait has a limit; a
-client that dies or stands still is replaced in the next phase.
+In: payloads (once) and plans (one per phase). Out: a `LoadResult` per phase. The separate process
+keeps the tuner's own work out of the latencies. A client that dies or stalls is replaced.
 
-Use it from the thread that made it, and keep that thread alive: the kernel ends the client when
-this thread ends.
+The kernel ends the client with the thread that made it, so use one long-lived thread.
 """
 
 from __future__ import annotations
@@ -35,43 +32,40 @@ from tuner.values import CpuCourse, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
-"""Longest silence of a client that reports each second; a machine that swaps or sleeps for a moment
-stays under it."""
+"""Maximum silence of a client that reports each second; it allows a short swap or sleep."""
 END_TIMEOUT_S = 2.0
 MOST_KEPT = 2
-"""Sets of payloads that the client keeps."""
+"""Payload sets that the client keeps."""
 MOST_TOLD = 200
-"""Characters of a server's own words that go into a reason."""
+"""Maximum of a server's characters in a reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadResult:
-    """One phase; seconds since its first send."""
+    """One phase, in seconds since its first send."""
 
     records: RequestRecords
-    """Every request of the phase, warm-up and those in flight at the end included."""
+    """Every request, including warm-up and those in flight at the end."""
     origin_s: float
-    """The first send, on the system's monotonic clock."""
+    """First send, on the system's monotonic clock."""
     warmup_end_s: float
     measured_end_s: float
     client_cpu_s: float
-    """CPU time that the client used in the measured part."""
+    """Client's CPU time in the measured part."""
     client_cpu: CpuCourse
-    """The same over the whole phase."""
+    """Client's CPU time over the whole phase."""
     wall_s: float
-    """Time of the whole phase, from the first connection to the last answer."""
+    """Time from the first connection to the last response."""
     reconnects: int
-    """Connections that had to be replaced, because the server closed them or a request on them was
-    lost."""
+    """Connections replaced after a close or a lost request."""
     last_loss: str
-    """Why the last lost request was lost; empty if none was."""
+    """Why the last lost request was lost."""
     fell_behind: float
-    """Share of what was due in the measured part by which the server fell behind (`phase.fell_behind`); 0 in a
-    closed loop."""
+    """Share by which the server fell behind (`phase.fell_behind`)."""
     first_error: str
-    """What the first answer that is no 2xx said: one line, at most `MOST_TOLD` characters."""
+    """Message of the first non-2xx response, on one line."""
     hint: str = ""
-    """What to try where that is known; empty: it is not."""
+    """What to try, if known."""
 
     @property
     def measured_s(self) -> float:
@@ -80,7 +74,7 @@ class LoadResult:
 
     @property
     def why_failed(self) -> str:
-        """What the server, or the connection, said of a request that failed; empty if nothing."""
+        """Message of server or connection about a failed request."""
         if self.first_error:
             hint = f"; {self.hint}" if self.hint else ""
             return f'the first of them said "{self.first_error}"{hint}'
@@ -88,14 +82,14 @@ class LoadResult:
 
 
 class Generator:
-    """Context manager that owns the client process, which ends when the block is left."""
+    """Context manager that owns the client process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: Any = None
         self._payloads: Payloads | Mixture | None = None
         self._kept: list[Payloads | Mixture] = []
-        """What the client has, the least recently used first."""
+        """Payloads that the client has, least recently used first."""
 
     def __enter__(self) -> Self:
         self._start()
@@ -111,22 +105,22 @@ class Generator:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the client, None while there is none."""
+        """Process id of the client."""
         return None if self._process is None else self._process.pid
 
     def set_payloads(self, payloads: Payloads | Mixture) -> None:
-        """Keep what is sent from now on; it travels to the client once, with the next phase.
+        """Set the payloads of the following phases; each set reaches the client once.
 
-        The client keeps `MOST_KEPT` of them, so that two servers can be sent different ones in turn.
+        The client keeps `MOST_KEPT` sets, so that two servers can alternate.
         """
         self._payloads = payloads
 
     def run(self, plan: LoadPlan) -> LoadResult:
-        """Drive one phase and wait for its end.
+        """Run one phase.
 
         Raises:
-            LoadFailed: the server cannot be reached or is gone.
-            ClientLost: the client process died or stands still; the next phase has another one.
+            LoadFailed: the server is gone or unreachable.
+            ClientLost: the client process died or stalled.
         """
         if self._payloads is None:
             raise LoadFailed("there is nothing to send: call set_payloads before run")
@@ -148,7 +142,7 @@ class Generator:
                 f"the load generator's process gives no sign of life: {error}"
             ) from error
         except BaseException:
-            self.close()  # in the middle of a phase; the next one starts afresh
+            self.close()  # it is in mid-phase; the next one gets a new client
             raise
         if report["event"] == "failed":
             raise LoadFailed(report["reason"])
@@ -156,7 +150,7 @@ class Generator:
         return _result(report, blob, indexes)
 
     def close(self) -> None:
-        """End the client process; at once, whatever it is doing."""
+        """Kill the client process."""
         process, self._process = self._process, None
         self._kept = []
         if process is None:
@@ -169,8 +163,7 @@ class Generator:
         self._errors.close()
 
     def _start(self) -> None:
-        # The package is found wherever the tuner itself was found, and nothing in the current
-        # folder can stand before it.
+        # Finds the same package as the tuner, and nothing in the current folder can shadow it.
         root = str(pathlib.Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process
@@ -230,7 +223,7 @@ class Generator:
     def _await(
         self, *events: str, timeout_s: float = SILENCE_TIMEOUT_S
     ) -> tuple[dict[str, Any], bytes]:
-        """The next frame with one of these events; signs of life are read past."""
+        """Return the next frame with one of these events."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
@@ -239,7 +232,7 @@ class Generator:
                 return header, blob
 
     def _last_words(self) -> str:
-        """How the process ended and its last line, for an error text; cleans up after it."""
+        """Return the process's exit status and last line, and clean up."""
         process, errors = self._process, self._errors
         if process is None:
             return ""
@@ -281,7 +274,7 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Load
 
 
 def message(body: str) -> str:
-    """The text under `error` in an answer of JSON, which may be cut off; the whole body where there is none."""
+    """Return the `error` text of a JSON body, which may be truncated, else the body."""
     for whole in (body, f'{body}"}}'):
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(whole)
@@ -291,7 +284,7 @@ def message(body: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Printable words of a text from outside on one line, at most `MOST_TOLD` characters."""
+    """Return text as one printable line of at most `MOST_TOLD` characters."""
     printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
     line = " ".join(printable.split())
     return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD - 4]} ..."

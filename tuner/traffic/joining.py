@@ -1,7 +1,4 @@
-"""Several loads of one server, one after the other, as one: what a configuration did in slices of time.
-
-In: loads whose measured parts are timed. Out: one load that has their measured parts, end to end. Pure.
-"""
+"""Concatenation of a configuration's time slices into one result."""
 
 from __future__ import annotations
 
@@ -16,12 +13,9 @@ from tuner.values import CpuCourse, RequestRecords
 
 
 def join(parts: Sequence[LoadResult]) -> LoadResult:
-    """The measured parts of loads as one measured part without a warm-up.
+    """Return the measured parts of closed loops, end to end, without a warm-up.
 
-    A request keeps its round trip, and lies as far behind the beginning of its part as it did.
-
-    Args:
-        parts: at least one, in their order, of closed loops.
+    A request keeps its latency and its distance from the start of its part.
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in dataclasses.fields(RequestRecords)}
     moments, used = [], []
@@ -59,7 +53,7 @@ def join(parts: Sequence[LoadResult]) -> LoadResult:
 
 
 def _readings(part: LoadResult) -> int:
-    """Of the CPU time in the measured part, its ends included."""
+    """Return the CPU readings in the measured part, plus its ends."""
     at_s = part.client_cpu.at_s
     inside = (at_s > part.warmup_end_s) & (at_s < part.measured_end_s)
     return 2 + int(np.count_nonzero(inside))

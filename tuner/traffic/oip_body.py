@@ -1,13 +1,9 @@
 """Bodies of inference requests: Open Inference Protocol v2, binary tensor extension.
 
-In: per item one array per input, batch dimension included. Out: bytes: a JSON header, then the
-tensors' bytes in the same order, little-endian and row-major; a BYTES element is a 4-byte length
-and its bytes. Outputs are asked for in binary form, so that the client does not measure the
-server's printing of numbers.
-
-The header's length travels in an HTTP header. All bodies of one set share their HTTP headers, so
-their JSON headers are brought to one length with spaces, which JSON allows at its end. Source: the
-extension "binary_tensor_data" of the Open Inference Protocol, as in Triton.
+A body is a JSON header, then the tensors' bytes, little-endian and row-major; a BYTES element is a
+4-byte length and its bytes. Binary outputs keep number printing out of the latency. All bodies
+share one HTTP header with the JSON header's length, so JSON headers are padded with spaces. Source:
+the extension "binary_tensor_data" of the Open Inference Protocol, as in Triton.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from numpy.typing import NDArray
 from serving.values import TensorSpec
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
-"""HTTP header that tells where the tensors begin."""
+"""HTTP header with the length of the JSON header."""
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
     "UINT8": np.dtype("<u1"),
@@ -38,18 +34,18 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
 }
-"""Numeric datatypes and their form in bytes; BYTES is the other one."""
+"""Numeric datatypes in binary form."""
 
 
 class Input(NamedTuple):
-    """One input of a request, batch dimension included; str or bytes elements for BYTES."""
+    """Input with batch dimension; BYTES has str or bytes elements."""
 
     spec: TensorSpec
     array: NDArray[Any]
 
 
 def encode(items: Sequence[Sequence[Input]]) -> tuple[tuple[bytes, ...], int]:
-    """Bodies, one for each item, and the length that their JSON headers have in common."""
+    """Return one body per item, and the common length of their JSON headers."""
     parts = [_parts(inputs) for inputs in items]
     header_bytes = max(len(header) for header, _ in parts)
     return tuple(header.ljust(header_bytes) + data for header, data in parts), header_bytes
@@ -73,7 +69,7 @@ def _parts(inputs: Sequence[Input]) -> tuple[bytes, bytes]:
 
 
 def tensor_bytes(item: Input) -> bytes:
-    """Raw bytes of one tensor."""
+    """Return the raw bytes of a tensor."""
     if item.spec.datatype != "BYTES":
         return np.ascontiguousarray(item.array, DTYPES[item.spec.datatype]).tobytes()
     elements = [

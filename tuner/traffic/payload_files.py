@@ -1,8 +1,7 @@
-"""Payloads from files: npz arrays and JSON lines, checked against the model's signature.
+"""Payloads from npz arrays and JSON lines, checked against the model's signature.
 
-In: a path, a signature, the model's name. Out: `Payloads`, `client_batch` items per request. Values may be
-converted where nothing is lost but precision (float64 to FP32, small integers to wider ones);
-anything else is refused, with file, line or key, and what was expected.
+Conversions may lose only precision (float64 to FP32, small integers to wider ones). Errors name the
+place and what was expected.
 """
 
 from __future__ import annotations
@@ -24,19 +23,18 @@ from tuner.traffic import fitting, oip_body, payloads
 from tuner.traffic.payloads import Payloads
 
 MOST_REQUESTS = 1000
-"""Different requests taken from a file: enough that no cache or branch predictor knows them all,
-and soon handed over."""
+"""Maximum distinct requests. So many defeat caches and branch predictors."""
 MOST_BYTES = 256 << 20
-"""Of all bodies together; fewer requests are taken when they are large."""
+"""Maximum of all bodies together."""
 
 
 def from_file(
     path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
-    """Payloads of a file by its ending: .npz, or .jsonl, .ndjson, .json.
+    """Return payloads from a .npz, .jsonl, .ndjson or .json file.
 
     Raises:
-        WrongUse: another ending, or what `from_npz` and `from_json_lines` raise.
+        WrongUse: another ending, or the reader's error.
     """
     if path.suffix == ".npz":
         return from_npz(path, signature, model=model, client_batch=client_batch)
@@ -53,18 +51,15 @@ def from_npz(
     most: int = MOST_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """One array per input by its name, in which samples lie as `sample_rows` has it; `labels` beside them is kept.
+    """Return payloads from arrays by input name, and optional `labels`.
 
     Args:
-        path: the file; arrays of other names are not looked at.
-        signature: inputs of the model.
-        model: its name, for the path of the requests.
-        most: items that are taken, from the start of the file.
-        client_batch: items in each request.
+        most: maximum items taken.
+        client_batch: items per request.
 
     Raises:
         WrongUse: no such file, not npz, an input missing, a wrong shape or datatype, unequal
-        counts.
+            counts.
     """
     wanted = [spec.name for spec in signature.inputs]
     arrays = _arrays(path, signature)
@@ -98,7 +93,7 @@ def from_npz(
 
 
 def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
-    """The inputs' arrays and the labels by name; the inputs are all there."""
+    """Return arrays of all inputs, and labels, by name."""
     wanted = [spec.name for spec in signature.inputs]
     if not path.is_file():
         raise WrongUse(f"payload file {path}: there is no such file")
@@ -126,13 +121,12 @@ def from_json_lines(
     most: int = MOST_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """One item a line, as a request of the protocol or as {input name: nested list}.
+    """Return payloads from one item per line: a protocol request or {input name: nested list}.
 
-    In the second form the list is one item, with or without a batch dimension of 1. Empty lines are
-    skipped.
+    The list may have a batch dimension of 1.
 
     Raises:
-        WrongUse: no such file, or a line that is not JSON or does not fit the signature.
+        WrongUse: no such file, or a line that is not JSON or does not fit.
     """
     items: list[list[oip_body.Input]] = []
     try:
@@ -196,7 +190,7 @@ def _line(line: str, signature: Signature, where: str) -> list[oip_body.Input]:
 
 
 def _oip_inputs(inputs: object, where: str) -> dict[str, Any]:
-    """Name -> nested list, of the protocol's own form."""
+    """Return the inputs of a protocol request by name."""
     given: dict[str, Any] = {}
     for item in inputs if isinstance(inputs, list) else [inputs]:
         if not isinstance(item, dict) or "name" not in item or "data" not in item:

@@ -1,8 +1,7 @@
-"""What is sent: whole request bodies, and the line and headers that go with them.
+"""Request bodies with their request line and headers.
 
-In: raw bodies, or inputs of a model by its signature. Out: `Payloads`. Bodies for models are Open
-Inference Protocol v2 requests in binary form (`oip_body`), of one item each or of as many as the
-client batches (`stacking`). This file reads no files (`payload_files` does) and knows no sockets.
+Bodies for models are Open Inference Protocol v2 requests in binary form (`oip_body`), of one item
+or a client's batch (`stacking`).
 """
 
 from __future__ import annotations
@@ -20,36 +19,35 @@ from tuner.traffic import oip_body, stacking
 from tuner.values import SentInputs
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""HEAD is left out: its answers announce a body that does not come."""
+"""Without HEAD, whose responses announce a body but have none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Payloads:
-    """Requests in the order they are sent; after the last one comes the first again."""
+    """Requests in the order they are sent, again and again."""
 
     requests: tuple[bytes, ...]
-    """Bodies; one empty body where none is sent."""
+    """Bodies; one empty body for none."""
     headers: Mapping[str, str]
-    """Sent with every request; Host and Content-Length are added by the client."""
+    """Headers; the client adds Host and Content-Length."""
     path: str
     method: str = "POST"
     is_synthetic: bool = False
-    """Random inputs. Their latency may differ from real ones', and quality cannot be judged."""
+    """Whether inputs are random. Latency may differ from real ones', and quality is unknown."""
     description: str
-    """For notes and reports: what it is, and how many."""
+    """What it is and how many, for reports."""
     labels: NDArray[np.generic] | None = None
-    """(n, client_batch) the right answers of each request's items, where the file has them."""
+    """Right answers, (n, client_batch)."""
     client_batch: int = 1
-    """Items in each request."""
+    """Items per request."""
     indexes: tuple[str, ...] = ()
-    """Inputs of whole numbers that were made up, of which an index may be out of range."""
+    """Synthetic integer inputs, which may be out of range as indexes."""
     guessed: tuple[str, ...] = ()
-    """Inputs that were given small whole numbers because nobody told which they take."""
+    """Inputs with small integers for lack of a declared range."""
     sent: SentInputs | None = None
-    """The same, input by input; None where the server does not tell them."""
+    """Summary of the inputs; None without server metadata."""
     answer: str = "open-inference"
-    """How an answer is read: a protocol's form, the datatype of the numbers that it is made of, or
-    empty: it is not."""
+    """Response format: a protocol, a datatype, or empty if unread."""
 
     def __post_init__(self) -> None:
         if not self.requests:
@@ -75,7 +73,7 @@ def raw(
     headers: Mapping[str, str],
     description: str,
 ) -> Payloads:
-    """Bodies as they are, for any HTTP server."""
+    """Return bodies as they are, for any HTTP server."""
     return Payloads(
         requests=tuple(bodies), headers=headers, path=path, method=method, description=description
     )
@@ -89,14 +87,11 @@ def of_items(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Requests of the Open Inference Protocol, one for each item or for `client_batch` of them.
+    """Return Open Inference Protocol requests with `client_batch` items each.
 
     Args:
         items: one array per input, batch dimension included.
-        path: of the requests.
-        description: what they are, and how many.
-        labels: (n,) the right answer of each item.
-        client_batch: items in each request.
+        labels: (n,) right answers.
 
     Raises:
         WrongUse: no item, or items that cannot share a request.
@@ -122,7 +117,7 @@ def of_requests(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Requests of the Open Inference Protocol as they are; `labels` is (n, client_batch)."""
+    """Return finished Open Inference Protocol requests; `labels` is (n, client_batch)."""
     bodies, header_bytes = oip_body.encode(requests)
     if client_batch > 1:
         description = f"{description}, {client_batch} in each request"
@@ -140,5 +135,5 @@ def of_requests(
 
 
 def infer_path(model: str) -> str:
-    """Path that answers inference of the model's newest version."""
+    """Return the inference path of the model's newest version."""
     return f"/v2/models/{urllib.parse.quote(model, safe='')}/infer"

@@ -1,10 +1,7 @@
-"""When the parts of a phase begin and end, and how many requests may be sent.
+"""Boundaries of a phase, and how many requests may be sent; seconds from the first send.
 
-In: a plan, and again and again the time and the counts. Out: `warmup_end_s`, `measured_end_s` and
-`limit`. Seconds count from the first send. It knows no socket and no clock.
-
-    warming --(warm-up rule)--> measuring --(seconds over | enough sent | race lost)--> draining
-    --(limit finished)--> over
+warming --(warm-up rule)--> measuring --(seconds over | enough sent | race lost)--> draining
+--(limit finished)--> over
 """
 
 from __future__ import annotations
@@ -14,20 +11,17 @@ import math
 from tuner.traffic.plan import LoadPlan, Warmup
 
 MOST_BEHIND = 0.1
-"""Of the requests that were due: a server that falls behind by more is overloaded."""
+"""Share of due requests by which a server may fall behind."""
 
 
 def is_warm(
     warmup: Warmup, connections: int, *, now_s: float, finished: int, least_round_trips: int
 ) -> bool:
-    """Whether the warm-up is over (the rule stands at `Warmup`).
+    """Whether the warm-up is over by the rule of `Warmup`.
 
     Args:
-        warmup: the rule.
-        connections: how many there are.
-        now_s: seconds since the first send.
-        finished: requests answered or lost by all connections.
-        least_round_trips: the same of the connection that has had the fewest.
+        finished: requests answered or lost.
+        least_round_trips: the fewest of these on one connection.
     """
     if now_s < warmup.seconds:
         return False
@@ -37,49 +31,45 @@ def is_warm(
 
 
 def fell_behind(due: int, more_waiting: int) -> float:
-    """By which share of the requests that were due a server fell behind; 0 where it kept up.
+    """Return the share of due requests by which a server fell behind, or 0.
 
-    Of a server that keeps up about as many requests have no answer at the end of a part as at its
-    beginning. What is counted as falling behind is more than a tenth of what was due, and more than three
-    standard deviations of such a number (Poisson), so that a few requests decide nothing.
+    The backlog's growth counts if it exceeds `MOST_BEHIND` of the due requests and three standard
+    deviations of their number (Poisson).
 
     Args:
-        due: requests that were due in the part.
-        more_waiting: requests without an answer at its end, less those at its beginning.
+        due: requests due in the part.
+        more_waiting: unanswered requests at its end, less those at its start.
     """
     is_behind = more_waiting > max(MOST_BEHIND * due, 3 * math.sqrt(due))
     return more_waiting / due if is_behind else 0.0
 
 
 class Phase:
-    """Where one phase stands."""
+    """Progress of one phase."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
         self.arrivals = plan.arrivals
         self.warmup_end_s: float | None = None
         self.measured_end_s: float | None = None
-        """With `seconds`, exactly that long after the warm-up; with `requests`, when the last one
-        finished."""
+        """End of the measured part: after `seconds`, or when the last of `requests` finished."""
         self.limit: float = math.inf
-        """Requests that may be sent in all: none that is due after the end of a timed open loop, however
-        late the clock is looked at."""
+        """Maximum requests sent, however late the clock is read."""
         self.total: float = math.inf
-        """`limit`, once it is time to end: with so many finished the phase is over."""
+        """Set to `limit` once the end is due; reaching it ends the phase."""
         self._lasts = False
-        """Whether the measured part has gone on beyond its seconds."""
+        """Whether the measured part outlasts its seconds."""
         self._finished_before = 0
-        """Requests that had finished by the end of the warm-up."""
+        """Requests finished by the end of the warm-up."""
         self._looks = 0
         self.fell_behind = 0.0
-        """Share of what was due by which the server fell behind in the measured part of an open loop, from
-        its end on."""
+        """Share of due requests by which the server fell behind in an open loop."""
         self._begun: tuple[int, int] | None = None
-        """Requests due by the end of the warm-up, and those finished by then; None once it was looked at."""
+        """Requests due and finished by the end of the warm-up, until judged."""
 
     @property
     def next_s(self) -> float:
-        """The next moment that time alone decides; infinite where counts decide."""
+        """Next moment that time alone decides; infinite without one."""
         if self.warmup_end_s is None:
             return self.plan.warmup.seconds
         if self.plan.seconds is None or self.measured_end_s is not None:
@@ -88,7 +78,7 @@ class Phase:
 
     @property
     def next_look_s(self) -> float:
-        """When the mean so far is to be looked at; infinite where it is not."""
+        """Time of the next look at the mean; infinite without one."""
         race = self.plan.race
         if race is None or self.warmup_end_s is None or self.measured_end_s is not None:
             return math.inf
@@ -97,7 +87,7 @@ class Phase:
         return self.warmup_end_s + race.look_s * (self._looks + 1)
 
     def look(self, mean_ms: float, *, sent: int) -> None:
-        """Take note of the mean round trip up to the look that is due, and end where the race is lost."""
+        """Compare the mean latency with the race's limit, and end a lost race."""
         assert self.plan.race is not None
         at_s, limit_ms = self.next_look_s, self.plan.race.limits_ms[self._looks]
         self._looks += 1
@@ -105,7 +95,7 @@ class Phase:
             self._end(at_s, sent)
 
     def advance(self, now_s: float, *, sent: int, finished: int, least_round_trips: int) -> None:
-        """Take note of the time and the counts."""
+        """Update the phase with time and counts."""
         plan = self.plan
         if self.warmup_end_s is None and is_warm(
             plan.warmup,
@@ -132,25 +122,25 @@ class Phase:
                 self._lasts = True
                 return
             seconds = plan.seconds
-            if self._lasts:  # whole periods of the CPU quota
+            if self._lasts:  # in whole periods of the CPU quota
                 seconds = max(seconds, math.floor(10 * (now_s - self.warmup_end_s) + 1e-9) / 10)
             self._end(self.warmup_end_s + seconds, sent)
         self._look_back(now_s, finished)
 
     def _is_short(self, now_s: float, finished: int) -> bool:
-        """Whether a measured part goes on for the answers that it lacks."""
+        """Whether the measured part waits for more responses."""
         if self.arrivals.is_open or finished - self._finished_before >= self.plan.answers:
             return False
         assert self.warmup_end_s is not None
         return now_s < self.warmup_end_s + self.plan.most_s
 
     def _end(self, at_s: float, sent: int) -> None:
-        """The measured part is over; what was due by then belongs to it."""
+        """End the measured part with the requests due by then."""
         self.measured_end_s = at_s
         self.limit = self.total = self.arrivals.belonging(sent, at_s)
 
     def _look_back(self, now_s: float, finished: int) -> None:
-        """Whether the server fell behind, as soon as all that is measured was due."""
+        """Judge whether the server fell behind, once all measured requests were due."""
         if self._begun is None or self.limit < 1:
             return
         last_due_s = self.arrivals.due_s(int(self.limit) - 1, finished, now_s)
@@ -163,6 +153,6 @@ class Phase:
         self.fell_behind = fell_behind(due, waiting) if due > 0 else 0.0
 
     def close(self, last_finish_s: float) -> None:
-        """Everything has finished."""
+        """Close the finished phase."""
         if self.measured_end_s is None:
             self.measured_end_s = last_finish_s

@@ -1,9 +1,7 @@
-"""Requests for servers that do not tell what their models take: bodies from files, and from arrays.
+"""Payloads for servers without model metadata, from files and arrays.
 
-In: files. Out: `Payloads`. Arrays are a sample's: one per input, the first axis counts items, and
-`labels` beside them is kept. A body is one item's bytes, little-endian, or TensorFlow Serving's JSON
-`{"instances": [...]}` of as many items as a client puts into a request. What the server makes of
-them is seen when it is asked.
+An npz has one array per input, items on the first axis, and optional `labels`. A body is one item's
+bytes, little-endian, or TensorFlow Serving's JSON `{"instances": [...]}`.
 """
 
 from __future__ import annotations
@@ -31,17 +29,14 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str = ""
 ) -> Payloads:
-    """One body, the file as it is; of a file of JSON lines each line is a body.
+    """Return a file as one body, or JSON lines as one body each.
 
     Args:
-        path: the file.
         to: path of the request.
-        method: of the request.
-        headers: of the request; its content type is told by the file's ending where they do not.
-        answer: how an answer is read (`Payloads.answer`).
+        headers: completed by a content type from the file's ending.
 
     Raises:
-        WrongUse: it cannot be read, or is empty.
+        WrongUse: unreadable or empty.
     """
     try:
         data = user_files.read(path, max_bytes=MOST_BYTES)
@@ -63,10 +58,10 @@ def from_file(
 def tensors(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str
 ) -> Payloads:
-    """Bodies that are the bytes of one input.
+    """Return the bytes of one input as bodies.
 
     Raises:
-        WrongUse: the file cannot be read, or holds other than one input of numbers.
+        WrongUse: unreadable, or not exactly one numeric input.
     """
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
@@ -91,16 +86,13 @@ def tensors(
 def instances(
     path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
 ) -> Payloads:
-    """Bodies of TensorFlow Serving's predict: of each item a value of the only input, or a mapping of all.
+    """Return predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
 
     Args:
-        path: the file.
         to: path of the request.
-        headers: of the request.
-        client_batch: items in each request.
 
     Raises:
-        WrongUse: the file cannot be read, or holds what JSON does not.
+        WrongUse: unreadable, or with values that JSON lacks.
     """
     arrays, labels = _arrays(path)
     rows = [
@@ -125,13 +117,13 @@ def instances(
 
 
 def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, str]:
-    """The headers, with a content type where they have none."""
+    """Return the headers with a content type."""
     has_type = any(name.lower() == "content-type" for name in headers)
     return {**({} if has_type else default), **headers}
 
 
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """The inputs of a sample, not more than are sent, and the labels."""
+    """Return the inputs, cut to the maximum, and the labels."""
     if not path.is_file():
         raise WrongUse(f"payload file {path}: there is no such file")
     try:

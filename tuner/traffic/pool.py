@@ -1,9 +1,7 @@
-"""The client's connections: opening them, replacing them, and giving up on a server that is gone.
+"""Connection pool of the client, which also detects a lost server.
 
-One epoll watches them all; a connection is in `free` exactly while it is open and carries nothing.
-Openings that fail are tried again after a pause that doubles, and so are connections that lose
-their requests: a server that answers no more must not be hammered. Times are seconds on the
-caller's clock.
+`free` holds exactly the open, idle connections. Failed ones are retried after a pause that doubles.
+Times are on the caller's clock.
 """
 
 from __future__ import annotations
@@ -15,20 +13,18 @@ import socket
 from tuner.traffic.connection import Connection, State
 
 RETRIES = 6
-"""Failures in a row after which a connection counts as gone; it is still tried, while others
-work."""
+"""Failures in a row until a connection counts as gone. It is retried while others work."""
 FIRST_PAUSE_S = 0.02
-"""Pause after the first failure; it doubles with each one more: 1.3 s in all until a connection is
-gone."""
+"""Pause after the first failure. It doubles, to 0.62 s in all until a connection is gone."""
 OPEN_TIMEOUT_S = 5.0
 
 
 class ServerGone(Exception):
-    """The server cannot be reached, or not any more."""
+    """The server cannot be reached, or no longer."""
 
 
 class Pool:
-    """The connections of one phase and the epoll that watches them; close it at the end."""
+    """Connections of one phase and their epoll."""
 
     def __init__(self, host: str, port: int, count: int) -> None:
         self.where = f"http://{host}:{port}"
@@ -39,10 +35,10 @@ class Pool:
         self.poller = select.epoll()
         self.reconnects = 0
         self.last_loss = ""
-        """Why the last request was lost, or the last opening failed."""
+        """Why the last request or opening failed."""
 
     def resolve(self) -> None:
-        """Find the server's address: of several (localhost is often two), the first that accepts.
+        """Resolve the server's address; of several, as for localhost, take the first that accepts.
 
         Raises:
             ServerGone: the host has no address.
@@ -61,11 +57,11 @@ class Pool:
 
     @property
     def gone(self) -> int:
-        """Connections that have failed too often in a row."""
+        """Connections that failed too often in a row."""
         return sum(connection.losses >= RETRIES for connection in self.connections)
 
     def open_due(self, now_s: float) -> None:
-        """Open the closed connections whose pause is over; give up openings that take too long."""
+        """Open closed connections whose pause is over, and fail slow openings."""
         for connection in self.connections:
             if connection.state is State.OPENING and now_s - connection.started_s > OPEN_TIMEOUT_S:
                 self.fail(
@@ -85,7 +81,7 @@ class Pool:
         self.poller.register(descriptor, select.EPOLLOUT)
 
     def decide_opening(self, connection: Connection, event: int, now_s: float) -> None:
-        """An event on an opening connection: it is open, or it failed."""
+        """Handle an event on an opening connection."""
         failure = connection.failure()
         if failure is not None:
             self.fail(connection, now_s, failure)
@@ -95,19 +91,19 @@ class Pool:
             self.free.append(connection)
 
     def watch(self, connection: Connection, events: int) -> None:
-        """Choose the events that an open connection is watched for."""
+        """Set the watched events of an open connection."""
         assert connection.socket is not None
         self.poller.modify(connection.socket.fileno(), events)
 
     def fail(self, connection: Connection, now_s: float, reason: str, *, failures: int = 1) -> None:
-        """A connection failed: close it, and open it again after a pause."""
+        """Close a failed connection until its pause is over."""
         self.last_loss = reason
         connection.losses += failures
         connection.retry_s = now_s + FIRST_PAUSE_S * 2 ** (min(connection.losses, RETRIES) - 1)
         self._drop(connection)
 
     def renew(self, connection: Connection) -> None:
-        """Replace a connection that did its work, without a pause."""
+        """Replace a connection without a pause."""
         connection.retry_s = 0.0
         self._drop(connection)
 

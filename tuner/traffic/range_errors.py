@@ -1,7 +1,4 @@
-"""Answers that an index is out of range, which made-up inputs are apt to get; and the option that helps.
-
-In: an engine's words. Out: a hint. Pure.
-"""
+"""Hints for index-out-of-range errors, which synthetic inputs may cause."""
 
 from __future__ import annotations
 
@@ -12,17 +9,15 @@ _OUT_OF_RANGE = re.compile(
     r"\bind(ex|ices)\b.*\b(out of (data )?(bounds|range)|not in \[)|out of (bounds|range).*\bind(ex|ices)\b",
     re.IGNORECASE,
 )
-"""Words of runtimes on an index that is none: ONNX Runtime, PyTorch, NumPy, TensorFlow."""
+"""Index errors of ONNX Runtime, PyTorch, NumPy and TensorFlow."""
 _LAST = re.compile(r"inclusive range \[-?\d+, ?(\d+)\]")
 _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
 
 
 def hint(answer: str, inputs: Sequence[str]) -> str:
-    """The option to try where an answer says that an index is out of range; empty where it says nothing of that.
+    """Return the option to try if a message reports an index out of range, else empty.
 
-    Args:
-        answer: the server's words.
-        inputs: that were sent whole numbers which the tuner made up.
+    `inputs` are those with synthetic integers.
     """
     if not inputs or not _OUT_OF_RANGE.search(answer):
         return ""

@@ -1,13 +1,8 @@
-"""Reads HTTP/1.1 responses from the bytes of one connection, without a socket.
+"""HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
-In: bytes as they arrive, split anywhere. Out: an `Answer` when the last byte of the response is
-there. Two ways: a *plain* response (status from 200, one Content-Length) is only counted; anything
-else (chunked, 1xx before the answer, body up to the close) goes through llhttp by way of httptools.
-A server's heads repeat, so the client keeps each head it has read (`read_head`) and then recognises
-it by comparison.
-
-Bytes after the end of a response belong to no request: the answer counts, the connection is not
-used again. RFC 9112, sections 2 to 6 and 9.
+A *plain* response (status from 200, one Content-Length) is only counted; any other (chunked, 1xx
+first, body up to the close) goes through llhttp by httptools. The client caches the heads, which
+repeat. Surplus bytes prevent only the connection's reuse.
 """
 
 from __future__ import annotations
@@ -19,17 +14,17 @@ import httptools
 
 LONGEST_HEAD_BYTES = 65_536
 MOST_TOLD_BYTES = 512
-"""Of the body of an answer that is no 2xx: its beginning tells why."""
+"""Bytes kept of a body outside 2xx."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
 _NUMBER = re.compile(rb"\d{1,18}")
 
 
 class BadResponse(Exception):
-    """What came is not an HTTP response."""
+    """The bytes are not an HTTP response."""
 
 
 class Head(NamedTuple):
-    """What the head of a plain response says."""
+    """Head of a plain response."""
 
     status: int
     body_bytes: int
@@ -37,18 +32,14 @@ class Head(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One whole response; `keeps_alive`: the connection can take another request."""
+    """Whole response; `keeps_alive`: the connection can take another request."""
 
     status: int
     keeps_alive: bool
 
 
 def read_head(head: bytes) -> Head | None:
-    """The head of a plain response, None for any other.
-
-    Args:
-        head: status line and header lines, without the empty line that ends them.
-    """
+    """Parse the head of a plain response, without its empty line; None for any other."""
     lines = head.split(b"\r\n")
     status_line = _STATUS_LINE.fullmatch(lines[0])
     if status_line is None:
@@ -74,15 +65,15 @@ def read_head(head: bytes) -> Head | None:
 
 
 class ResponseReader:
-    """Reads one response of one connection; make a new one for the next."""
+    """Reader of one response."""
 
     __slots__ = ("_begun", "_missing_bytes", "_parser", "_told", "head", "plain")
 
     def __init__(self) -> None:
         self.plain: Head | None = None
-        """Set once the head has been read, if the response is a plain one."""
+        """Set once a plain head has been read."""
         self.head = b""
-        """Bytes of that head, its empty line included."""
+        """That head with its empty line."""
         self._begun = bytearray()
         self._missing_bytes = 0
         self._parser: _FullParser | None = None
@@ -90,11 +81,11 @@ class ResponseReader:
 
     @property
     def told(self) -> bytes:
-        """The beginning of the body of an answer that is no 2xx; empty for any other."""
+        """Start of a body outside 2xx, else empty."""
         return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> Answer | None:
-        """Take what arrived; the answer once it is complete.
+        """Take bytes, and return the response once it is complete.
 
         Raises:
             BadResponse: this is no HTTP response.
@@ -117,7 +108,7 @@ class ResponseReader:
         return self._count(self._begun[end + 4 :])
 
     def end(self) -> Answer | None:
-        """The peer closed the connection: the answer if its body ends so, None if it is cut off."""
+        """Return the response if the peer's close ends its body, else None."""
         return None if self._parser is None else self._parser.end()
 
     def _count(self, data: bytes | bytearray) -> Answer | None:
@@ -141,7 +132,7 @@ class ResponseReader:
 
 
 class _FullParser:
-    """llhttp around one response; methods named on_* are its callbacks."""
+    """llhttp parser of one response; on_* methods are its callbacks."""
 
     def __init__(self) -> None:
         self.told = bytearray()
@@ -154,8 +145,7 @@ class _FullParser:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # After the end of the answer: surplus bytes, which spoil the connection but not the
-            # answer.
+            # Surplus bytes after a complete response spoil only the connection.
             if self._answer is None:
                 raise BadResponse(f"the answer cannot be read: {error}") from error
             self._answer = Answer(self._answer.status, keeps_alive=False)

@@ -1,8 +1,6 @@
-"""Several items in one request: the batch that a client makes before the server makes its own.
+"""Client-side batching: several items in one request.
 
-In: items, each one array per input with an item axis of its own. Out: which items share a request, and
-their arrays one after another along that axis; an input without one is shared by all of them, and must
-be equal. One request has one shape, so items of unequal lengths share none. Pure.
+Items of equal shape are concatenated along the item axis; inputs without one must be equal.
 """
 
 from __future__ import annotations
@@ -19,24 +17,19 @@ from tuner.traffic.oip_body import Input
 
 
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
-    """(requests, client_batch) places of the items of each request, in order.
+    """Return item indexes by request, (requests, client_batch).
 
-    Every item is in a request; where they do not divide evenly, the last request is filled up from
-    the first items on.
+    The first items also fill up the last request.
     """
     requests = -(-items // client_batch)
     return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
 
 
 def stacked(items: Sequence[Sequence[Input]], where: str) -> Sequence[Input]:
-    """The inputs of one request that holds all items.
-
-    Args:
-        items: of the request; at least one.
-        where: what to call them in an error.
+    """Return the inputs of one request with all items; errors call it `where`.
 
     Raises:
-        WrongUse: they differ in shape.
+        WrongUse: they differ in shape, or in a shared input.
     """
     if len(items) == 1:
         return items[0]
@@ -44,7 +37,7 @@ def stacked(items: Sequence[Sequence[Input]], where: str) -> Sequence[Input]:
 
 
 def _joined(inputs: Sequence[Input], count: int, where: str) -> Input:
-    """One input of all items."""
+    """Join one input of all items."""
     spec, first = inputs[0].spec, inputs[0].array
     found = sorted({item.array.shape for item in inputs})
     if len(found) > 1:
@@ -64,10 +57,10 @@ def _joined(inputs: Sequence[Input], count: int, where: str) -> Input:
 
 
 def check_free(signature: Signature, client_batch: int, model: str) -> None:
-    """Whether a model takes several items in one request.
+    """Check that a model takes `client_batch` items per request.
 
     Raises:
-        WrongUse: more than one item is asked for, and it is served whole.
+        WrongUse: several items for an unbatched model.
     """
     reason = shapes.why_whole(signature)
     if client_batch > 1 and reason:

@@ -1,9 +1,8 @@
-"""Whether the answers of a load have settled, from the round trips so far.
+"""Test whether latencies have settled: the initial part to drop is at most half of them.
 
-In: round trips in order of completion. Out: whether at most half of them belong to a beginning that is to be
-left out. That beginning is found by the rule of the least marginal standard error (MSER-5: White, "An
-Effective Truncation Heuristic for Bias Reduction in Simulation Output", Simulation 69:323, 1997; five answers
-are one batch, more where there are many). Pure; it is imported by the client's process, and imports nothing.
+That part minimises the marginal standard error (MSER-5: White, "An Effective Truncation Heuristic
+for Bias Reduction in Simulation Output", Simulation 69:323, 1997). The client's process uses this
+file, so it imports nothing.
 """
 
 from __future__ import annotations
@@ -11,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BATCH = 5
-"""Answers whose mean is one value."""
+"""Fewest responses averaged into one value."""
 LEAST_BATCHES, MOST_BATCHES = 8, 40
-"""Under the least nothing has settled that anybody could see; above the most, batches are made longer."""
+"""Fewest batches to judge, and the number above which batches grow."""
 
 
 def has_settled(took: Sequence[float]) -> bool:
-    """Whether what was seen is steady from its first half on.
-
-    Args:
-        took: round trips in order of completion, in any unit.
-    """
+    """Whether latencies, in order of completion, are steady from their first half on."""
     size = max(BATCH, len(took) // MOST_BATCHES)
     count = len(took) // size
     if count < LEAST_BATCHES:
@@ -31,9 +26,9 @@ def has_settled(took: Sequence[float]) -> bool:
 
 
 def beginning(means: Sequence[float]) -> int:
-    """How many of the first values are left out so that the mean of the others has the least standard error.
+    """Return how many values to drop for the least standard error of the mean.
 
-    At most three quarters of them: the error of few values is itself hardly known.
+    At most three quarters, since the error of few values is uncertain.
     """
     best, least = 0, float("inf")
     total = squares = 0.0

@@ -1,7 +1,6 @@
-"""Requests that are made up: random values in shapes that the model's signature and a user's words give.
+"""Synthetic requests: random values in shapes from the signature and the user's options.
 
-In: a signature, sizes of free dimensions, values. Out: `Payloads`. A dimension of which nobody has told the size is an
-error with the option that tells it: a model that takes any size says nothing of what it will be sent. Reads no files.
+A free dimension without a declared size is an error.
 """
 
 from __future__ import annotations
@@ -23,43 +22,43 @@ from tuner.traffic.payload_files import MOST_BYTES
 from tuner.traffic.payloads import Payloads
 
 REQUESTS = 64
-"""Different requests where all have one shape."""
+"""Distinct requests of one shape."""
 VARYING_REQUESTS = 256
-"""Where shapes differ: enough that the median and the tenth longest of a hundred are those of the distribution."""
+"""Distinct requests of varying shapes, enough for the median and the tenth longest of a hundred."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """What would be made up for a model."""
+    """Synthetic inputs for a model."""
 
     signature: Signature
     axes: Axes
     contents: Mapping[str, Content]
     told: str = ""
-    """What was told of sizes and values, as it was written."""
+    """Declared sizes and values, as written."""
 
     @property
     def missing(self) -> list[FreeAxis]:
-        """Free dimensions of which nobody has told the size."""
+        """Free dimensions without a declared size."""
         return shapes.missing(self.signature, self.axes)
 
     @property
     def varies(self) -> bool:
-        """Whether requests differ in their shapes."""
+        """Whether requests differ in shape."""
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
     def checked(self) -> Plan:
-        """Itself, if all sizes are known.
+        """Return the plan if complete.
 
         Raises:
-            UnknownSize: one is not.
+            UnknownSize: a size is not known.
         """
         if lacking := self.missing:
             raise unknown(self.signature, lacking)
         return self
 
     def shape(self, spec: TensorSpec) -> str:
-        """The shape of an input in requests, without the item axis; `?` where a size is missing."""
+        """Return an input's shape without the item axis; `?` is a missing size."""
         items = shapes.item_axis(spec, self.signature)
         sizes = [
             "?" if size is None else size.text
@@ -69,7 +68,7 @@ class Plan:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Requests, all drawn anew; fewer where they take more than `payload_files.MOST_BYTES` together.
+        """Return newly drawn requests, at most `payload_files.MOST_BYTES` together.
 
         Raises:
             UnknownSize: a size is not known.
@@ -110,14 +109,14 @@ def planned(
     card: Sizes,
     told: str = "",
 ) -> Plan:
-    """Sizes bound to the signature: what an option says before what the model's own file says.
+    """Bind sizes to the signature; options precede the model's file.
 
     Raises:
-        WrongUse: a name is none of an input or a dimension, or a size does not fit.
+        WrongUse: an unknown input or dimension, or a size that does not fit.
     """
     try:
         first = shapes.bind(signature, options)
-        # Written for the model as it may be served: batched, or whole.
+        # Written for the batched or the unbatched model.
         second = shapes.bind(signature, card, source="shapes of model.yaml:", is_settled=False)
     except InvalidSettings as error:
         raise WrongUse(str(error)) from error
@@ -134,7 +133,7 @@ def planned(
 
 
 def unknown(signature: Signature, lacking: list[FreeAxis]) -> UnknownSize:
-    """The error of sizes that nobody has told."""
+    """Return the error for undeclared sizes."""
     free = "; ".join(map(str, lacking))
     return UnknownSize(
         f"{free}: the model takes any size there, so say what its requests have (or give --payload FILE)",

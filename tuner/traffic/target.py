@@ -1,7 +1,4 @@
-"""Where the load goes: the URL of a running HTTP server, taken apart.
-
-In: text from the command line. Out: host, port and path. It knows nothing of sockets. RFC 3986.
-"""
+"""URL parsing for the HTTP server under load (RFC 3986)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _OIP_PATH = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One HTTP endpoint; `path` is what stands in the request line, with its query."""
+    """HTTP endpoint; `path` includes the query."""
 
     host: str
     port: int
@@ -26,13 +23,13 @@ class Target:
 
     @property
     def model(self) -> str | None:
-        """Name of the model in a path of the Open Inference Protocol, None in any other."""
+        """Model name in an Open Inference Protocol path."""
         match = _OIP_PATH.fullmatch(self.path)
         return urllib.parse.unquote(match["model"]) if match else None
 
     @property
     def metadata_path(self) -> str | None:
-        """Path of the model's metadata (its signature), None in any other path."""
+        """Path of the model's metadata, if any."""
         match = _OIP_PATH.fullmatch(self.path)
         return (
             f"{match['prefix']}/v2/models/{match['model']}{match['version'] or ''}"
@@ -42,15 +39,15 @@ class Target:
 
     @property
     def infer_path(self) -> str | None:
-        """Path that answers inference, None in any other path."""
+        """Inference path, if any."""
         return None if self.metadata_path is None else self.metadata_path + "/infer"
 
 
 def parse_url(url: str) -> Target:
-    """Take a URL apart; without a scheme, http is meant.
+    """Parse a URL; the default scheme is http.
 
     Raises:
-        WrongUse: not http, no host, a port that is none, or a name and password inside.
+        WrongUse: not http, no host, a wrong port, or credentials inside.
     """
     text = url if "://" in url else f"http://{url}"
     try:
@@ -79,10 +76,10 @@ def parse_url(url: str) -> Target:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Name and value of a `--header 'Name: value'`.
+    """Parse a `--header 'Name: value'`.
 
     Raises:
-        WrongUse: no colon, an empty name, or a line break inside.
+        WrongUse: no colon, a wrong name, or a line break inside.
     """
     name, colon, value = text.partition(":")
     if (

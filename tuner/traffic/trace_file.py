@@ -1,7 +1,6 @@
-"""A trace of arrivals from a text file: one second a line, as they were recorded somewhere.
+"""Trace of arrivals from a text file with one ascending second per line.
 
-In: a path. Out: offsets in seconds, ascending. Empty lines, and what stands behind a #, are not read.
-What is wrong is one error with the line's number.
+Empty lines and # comments are skipped.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from tuner.errors import WrongUse
 from tuner.traffic import arrivals
 
 MOST_ARRIVALS = 100_000
-"""Longer traces are cut by whoever records them: no launch of a study sees more."""
+"""Maximum arrivals; no evaluation uses more."""
 MOST_BYTES = 4 << 20
 
 
 def read(path: pathlib.Path) -> tuple[float, ...]:
-    """The offsets of a file.
+    """Return the offsets of a file.
 
     Raises:
-        WrongUse: it cannot be read, is too large, a line is no second or before the one above it, or it has
-            no two arrivals at different times.
+        WrongUse: unreadable, too large, an invalid or descending second, or no two different times.
     """
     offsets: list[float] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):

@@ -5,7 +5,7 @@
     header   a JSON object, UTF-8
     blob     payload bodies, or columns of records
 
-Every wait takes a time limit; the peer's end is `Closed`. Descriptors must be non-blocking.
+Descriptors must be non-blocking.
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ def write_frame(
     """Write one frame.
 
     Args:
-        descriptor: a non-blocking pipe.
-        header: what JSON can carry.
-        blob: raw bytes after it.
-        timeout_s: longest time without progress; None waits for ever.
+        timeout_s: maximum time without progress; None waits for ever.
 
     Raises:
-        Closed: nobody reads any more.
-        TimeoutError: the reader stands still.
+        Closed: the reader is gone.
+        TimeoutError: the reader stalls.
     """
     text = json.dumps(header, separators=(",", ":")).encode()
     for part in (_LENGTHS.pack(len(text), len(blob)) + text, blob):
@@ -53,11 +50,14 @@ def write_frame(
 
 
 def read_frame(descriptor: int, *, timeout_s: float | None) -> tuple[dict[str, Any], bytes]:
-    """Read one frame; `timeout_s` is the longest time without progress, None waits for ever.
+    """Read one frame.
+
+    Args:
+        timeout_s: maximum time without progress; None waits for ever.
 
     Raises:
-        Closed: nobody writes any more.
-        TimeoutError: the writer stands still.
+        Closed: the writer is gone.
+        TimeoutError: the writer stalls.
     """
     header_bytes, blob_bytes = _LENGTHS.unpack(_read_exactly(descriptor, _LENGTHS.size, timeout_s))
     header = json.loads(_read_exactly(descriptor, header_bytes, timeout_s))

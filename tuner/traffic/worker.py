@@ -1,14 +1,12 @@
-"""The load generator's process: `python -m tuner.traffic.worker`, commanded over pipes.
+"""Load generator's process: `python -m tuner.traffic.worker`, commanded over pipes.
 
-Frames in (see `wire`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as the
-blob, or {"do": "mixture", key, heads, sizes} with the bodies and then the order; {"do": "forget", key}; and
-{"do": "run", key} with a plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event": "running"}
-each second of a phase, and at its end {"event": "done"} with the columns and the readings of CPU time as the blob, or
-{"event": "failed"} with the reason.
+Frames in (see `wire`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as
+blob; {"do": "mixture", key, heads, sizes} with the bodies and then the order; {"do": "forget",
+key}; {"do": "run", key} with a plan. Frames out: {"event": "ready"}, "stored", "running" each
+second, then "done" with columns and CPU readings as blob, or "failed" with the reason.
 
-It ends when its standard input does, so it cannot outlive the tuner; a Ctrl-C in the terminal is
-the tuner's business alone. It imports as little as it can: each import is paid by every study, and
-a small process is a quiet one.
+It ends with its standard input, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are
+few, for a quick start and a quiet process.
 """
 
 from __future__ import annotations
@@ -36,27 +34,27 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclasses.dataclass(slots=True)
 class Stored:
-    """What one phase or another sends."""
+    """Payloads of a phase."""
 
     request_line: str
     headers: list[tuple[str, str]]
     bodies: list[bytes]
     mixture: tuple[list[dict[str, Any]], bytes] | None
-    """Heads and order, where every request has a head of its own."""
+    """Heads and order of a mixture."""
 
 
 class Worker:
-    """Payloads, and the pipes to the tuner."""
+    """Command loop with the stored payloads."""
 
     def __init__(self, commands: int, reports: int) -> None:
         self._commands = commands
         self._reports = reports
         self._stored: dict[int, Stored] = {}
-        """By the key that the tuner has given each."""
+        """By the tuner's key."""
         self._reported_s = 0.0
 
     def serve(self) -> None:
-        """Obey commands until the tuner closes the pipe."""
+        """Execute commands until the tuner closes the pipe."""
         self._report({"event": "ready", "pid": os.getpid()})
         try:
             while True:
@@ -117,7 +115,7 @@ class Worker:
         self._report(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
 
     def _tick(self, finished: int) -> None:
-        """A sign of life to the tuner, and a look whether it is still there."""
+        """Send a heartbeat, and check that the tuner is alive."""
         now = time.monotonic()
         if now - self._reported_s < HEARTBEAT_S / 4:
             return
@@ -149,7 +147,7 @@ def _request(plan: LoadPlan, stored: Stored, body: bytes) -> bytes:
 
 
 def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:
-    """Request line and headers, and what comes behind them."""
+    """Return request line and headers, followed by `end`."""
     lines = [line]
     if "host" not in {name.lower() for name, _ in headers}:
         host = f"[{plan.host}]" if ":" in plan.host else plan.host
@@ -159,17 +157,17 @@ def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: st
 
 
 def _end_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, even in the middle of a phase."""
+    """Have the kernel end this process with its parent."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
-        return  # another C library: the pipe alone decides
+        return  # other C library: only the closed pipe ends it
     if os.getppid() != parent:
         os._exit(0)
 
 
 def main() -> None:
-    """Serve on the standard streams; what prints goes to standard error, outside the frames."""
+    """Serve on the standard streams; prints go to standard error, outside the frames."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(int(sys.argv[1]))
     commands, reports = os.dup(0), os.dup(1)

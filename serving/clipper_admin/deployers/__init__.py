@@ -1,4 +1,4 @@
-"""Ways to deploy a model that is not a file yet, one module each, under the names of Clipper's API."""
+"""Deployers of models that are not files yet, a module each, as in Clipper's API."""
 
 from serving.clipper_admin.deployers import python
 

@@ -1,7 +1,6 @@
-"""Deploys Python functions: each is written out as a module, which the server's replicas import.
+"""Deployer of Python functions, written as modules that replicas import.
 
-The function takes a list of inputs and returns a list of as many strings. Nothing is pickled; see
-`function_source` for what a function may use.
+A function maps a list of inputs to as many strings, without pickle; see `function_source`.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ def create_endpoint(
     batch_size: int = -1,
     pkgs_to_install: Sequence[str] | None = None,
 ) -> None:
-    """Make an application and deploy a function as its model, both under one name.
+    """Create an application and deploy a function as its model.
 
     Raises:
-        ClipperException: which of the steps was refused, and why.
+        ClipperException: a step was rejected.
     """
     clipper_conn.register_application(name, input_type, default_output, slo_micros)
     deploy_python_closure(
@@ -72,20 +71,15 @@ def deploy_python_closure(
     """Deploy a function as a version of a model.
 
     Args:
-        clipper_conn: connected.
-        name: of the model.
-        version: of the model; not registered before.
+        version: not yet registered.
         input_type: integers, floats, doubles, strings or bytes.
-        func: takes a list of inputs and returns a list of as many strings.
-        base_image: has no effect.
-        labels: for people.
-        registry: has no effect.
-        num_replicas: to start with.
-        batch_size: the largest; -1: found while serving.
-        pkgs_to_install: must be installed where the server runs.
+        func: maps a list of inputs to as many strings.
+        base_image, registry: have no effect.
+        batch_size: largest; -1: adaptive.
+        pkgs_to_install: must be installed on the server.
 
     Raises:
-        ClipperException: the function cannot be written out, or the version not be deployed.
+        ClipperException: the function cannot be written, or not deployed.
     """
     if not clipper_conn.connected:
         raise UnconnectedException

@@ -1,12 +1,13 @@
 """Open Inference Protocol v2 over gRPC, with Triton's statistics and repository extensions.
 
-inference.proto     the messages, for people and for clients
-inference.binpb     the same, compiled: `python docs/generate_messages.py` writes it
-messages            classes of the messages
-calls               a gRPC call in terms of HTTP/2: fields, framing, status
-codec               inference requests and answers
-routes              what each method asks of the server
-streams             many inferences on one stream
-coding              compression of messages
+inference.proto     messages, for people and clients
+inference.binpb     the same, compiled by `python docs/generate_messages.py`
+messages            message classes
+calls               gRPC calls over HTTP/2: fields, framing, status
+codec, contents     inference requests and responses
+repeats             parse cache
+routes              methods
+streams             `ModelStreamInfer`
+coding              message compression
 listener            connections
 """

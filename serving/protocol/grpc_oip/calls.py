@@ -1,8 +1,6 @@
-"""A gRPC call in terms of HTTP/2: what a request's fields say, the framing of its message, its status.
+"""gRPC over HTTP/2: heads to calls, message framing, status trailers; no I/O.
 
-In: the fields and the body of a request; out: a `Call` and the bytes of its message, or the status
-that answers it. And back: blocks of fields and trailers. Pure. Specification: gRPC over HTTP/2, and its
-compression of messages: each says in its prefix whether it is compressed as the call's fields say.
+Follows "gRPC over HTTP/2" with per-message compression, flagged in the message prefix.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from serving.protocol.tensors import LONGEST_TIMEOUT_US
 
 
 class Code(enum.IntEnum):
-    """Status codes of gRPC that this server gives."""
+    """gRPC status codes in use."""
 
     OK = 0
     CANCELLED = 1
@@ -46,12 +44,12 @@ OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-"""An error's HTTP status -> the code that says the same; others are INTERNAL."""
+"""HTTP status of an error -> gRPC code; others are INTERNAL."""
 
 PREFIX_BYTES = 5
-"""Of a message: whether it is compressed, and its length."""
+"""Message prefix: compressed flag and length."""
 _MAX_TEXT = 1000
-"""Characters of an error's text: what is sent in trailers must fit a client's limits."""
+"""Limit on an error's text, as clients limit trailers."""
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -59,7 +57,7 @@ _CONTENT_TYPE = re.compile(rb"application/grpc(?:\+proto)?(?:;.*)?")
 
 _TYPE = fields.literal(b"content-type", b"application/grpc")
 HEAD = fields.status(200) + _TYPE
-"""The fields of every answer with a message."""
+"""Header block of every response with a message."""
 _STATUS = b"grpc-status"
 _IDENTITY = b"identity"
 _ONCE = frozenset(
@@ -73,32 +71,32 @@ _ONCE = frozenset(
         b"x-application",
     }
 )
-"""Fields that mean something here, and nothing clear where they come twice."""
+"""Fields that may occur once only."""
 ENCODINGS = (b"gzip", b"deflate")
-"""Values of `grpc-encoding` beside that of messages as they are."""
+"""Supported `grpc-encoding` values beside identity."""
 _ACCEPTED = fields.literal(b"grpc-accept-encoding", b",".join((_IDENTITY, *ENCODINGS)))
 OK_TRAILERS = fields.literal(_STATUS, b"0")
 
 
 class Call(NamedTuple):
-    """What the fields of a request say."""
+    """A parsed request head."""
 
     service: str
     method: str
     timeout_s: float | None
-    """From now on; None: the client has no deadline."""
+    """From now; None: no deadline."""
     application: str = ""
-    """Whose call it is, by its metadata `x-application`."""
+    """Flow of the call, from the metadata `x-application`."""
     encoding: str | None = None
-    """How its messages are compressed that say that they are; None: none is."""
+    """Encoding of messages flagged as compressed, if any."""
     answers_in: str | None = None
-    """The same, where its client takes it in answers too."""
+    """`encoding`, if the client accepts it in responses."""
     is_stream: bool = False
-    """Its request and its answer are series of messages."""
+    """Whether messages stream both ways."""
 
 
 def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
-    """The call that these fields begin, or the block that answers what is no call."""
+    """Return the call, or the block that rejects it."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -139,10 +137,10 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
 
 
 def message_of(body: bytes, *, is_compressed: bool = False) -> memoryview:
-    """The one message of a request's body, or of a message with its prefix.
+    """Return the one message in a body.
 
     Raises:
-        ServingError: there is none, or more than one, or it is compressed, or is not, against what is expected.
+        ServingError: not one message, or unexpected compression.
     """
     if len(body) < PREFIX_BYTES:
         raise InvalidRequest(f"a body of {len(body)} bytes holds no message")
@@ -161,27 +159,27 @@ def message_of(body: bytes, *, is_compressed: bool = False) -> memoryview:
 
 
 def prefix(message_bytes: int, *, is_compressed: bool = False) -> bytes:
-    """What stands before a message of an answer."""
+    """Build a message prefix."""
     return (b"\x01" if is_compressed else b"\x00") + message_bytes.to_bytes(4, "big")
 
 
 def head(encoding: str | None) -> bytes:
-    """The fields of an answer with messages that may be compressed so."""
+    """Build a response's header block."""
     return HEAD if encoding is None else HEAD + fields.literal(b"grpc-encoding", encoding.encode())
 
 
 def trailers(error: ServingError | None) -> bytes:
-    """The block that ends a series of messages."""
+    """Build a streaming response's trailer block."""
     return OK_TRAILERS if error is None else _status_of(error)
 
 
 def refusal(code: Code, text: str) -> bytes:
-    """The block of an answer without a message: fields and status in one."""
+    """Build a header-only response with a status."""
     return HEAD + _status(code, text)
 
 
 def error_block(error: ServingError) -> bytes:
-    """The block of an answer for an error; overload is RESOURCE_EXHAUSTED, and says when to come again."""
+    """Build a header-only error response; overload is RESOURCE_EXHAUSTED with a retry delay."""
     return HEAD + _status_of(error)
 
 
@@ -200,7 +198,7 @@ def _status_of(error: ServingError) -> bytes:
 
 
 def _percent(text: str) -> bytes:
-    """Text as `grpc-message` spells it: UTF-8, all that is not printable ASCII in percent."""
+    """Percent-encode text for `grpc-message`: UTF-8, only printable ASCII kept."""
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 1] + "…"
     return b"".join(

@@ -1,13 +1,8 @@
-"""Inference requests and answers of one model version, between protobuf and the replica wire.
+"""Codec of one deployment's inference requests: protobuf <-> wire; no I/O.
 
-In: a ModelInferRequest; out: a `Query` whose frame goes to a replica as it is. Back: a tensors frame
-and the `Wanted` of its request; out: the bytes of a ModelInferResponse, in pieces.
-
-Rules: raw and typed contents exclude one another in a message; where raw ones are used, every input
-has one, in order; FP16 has no typed form. Raw contents are answered in raw contents, typed ones in
-typed ones unless an output has no typed form, or is long.
-
-Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
+A message uses raw or typed contents, not both. Raw ones need an entry per input, in order; FP16 has
+no typed form. Responses use the request's form, but raw for long outputs and those without a typed
+form.
 """
 
 from __future__ import annotations
@@ -25,26 +20,26 @@ from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
 
 _RAW_OUTPUT = b"\x32"
-"""Field 6 of an answer, `raw_output_contents`, by its tag."""
+"""Tag of field 6 of a response, `raw_output_contents`."""
 _REMEMBERED = 256
-"""Forms of answers that are kept."""
+"""Cached response heads."""
 _LONG_BYTES = 2**20
 
 
 class Wanted(NamedTuple):
-    """What the answer shall look like."""
+    """Requested form of the response."""
 
     id: str
     outputs: tuple[str, ...] | None
     """Requested outputs in order; None: all."""
     raw: bool
-    """In raw contents."""
+    """Whether to use raw contents."""
     classes: tuple[tuple[str, int], ...] = ()
-    """Outputs of which so many of the best classes are wanted instead of the tensor."""
+    """Outputs to return as their best `n` classes."""
 
 
 class Query(NamedTuple):
-    """One inference request, ready to be sent to a replica."""
+    """A decoded inference request."""
 
     frame: tuple[Buffer, ...]
     frame_bytes: int
@@ -52,13 +47,13 @@ class Query(NamedTuple):
     items: int
     wanted: Wanted
     timeout_s: float | None
-    """The request's own time limit, None: the server's default."""
+    """Request timeout; None: server default."""
     priority: int
-    """1 is the highest, 0 the default."""
+    """1 is highest, 0 the default."""
 
 
 class Codec:
-    """Requests and answers of one model version."""
+    """Codec of one deployment."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._name = name
@@ -70,10 +65,10 @@ class Codec:
     # Requests
 
     def query(self, request: Any) -> Query:
-        """Read a ModelInferRequest for this model.
+        """Decode a ModelInferRequest.
 
         Raises:
-            InvalidRequest: with the input and what was expected of it.
+            InvalidRequest: malformed input or output.
         """
         inputs, raw = request.inputs, list(request.raw_input_contents)
         if raw and len(raw) != len(inputs):
@@ -102,7 +97,7 @@ class Codec:
     def _wanted_outputs(
         self, listed: Any
     ) -> tuple[tuple[str, ...] | None, tuple[tuple[str, int], ...]]:
-        """Requested outputs, and those of them of which classes are wanted."""
+        """Return the requested outputs, and those as classes."""
         if not listed:
             return None, ()
         names: list[str] = []
@@ -127,14 +122,10 @@ class Codec:
     # Answers
 
     def answer(self, frame: memoryview, wanted: Wanted) -> list[Buffer]:
-        """A ModelInferResponse in pieces.
-
-        Args:
-            frame: a tensors frame of the replica.
-            wanted: as the request asked.
+        """Encode a ModelInferResponse in pieces.
 
         Raises:
-            PredictionFailed: the model did not return what was asked for.
+            PredictionFailed: a requested output is missing.
         """
         if wanted.classes:
             frame = self._classified(frame, dict(wanted.classes))
@@ -161,7 +152,7 @@ class Codec:
         return [response.SerializeToString()]
 
     def _classified(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
-        """A frame in which the best classes stand in the place of outputs of which they are wanted."""
+        """Replace outputs by their best classes, where requested."""
         tensors = []
         for tensor in wire.decode_frame(frame):
             classes = counts.get(tensor.name)
@@ -172,7 +163,7 @@ class Codec:
     def _raw_heads(
         self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: Wanted
     ) -> tuple[bytes, ...]:
-        """What stands before the data of each output."""
+        """Return the bytes before each output's data."""
         response = self._response(wanted)
         for name, datatype, shape, _, _ in chosen:
             response.outputs.add(name=name, datatype=datatype, shape=shape)
@@ -191,7 +182,7 @@ class Codec:
         )
 
     def metadata(self, versions: Sequence[str]) -> bytes:
-        """The model's ModelMetadataResponse, with the versions of it that are served."""
+        """Encode the ModelMetadataResponse."""
         response = messages.ModelMetadataResponse(
             name=self._name, versions=versions, platform=self._signature.platform
         )
@@ -227,7 +218,7 @@ def _typed_tensors(inputs: Any, declared: list[Tensor]) -> list[Tensor]:
 
 
 def _declared(given: Any) -> Tensor:
-    """An input without its data."""
+    """Return an input without data."""
     shape = tuple(given.shape)
     checks.check_declared(given.name, given.datatype, shape)
     not_offered.check_tensor("input", given.name, given.parameters)
@@ -235,15 +226,15 @@ def _declared(given: Any) -> Tensor:
 
 
 def _parameter(request: Any, name: str) -> object:
-    """The value of a parameter of a request, None where it has none."""
+    """Value of a request parameter, if given."""
     parameters = request.parameters
     return _value(parameters[name]) if name in parameters else None
 
 
 def _is_raw(tensor: wire.TensorLayout) -> bool:
-    """Whether an output is answered in raw contents even where typed ones are asked for.
+    """Whether to send an output raw in any case.
 
-    It has no typed form, or it takes longer to be written so than others should wait: numbers of varints, and texts.
+    It has no typed form, or would block the event loop: long varints and texts.
     """
     if tensor.datatype not in contents.FIELDS:
         return True
@@ -251,6 +242,6 @@ def _is_raw(tensor: wire.TensorLayout) -> bool:
 
 
 def _value(parameter: Any) -> object:
-    """The value of an InferParameter, None when it has none."""
+    """Value of an InferParameter, if any."""
     field = parameter.WhichOneof("parameter_choice")
     return None if field is None else getattr(parameter, field)

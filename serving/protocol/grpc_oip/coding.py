@@ -1,7 +1,6 @@
-"""Messages that are compressed: decompressed and compressed in threads, outside the interpreter's lock.
+"""Message compression in threads, where zlib releases the GIL.
 
-In: a message, and the name of its encoding. Out: a future of the other form. What a small message becomes
-is bounded as any other.
+Small messages get a bound on their decompressed size as well.
 """
 
 from __future__ import annotations
@@ -14,37 +13,37 @@ from serving.protocol import compression
 from serving.values import Buffer
 
 _LARGEST_RATIO = 1032
-"""Of what deflate makes longer: 258 bytes for two bits."""
+"""Largest ratio of deflate: 258 bytes from two bits."""
 
 
 class Coding:
-    """What all connections of the port share of it."""
+    """Compression threads of the port."""
 
     def __init__(self, *, max_body_bytes: int, min_bytes: int | None) -> None:
-        """Nothing is started yet.
+        """Prepare the threads.
 
         Args:
-            max_body_bytes: the longest that a message may become.
-            min_bytes: answers from this length on are compressed; None: none.
+            max_body_bytes: limit on a decompressed message.
+            min_bytes: size from which to compress; None: never.
         """
         self.max_body_bytes = max_body_bytes
         self._min_bytes = min_bytes
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "grpc compression")
 
     def decompressed(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
-        """A message as it was; or BodyTooLarge, or InvalidRequest."""
+        """Decompress a message; the future may raise BodyTooLarge or InvalidRequest."""
         return self._work(compression.decompressed, encoding, data, self.max_body_bytes)
 
     def most_bytes(self, size: int) -> int:
-        """What a compressed message of that many bytes may become."""
+        """Bound on a message's decompressed size."""
         return min(self.max_body_bytes, size * _LARGEST_RATIO)
 
     def is_long(self, size: int) -> bool:
-        """Whether an answer of that many bytes is to be compressed."""
+        """Whether to compress a response."""
         return self._min_bytes is not None and size >= self._min_bytes
 
     def compressed(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:
-        """An answer in another form."""
+        """Compress a response."""
         return self._work(compression.compressed, encoding, data)
 
     def _work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:

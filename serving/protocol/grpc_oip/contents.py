@@ -1,7 +1,6 @@
-"""Typed contents of a tensor (`InferTensorContents`) <-> its raw bytes.
+"""Typed tensor contents (`InferTensorContents`) <-> raw little-endian, row-major bytes; no I/O.
 
-In: the message, in which numbers are still packed (see `messages`); out: bytes that are
-little-endian and row-major. And back. Pure.
+Numbers in the message are still packed (see `messages`).
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""Datatype -> the field that holds its elements. FP16 has none."""
+"""Datatype -> field of its elements; FP16 has none."""
 AS_THEY_ARE = frozenset({"BOOL", "FP32", "FP64"})
-"""Datatypes whose packed elements are their bytes."""
+"""Datatypes whose packed elements equal their bytes."""
 
 
 def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> bytes:
-    """The raw bytes of an input that was given in typed contents.
+    """Return the raw bytes of a typed input.
 
     Raises:
-        InvalidRequest: the wrong field, the wrong number of elements, or elements out of range.
+        InvalidRequest: wrong field, count or range.
     """
     field = FIELDS.get(datatype)
     if field is None:
@@ -89,7 +88,7 @@ def _check_count(name: str, shape: Sequence[int], given: float) -> None:
 
 
 def pack(tensor: Tensor, contents: Any) -> None:
-    """Fill in the contents of an output; its datatype must have a field."""
+    """Fill an output's contents; its datatype must be in `FIELDS`."""
     target = getattr(contents, FIELDS[tensor.datatype])
     if tensor.datatype == "BYTES":
         target.extend(elements(tensor.data))
@@ -101,7 +100,7 @@ def pack(tensor: Tensor, contents: Any) -> None:
 
 
 def elements(data: Buffer) -> list[bytes]:
-    """The elements of a BYTES tensor."""
+    """Return the elements of a BYTES tensor."""
     whole = bytes(data)
     found = []
     position = 0

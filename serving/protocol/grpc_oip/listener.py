@@ -1,8 +1,6 @@
-"""The gRPC port: connections between sockets and routes, no task per call.
+"""gRPC port: HTTP/2 connections with prior knowledge, without tasks.
 
-In: bytes of HTTP/2 with prior knowledge; out: bytes. What a connection may do is decided by
-`serving.protocol.http2.session`, what a call means by `serving.protocol.grpc_oip.routes`; this file
-moves bytes, keeps the calls and streams in flight, and ends what is idle.
+`http2.session` limits connections; `grpc_oip.routes` handles calls.
 """
 
 from __future__ import annotations
@@ -36,15 +34,15 @@ from serving.values import Buffer
 log = logging.getLogger(__name__)
 
 _FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CALM, TEXT)
-"""To a client whose connection is one too many."""
+"""Reply to a connection over the limit."""
 _PING_S = 30.0
-"""How long a silent client of a stream is asked whether it is there: several sweeps."""
+"""How long to ping a stream's silent client: several sweeps."""
 _JOINED_BYTES = 64 * 1024
-"""Up to here one copy costs less than many small pieces."""
+"""Size up to which joining is cheaper than sending small pieces."""
 
 
 class Listener:
-    """State that all connections of the port share."""
+    """State shared by all connections of the port."""
 
     def __init__(
         self,
@@ -61,35 +59,35 @@ class Listener:
         self.routes = routes
         self.coding = Coding(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
         self.door = door or Door()
-        """Lets connections in."""
+        """Limits connections."""
         self.held = held or Held()
-        """Counts what requests hold."""
+        """Counts buffered request bytes."""
         self._stalls: Stalls[Connection] = Stalls()
         self.slices = Slices()
-        """Connections that have had their turn, and more to do."""
+        """Connections with unread input after their turn."""
         self.token = token
-        """What calls must bring, but for those that ask for health; None: nothing."""
+        """Token for all calls but health checks."""
         self.max_body_bytes = max_body_bytes
-        """Largest message."""
+        """Limit on a message."""
         self.idle_s = idle_s
-        """A connection that says nothing for this long, with no call in flight, is closed; with a stream, asked."""
+        """Silence until a connection without calls is closed, or one with streams is pinged."""
         self.request_s = request_s
-        """A call whose message has not arrived whole after this long is ended."""
+        """Time in which a call's message must arrive."""
         self.connections: set[Connection] = set()
         self.draining = False
 
     def protocol(self) -> Connection:
-        """Factory for the event loop's server."""
+        """Create a connection; for the event loop's server."""
         return Connection(self)
 
     def drain(self) -> None:
-        """No new calls; connections close when theirs are answered."""
+        """Accept no new calls; connections close after their last response."""
         self.draining = True
         for connection in list(self.connections):
             connection.drain()
 
     def sweep(self, now_s: float) -> None:
-        """End what has been idle or incomplete for too long, and what its client does not take."""
+        """End idle, incomplete and stalled work."""
         taken = {one: so_far for one in self.connections if (so_far := one.taken()) is not None}
         for connection in self._stalls.over(taken, now_s):
             self.door.stalled += 1
@@ -98,14 +96,14 @@ class Listener:
             connection.sweep(now_s)
 
     def close(self) -> None:
-        """Close every connection now."""
+        """Close all connections now."""
         for connection in list(self.connections):
             connection.abort()
         self.coding.close()
 
 
 class _Reply:
-    """The answer of one call."""
+    """Response writer of one call."""
 
     __slots__ = ("_connection", "_stream")
 
@@ -121,7 +119,7 @@ class _Reply:
 
 
 class _CodedReply(_Reply):
-    """The answer of a call whose client takes it compressed."""
+    """Response writer with compression."""
 
     __slots__ = ("_encoding",)
 
@@ -134,7 +132,7 @@ class _CodedReply(_Reply):
 
 
 class _Link:
-    """The connection's side of one stream."""
+    """Transport of one stream."""
 
     __slots__ = ("_connection", "_stream", "coding", "held")
 
@@ -161,7 +159,7 @@ class _Link:
 
 
 class Connection(asyncio.Protocol):
-    """One client connection: its session, and the calls that are being worked on."""
+    """One client connection."""
 
     __slots__ = (
         "_blocked",
@@ -190,27 +188,27 @@ class Connection(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
-        """Whose it is, as the door counts."""
+        """Client as counted by the connection limiter."""
         self._exchanges: dict[int, Exchange] = {}
         self._held: dict[int, int] = {}
-        """Bytes of their requests, where these are large."""
+        """Sizes of large requests."""
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
-        """What is to be sent is sent at the end of this turn of the loop."""
+        """Whether a flush is due after this loop iteration."""
         self._unsent_bytes = 0
-        """Bytes of answers that `held` counts until the client takes them."""
+        """Response bytes counted in `held`."""
         self._blocked = False
-        """The client does not read what it asked for."""
+        """Whether the client does not read responses."""
         self._is_later = False
-        """It has had its turn; reading stops until it has caught up."""
+        """Whether reading pauses until input is processed."""
         self._heard_s = time.monotonic()
         self._marks: deque[tuple[float, Mark]] = deque()
-        """At each sweep: when, on the clock and in the connection's life."""
+        """Time and session mark of each sweep."""
 
     # Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Register the client, or reject it."""
         client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._client = self._listener.door.enter(client, _FULL)
         if self._client is not None:
@@ -219,7 +217,7 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The client is gone; its work is dropped."""
+        """Cancel the client's work."""
         self._transport = None
         self._listener.connections.discard(self)
         self._listener.door.leave(self._client or "")
@@ -235,20 +233,20 @@ class Connection(asyncio.Protocol):
             stream.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: nothing more is taken from it."""
+        """Stop reading from a slow client."""
         self._blocked = True
         if self._transport is not None:
             self._transport.pause_reading()
             self._count_unsent()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resume reading."""
         self._blocked = False
         self._count_unsent()
         self._resume()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Process bytes from the client."""
         self._heard_s = time.monotonic()
         self._heed(self.session.receive(data))
         if self.session.has_more and not self._is_later and self._transport is not None:
@@ -257,7 +255,7 @@ class Connection(asyncio.Protocol):
             self._listener.slices.begin(self._turns(), self._caught_up)
 
     def _turns(self) -> Iterator[bytes]:
-        """A turn at each step, until all that has come was read."""
+        """Take one turn per step."""
         while self.session.has_more:
             self._heed(self.session.go_on())
             yield b""
@@ -293,17 +291,17 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _gone(self, stream: int) -> None:
-        """The client does not want a call, or a stream, any more."""
+        """Cancel a call or stream."""
         exchange = self._exchanges.pop(stream, None) or self._streams.pop(stream, None)
         if exchange is not None:
             exchange.cancel()
         self._let_go(stream)
 
     def _hold(self, stream: int, data: Buffer) -> None:
-        """A request is there, or what it has become.
+        """Count a large request, as received or decompressed.
 
         Raises:
-            TooMuchHeld: there is no room for it.
+            TooMuchHeld: no buffer space.
         """
         size = len(data)
         if size >= LARGE_BYTES:
@@ -311,14 +309,14 @@ class Connection(asyncio.Protocol):
             self._held[stream] = self._held.get(stream, 0) + size
 
     def _let_go(self, stream: int) -> None:
-        """A request has its answer, or needs none."""
+        """Free a request's buffer space."""
         if self._held:
             self._listener.held.free(self._held.pop(stream, 0))
 
     # Calls
 
     def _opens(self, fields: Fields) -> bytes | bool:
-        """What a head says, found out once for equal ones: see `session.Opens`."""
+        """Classify a head (`http2.events.Opens`), once for equal ones."""
         call: Call | bytes | None = fields.meaning
         if call is None:
             call = fields.meaning = self._call_of(fields.pairs)
@@ -361,7 +359,7 @@ class Connection(asyncio.Protocol):
             self._exchanges[stream] = cast("Exchange", found)
 
     def _refuse(self, stream: int, error: BaseException) -> None:
-        """Answer a call that could not be taken."""
+        """Reject a call."""
         if not isinstance(error, ServingError):
             log.error("a call met a fault of the server", exc_info=error)
             error = ServingError("internal error; the server's log has the reason")
@@ -386,9 +384,9 @@ class Connection(asyncio.Protocol):
 
     def _decompressed(self, stream: int, call: Call, work: asyncio.Future[bytes]) -> None:
         if self._exchanges.get(stream) is not work:
-            return  # nobody waits for it any more
+            return  # the call was cancelled
         del self._exchanges[stream]
-        # Not raised here: an error keeps the frames that it passes, and this one would keep it, and the message.
+        # Not raised: a raised error holds its frames, and this frame the error and the message.
         error = work.exception()
         try:
             if error is None:
@@ -402,7 +400,7 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
 
     def answer_compressed(self, stream: int, encoding: str, pieces: Sequence[Buffer]) -> None:
-        """The message that answers a call, compressed where it is long."""
+        """Send a call's response, compressed if long."""
         coding = self._listener.coding
         if stream not in self._exchanges or not coding.is_long(sum(map(len, pieces))):
             self.answer(stream, pieces)
@@ -428,7 +426,7 @@ class Connection(asyncio.Protocol):
         self._streams[stream] = self._listener.routes.open(call, link)
 
     def message(self, stream: int) -> bytes | None:
-        """The next message of a stream; see `Link`."""
+        """Return a stream's next message."""
         try:
             message = self.session.message(stream)
         except TooLong:
@@ -436,11 +434,11 @@ class Connection(asyncio.Protocol):
         except CutOff:
             raise InvalidRequest("the stream ends within a message") from None
         if message is not None:
-            self._flush_soon()  # its client may go on
+            self._flush_soon()  # the client's window may have grown
         return message
 
     def send(self, stream: int, data: bytes, *, is_compressed: bool) -> None:
-        """A message of a stream's answer; a client that takes too few is given up."""
+        """Send a stream's message, or reset a slow client's stream."""
         whole = calls.prefix(len(data), is_compressed=is_compressed) + data
         try:
             self._check_room()
@@ -451,22 +449,22 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
 
     def end(self, stream: int, error: ServingError | None) -> None:
-        """The end of a stream's answer."""
+        """End a stream's response."""
         self._streams.pop(stream, None)
         self.session.end(stream, calls.trailers(error))
         self._flush_soon()
 
-    # Answers
+    # Responses
 
     def answer(self, stream: int, pieces: Sequence[Buffer]) -> None:
-        """The message that answers a call."""
+        """Send a call's response."""
         if self._exchanges.pop(stream, None) is not None:
             self._let_go(stream)
             self._respond(stream, pieces)
             self._flush_soon()
 
     def refuse(self, stream: int, block: bytes) -> None:
-        """The status that answers a call."""
+        """Send a header-only response."""
         if self._exchanges.pop(stream, None) is not None:
             self._let_go(stream)
             self.session.respond_short(stream, block)
@@ -489,7 +487,7 @@ class Connection(asyncio.Protocol):
             raise Full
 
     def _flush_soon(self) -> None:
-        """Answers of one batch leave in one piece."""
+        """Flush after this loop iteration, to join a batch's responses."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -508,11 +506,11 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _count_unsent(self) -> None:
-        """Count what waits for the client, in its windows and, where it does not read, in the transport."""
+        """Update the count of unsent bytes."""
         size = 0
         if self._transport is not None:
             size = self.session.unsent_bytes
-            if self._blocked:  # of answers that have left in part, both count the same bytes
+            if self._blocked:  # both count the bytes of partly sent responses
                 size = max(size, self._transport.get_write_buffer_size())
         if size != self._unsent_bytes:
             self._listener.held.count_unsent(size - self._unsent_bytes)
@@ -521,18 +519,18 @@ class Connection(asyncio.Protocol):
     # Ends
 
     def taken(self) -> int | None:
-        """Bytes that the client has taken so far, where more wait for it; see `door.taken`."""
+        """Bytes taken by a client with more waiting (`door.taken`)."""
         return taken(self._transport)
 
     def drain(self) -> None:
-        """No new calls on this connection, and no new requests on its streams; it closes with the last answer."""
+        """Accept no new work; close after the last response."""
         self.session.go_away()
         for stream in list(self._streams.values()):
             stream.drain()
         self._flush()
 
     def sweep(self, now_s: float) -> None:
-        """End calls that do not arrive, and the connection when nobody is there any more."""
+        """End late calls and dead connections."""
         session = self.session
         session.refresh()
         for stream in session.give_up(now_s):
@@ -551,7 +549,7 @@ class Connection(asyncio.Protocol):
         silent_s = now_s - self._heard_s - self._listener.idle_s
         if silent_s >= 0 and not session.waiting and self.taken() is None:
             if self._transport is not None and self._transport.is_closing():
-                self._transport.abort()  # a client that does not end TLS
+                self._transport.abort()  # the client does not end TLS
                 return
             if session.has_series and silent_s < _PING_S:
                 session.ping()
@@ -561,7 +559,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _late(self, stream: int, error: ServingError) -> None:
-        """End a call, or a stream, of which a message does not arrive."""
+        """End a late call or stream."""
         open_stream = self._streams.get(stream)
         if open_stream is not None:
             open_stream.end(error)
@@ -569,7 +567,7 @@ class Connection(asyncio.Protocol):
             self.session.respond_short(stream, calls.error_block(error))
 
     def _leave(self) -> None:
-        """Nobody is there."""
+        """Close an abandoned connection."""
         self.session.go_away()
         self._flush()
         if self._transport is not None:

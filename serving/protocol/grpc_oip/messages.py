@@ -1,15 +1,13 @@
-"""The messages of inference.proto as classes, in a pool of their own.
+"""Message classes of inference.proto.
 
-The pool is private because clients in the same process, such as `tritonclient`, register messages of
-the same names in the default one, which takes each name once.
+The descriptor pool is private, as clients in the process, such as `tritonclient`, register the same
+names.
 
-Packed numbers are told apart from their public form in one point: the fields of
-`InferTensorContents` that hold numbers are read and written as `bytes`, which is the same on the
-wire. FP32 and FP64 contents then are a tensor's bytes as they are, and whole numbers can be read as
-an array (`varints`) instead of element by element.
+Number fields of `InferTensorContents` are declared `bytes`, the same on the wire: FP32 and FP64
+contents then are tensor bytes, and integers can be read as an array (`varints`).
 
-The fields of a large message are counted before it is parsed, which would make an object of each: 64 MiB of
-the shortest ones would be gigabytes, and half a minute of the thread that serves everybody.
+A large message's fields are counted before parsing, as each becomes an object: 64 MiB of the
+shortest would take gigabytes, and half a minute of the event loop.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from serving.values import Buffer
 COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
 SERVICE = "inference.GRPCInferenceService"
 _SMALL_BYTES = 64 * 1024
-"""A message up to this has no room for too many fields: they take two bytes each."""
+"""Size up to which the number of fields needs no check."""
 
 
-class NotAMessage(ValueError):  # it says what the bytes are
-    """Bytes that are not the message that was expected."""
+class NotAMessage(ValueError):  # the message names the expected type
+    """Bytes that are not the expected message."""
 
 
 def _pool() -> Any:
@@ -56,17 +54,17 @@ def _message(name: str) -> Any:
 
 
 def methods() -> dict[str, Any]:
-    """Method -> class of its request, of every method of the service."""
+    """Map methods to request classes."""
     service = _POOL.FindServiceByName(SERVICE)
     return {method.name: _message(method.input_type.name) for method in service.methods}
 
 
 def parsed(kind: Any, data: Buffer) -> Any:
-    """A message from its bytes.
+    """Parse a message.
 
     Raises:
-        NotAMessage: they are not one.
-        InvalidRequest: it has more fields than a request may have.
+        NotAMessage: malformed.
+        InvalidRequest: too many fields.
     """
     if len(data) > _SMALL_BYTES:
         _spend(kind.DESCRIPTOR, memoryview(data), Budget())
@@ -77,10 +75,10 @@ def parsed(kind: Any, data: Buffer) -> Any:
 
 
 def _spend(descriptor: Any, data: memoryview, budget: Budget) -> None:
-    """Count the fields of a message, and of the messages within it.
+    """Count the fields of a message, submessages included.
 
     Raises:
-        InvalidRequest: they are too many, or it is malformed.
+        InvalidRequest: too many, or malformed.
     """
     inner = _within(descriptor)
     for number, kind, _, content in proto_fields.read(data, budget):
@@ -88,14 +86,14 @@ def _spend(descriptor: Any, data: memoryview, budget: Budget) -> None:
             continue
         message = inner[number]
         if message is None:
-            budget.spend(len(content))  # packed numbers, which become objects: at most one a byte
+            budget.spend(len(content))  # packed numbers become objects, at most one per byte
         else:
             _spend(message, content, budget)
 
 
 @functools.cache
 def _within(descriptor: Any) -> dict[int, Any]:
-    """Number of a field -> the message that it holds, None: numbers; texts and bytes are not there."""
+    """Map field numbers to submessage types; None: numbers."""
     return {
         number: field.message_type
         for number, field in descriptor.fields_by_number.items()
@@ -104,7 +102,7 @@ def _within(descriptor: Any) -> dict[int, Any]:
 
 
 def filled(kind: Any, data: dict[str, Any]) -> bytes:
-    """The bytes of a message, from its JSON form in the names of its fields."""
+    """Encode a message given as JSON."""
     found: bytes = json_format.ParseDict(data, kind()).SerializeToString()
     return found
 

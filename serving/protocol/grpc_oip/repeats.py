@@ -1,12 +1,8 @@
-"""Requests that were seen before but for their data: read once, then looked up.
+"""Parse cache for requests that differ from an earlier one in tensor data only; no I/O.
 
-A client repeats all of a request but its tensors' data. A request in raw contents is remembered by
-its length and by the bytes around the data; the next one that equals it there is not parsed again.
-That is sound by a rule of protobuf: a whole message followed by further fields means the two merged,
-and what follows here are the raw contents alone.
-
-In: the bytes of a ModelInferRequest; out: the query that it means, with its own data. Pure. BYTES
-tensors are not remembered, their elements are checked one by one; nor are requests with an id.
+A raw-contents request is cached by its length and the bytes around its data. Protobuf merges a
+message with fields that follow it, so this is sound if raw contents are last. Requests with BYTES
+tensors (elements need checks) or an id are not cached.
 """
 
 from __future__ import annotations
@@ -19,10 +15,10 @@ from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.values import ITEM_BYTES, Buffer, Signature
 
 RAW_INPUT = b"\x3a"
-"""Field 7 of a request, `raw_input_contents`, by its tag."""
+"""Tag of field 7 of a request, `raw_input_contents`."""
 MAX_REMEMBERED = 256
 MAX_START_BYTES = 4096
-"""Requests with more bytes than that before the data are not remembered."""
+"""Limit on bytes before the data."""
 
 
 class Known(NamedTuple):
@@ -30,26 +26,26 @@ class Known(NamedTuple):
 
     name: str
     version: str | None
-    """The model, as the request names it."""
+    """As in the request."""
     signature: Signature
-    """Against which it was checked; for another one it must be read again."""
+    """Signature at parsing; another requires a new parse."""
     codec: Codec
     start: bytes
-    """All before the data of the first input."""
+    """Bytes before the first input's data."""
     cuts: tuple[tuple[int, int, bytes], ...]
-    """Per input: where its data begins and ends, and the bytes between it and the next one's."""
+    """Per input: start and end of its data, and the bytes before the next."""
     query: Query
-    """Without data: its frame is the descriptor alone."""
+    """The query; its frame is the descriptor alone."""
 
 
 class Repeats:
-    """The requests that are remembered, one for each length."""
+    """Cached requests, one per length."""
 
     def __init__(self) -> None:
         self._known: dict[int, Known] = {}
 
     def find(self, data: memoryview) -> Known | None:
-        """The request that this one repeats; None: it must be read."""
+        """Return the cached request that `data` repeats, if any."""
         known = self._known.get(len(data))
         if known is None or data[: len(known.start)].tobytes() != known.start:
             return None
@@ -61,7 +57,7 @@ class Repeats:
     def add(
         self, data: memoryview, request: Any, signature: Signature, codec: Codec, query: Query
     ) -> None:
-        """Remember a request that was read, if it is one that can be."""
+        """Cache a parsed request if possible."""
         raw = list(request.raw_input_contents)
         if not raw or request.id or not all(ITEM_BYTES[given.datatype] for given in request.inputs):
             return
@@ -73,7 +69,7 @@ class Repeats:
         cuts = []
         for index, (head, content) in enumerate(zip(heads, raw, strict=True)):
             if data[position : position + len(head)] != head:
-                return  # the raw contents do not stand at the end, or not in their shortest form
+                return  # raw contents are not last, or not in shortest form
             position += len(head)
             stop = position + len(content)
             cuts.append((position, stop, heads[index + 1] if index + 1 < len(heads) else b""))
@@ -92,7 +88,7 @@ class Repeats:
 
 
 def query_of(known: Known, data: memoryview) -> Query:
-    """What a request that repeats a known one asks for."""
+    """Build the query of a repeated request."""
     frame: list[Buffer] = [known.query.frame[0]]
     frame += [data[start:stop] for start, stop, _ in known.cuts]
     return known.query._replace(frame=tuple(frame))

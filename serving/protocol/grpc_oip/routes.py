@@ -1,8 +1,7 @@
-"""What each gRPC method asks of the server: the Open Inference Protocol, statistics, repository, health.
+"""gRPC methods of the Open Inference Protocol, statistics, model repository and health.
 
-In: a method, the bytes of its message and the time the client gives it; out: the bytes of the answer
-at once, or an exchange that answers its connection later. One object per inference, no task; only
-loading and unloading run in one.
+A call gets its response at once, or an exchange that responds later. An inference needs no task;
+only load and unload run in tasks.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ _WITHOUT_HUB = frozenset(
         *("ModelInfer", _STREAM),
     }
 )
-"""Methods that need no hub of models."""
+"""Methods that need no repository service."""
 _CODEC = "open inference grpc"
-"""Where a model version keeps this protocol's codec."""
+"""Key of this codec in a deployment's `codecs`."""
 _HEALTH_SERVING = b"\x08\x01"
 _HEALTH_NOT_SERVING = b"\x08\x02"
 """HealthCheckResponse: field 1, `status`."""
 
 
 class Service(Protocol):
-    """What answers the calls of another service."""
+    """Handler of another gRPC service on the port."""
 
     def check(self, call: Call) -> None:
-        """Raises ServingError where there is no such method."""
+        """Raise ServingError for an unknown method."""
         ...
 
     def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
@@ -56,7 +55,7 @@ class Service(Protocol):
 
 
 class Routes(Protocol):
-    """What answers the calls of a port."""
+    """Handler of a port's calls."""
 
     def is_stream(self, call: Call) -> bool:
         """See `GrpcRoutes.is_stream`."""
@@ -72,23 +71,23 @@ class Routes(Protocol):
 
 
 class UnknownService(InvalidRequest):
-    """The health of something else was asked for."""
+    """Health check of an unknown service."""
 
     status = 404
 
 
 class _Control:
-    """A load or unload that is under way; it goes on when its client leaves."""
+    """A load or unload, which continues without its client."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply: Reply | None = reply
 
     def cancel(self) -> None:
-        """Nobody hears of the end."""
+        """Drop the response."""
         self._reply = None
 
     def finished(self, task: asyncio.Task[None]) -> None:
-        """Say how it ended."""
+        """Send the outcome."""
         error = ServingError("the server stops") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ServingError):
             log.error("loading met a fault of the server", exc_info=error)
@@ -96,13 +95,13 @@ class _Control:
         if self._reply is None:
             return
         if error is None:
-            self._reply.send([b""])  # the answers to both are empty messages
+            self._reply.send([b""])  # both responses are empty messages
         else:
             self._reply.refuse(error)
 
 
 class GrpcRoutes:
-    """The service over one engine, and over one hub of models where there is one."""
+    """Handler of the service's calls."""
 
     def __init__(
         self,
@@ -111,12 +110,12 @@ class GrpcRoutes:
         hub: ModelHub | None = None,
         services: Mapping[str, Service] | None = None,
     ) -> None:
-        """Keep what is given.
+        """Store the services.
 
         Args:
-            inference: what serves the models.
-            hub: answers Triton's extensions, where they are offered.
-            services: other services of the port, by their full names.
+            inference: the engine.
+            hub: serves Triton's extensions, if any.
+            services: other services by full name.
         """
         self._inference = inference
         self._services = services or {}
@@ -126,10 +125,10 @@ class GrpcRoutes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_stream(self, call: Call) -> bool:
-        """Whether a call, of which no more than its head has come, is a series of messages (`open`) or one (`handle`).
+        """Whether a call streams (`open`) or not (`handle`), known from its head.
 
         Raises:
-            ServingError: this port answers no such call.
+            ServingError: no such call.
         """
         service, method = call.service, call.method
         other = self._services.get(service)
@@ -146,19 +145,14 @@ class GrpcRoutes:
         return method == _STREAM and service == messages.SERVICE
 
     def open(self, call: Call, link: Link) -> InferStream:
-        """What works on a series of messages."""
+        """Open a stream."""
         return InferStream(call, link, self._infer)
 
     def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
-        """Answer at once, or return what will call `reply` later.
-
-        Args:
-            call: service, method and time limit; `is_stream` has let it in.
-            data: the message.
-            reply: what answers later.
+        """Respond at once, or return what calls `reply` later.
 
         Raises:
-            ServingError: answered with the code of its status.
+            ServingError: sent with its code.
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
             return self._infer(call, data, reply)
@@ -271,7 +265,7 @@ class GrpcRoutes:
         return control
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel running tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

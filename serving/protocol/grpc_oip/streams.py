@@ -1,9 +1,8 @@
-"""One stream of inferences (`ModelStreamInfer`): many requests at a time, answered in their order.
+"""One `ModelStreamInfer` stream: many requests in flight, responses in order.
 
-In: messages as the connection has them; out: answers and errors as messages of the stream, each with the
-id of its request. An error of a request ends nothing. At most `MAX_IN_FLIGHT` requests are taken and not
-answered, and the last of them alone may go beyond the bytes of the largest message; the client's window holds back
-the others, and so it does while the client does not take its answers.
+An error carries its request's id and does not end the stream. At most `MAX_IN_FLIGHT` requests are
+in flight, and only the last may exceed the size limit. The flow-control window holds back the rest,
+also while the client takes no responses.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 128
 
 _INFER_RESPONSE = b"\x12"
-"""Field 2 of an answer, `infer_response`, by its tag."""
+"""Tag of field 2 of a response, `infer_response`."""
 
 
 def _final() -> bytes:
@@ -40,57 +39,57 @@ def _final() -> bytes:
 
 
 _FINAL = _final()
-"""Behind an answer it says that no other follows to its request: each model here answers once."""
+"""Marks a response as its request's last."""
 
 
 class Exchange(Protocol):
-    """A request that is being worked on."""
+    """A request in progress."""
 
     def cancel(self) -> object:
-        """Nobody waits for it any more."""
+        """Cancel the request."""
         ...
 
 
 class Link(Protocol):
-    """The connection's side of a stream."""
+    """Transport of a stream."""
 
     @property
     def coding(self) -> Coding:
-        """What compresses messages."""
+        """Message compression."""
         ...
 
     @property
     def held(self) -> Held:
-        """Counts what requests hold."""
+        """Counter of buffered request bytes."""
         ...
 
     def message(self) -> bytes | None:
-        """The next message with its prefix, None: there is none yet; raises ServingError for what is none."""
+        """Return the next message with its prefix, if any; raises ServingError."""
         ...
 
     def is_over(self) -> bool:
-        """Whether the client has ended its side, and all its messages were taken."""
+        """Whether the client ended and all messages were taken."""
         ...
 
     def is_blocked(self) -> bool:
-        """Whether answers wait for the client to take them."""
+        """Whether responses wait for the client."""
         ...
 
     def send(self, data: bytes, *, is_compressed: bool) -> None:
-        """A message to the client."""
+        """Send a message."""
         ...
 
     def end(self, error: ServingError | None) -> None:
-        """No more messages: all is well, or why not."""
+        """End the stream, with an error or successfully."""
         ...
 
 
 Infer = Callable[[Call, memoryview, Reply], Exchange]
-"""Begins an inference, or raises ServingError."""
+"""Starts an inference, or raises ServingError."""
 
 
 class _Part:
-    """One request of a stream, and the reply to it."""
+    """One request of a stream and its response."""
 
     __slots__ = (
         "answer",
@@ -105,14 +104,14 @@ class _Part:
     def __init__(self, stream: InferStream) -> None:
         self.stream = stream
         self.data: Buffer = b""
-        """The request; an error needs its id."""
+        """The request, which holds the id for an error."""
         self.exchange: Exchange | None = None
         self.answer: bytes | None = None
         self.is_compressed = False
         self.held_bytes = 0
-        """Of its request, or of its answer once there is one."""
+        """Size of the request, later of the response."""
         self.counted_bytes = 0
-        """Of its request, as they are counted over all connections."""
+        """Request bytes counted over all connections."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """See `Reply`."""
@@ -126,30 +125,30 @@ class _Part:
         try:
             request = messages.parsed(messages.ModelInferRequest, self.data)
         except (messages.NotAMessage, InvalidRequest):
-            pass  # then it has no id
+            pass  # no id
         else:
             response.infer_response.id = request.id
         self.stream.answered(self, response.SerializeToString())
 
 
 class InferStream:
-    """A stream that is open."""
+    """An open stream."""
 
     def __init__(self, call: Call, link: Link, infer: Infer) -> None:
-        """Nothing is taken yet.
+        """Open a stream.
 
         Args:
-            call: what the stream's fields say; its deadline is that of all its requests.
-            link: the connection's side.
-            infer: begins an inference.
+            call: its deadline holds for all requests.
+            link: transport.
+            infer: starts an inference.
         """
         self._call = call
         self._link = link
         self._infer = infer
         self._parts: deque[_Part] = deque()
-        """Taken and not sent, in their order."""
+        """Requests taken and not yet answered, in order."""
         self._held_bytes = 0
-        """Of all of them."""
+        """Sum over all parts."""
         self._is_open = True
         self._is_draining = False
         self._is_woken = False
@@ -160,10 +159,10 @@ class InferStream:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(call.timeout_s, self.end, DeadlineExceeded("stream"))
 
-    # What the connection says
+    # Called by the connection
 
     def arrived(self) -> None:
-        """There may be messages, or room for answers, or no more of either."""
+        """Take messages and send responses."""
         while self._is_open:
             self._send()
             if self._is_draining or not self._has_room():
@@ -174,7 +173,7 @@ class InferStream:
                     break
                 self._take(message)
             except ServingError as error:
-                self.end(error)  # it is no message: where the next one begins is not known
+                self.end(error)  # the start of the next message is unknown
         if self._is_open and not self._parts:
             if self._link.is_over():
                 self.end(None)
@@ -182,7 +181,7 @@ class InferStream:
                 self.end(NotReady("the server stops; send the next requests elsewhere"))
 
     def _soon(self) -> None:
-        """An answer is there: the answers of one batch leave together, and whoever brings them is done with them."""
+        """Continue after this loop iteration, to join a batch's responses."""
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -192,18 +191,18 @@ class InferStream:
         self.arrived()
 
     def drain(self) -> None:
-        """No more requests; it ends when those that were taken are answered."""
+        """Take no more requests."""
         self._is_draining = True
         self.arrived()
 
     def end(self, error: ServingError | None) -> None:
-        """It is over, whatever is under way."""
+        """End the stream and cancel its requests."""
         if self._is_open:
             self.cancel()
             self._link.end(error)
 
     def cancel(self) -> None:
-        """The client went away."""
+        """Cancel all requests without a response."""
         self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
@@ -227,7 +226,7 @@ class InferStream:
         part.held_bytes = size
 
     def _let_go(self, part: _Part) -> None:
-        """A request has its answer, or needs none."""
+        """Free a request's buffer space."""
         if part.counted_bytes:
             self._link.held.free(part.counted_bytes)
             part.counted_bytes = 0
@@ -255,7 +254,7 @@ class InferStream:
             data = memoryview(work.result())
             self._hold(part, len(data))
             self._begin(part, data)
-            self._soon()  # there may be room for others
+            self._soon()  # others may fit now
         else:
             _refuse(part, error)
 
@@ -272,10 +271,10 @@ class InferStream:
         except Exception as error:
             _refuse(part, error)
 
-    # Answers
+    # Responses
 
     def answered(self, part: _Part, data: bytes) -> None:
-        """A request has its answer; it leaves when those before it have left."""
+        """Store a response until earlier ones were sent."""
         part.exchange, part.data = None, b""
         self._let_go(part)
         self._hold(part, len(data))
@@ -304,7 +303,7 @@ class InferStream:
 
 
 def _refuse(part: _Part, error: BaseException) -> None:
-    """Answer a request that could not be taken."""
+    """Send an error for a request."""
     if not isinstance(error, ServingError):
         log.error("a request of a stream met a fault of the server", exc_info=error)
         error = ServingError("internal error; the server's log has the reason")

@@ -1,9 +1,7 @@
-"""TensorFlow Serving's gRPC services on one engine: PredictionService and ModelService.
+"""TensorFlow Serving's gRPC PredictionService and ModelService.
 
-prediction.proto  the messages that are spoken, for people and for clients
-fields            protobuf's wire format, read and written by hand: there are few messages, and their
-                  numbers are a tensor's bytes already
-tensor_proto      TensorProto and a tensor's raw bytes
-codec             requests and answers
-routes            what each method asks of the server; the listener is that of the other gRPC services
+prediction.proto  messages, for people and clients
+tensor_proto      TensorProto <-> raw bytes
+codec             requests and responses, on the hand-written wire format of `proto_fields`
+routes            methods; the listener is shared with the other gRPC services
 """

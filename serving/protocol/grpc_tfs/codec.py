@@ -1,10 +1,6 @@
-"""Requests and answers of TensorFlow Serving's gRPC services.
+"""Codec of TensorFlow Serving's gRPC services; no I/O.
 
-In: the bytes of a request; out: which model it means, and a `Query` whose frame goes to a replica as
-it is. Back: a tensors frame of a replica, and what the request asked of it; out: the answer's
-bytes, in pieces. Classify and Regress answer from the same outputs as over REST.
-
-Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
+Classify and Regress use the same outputs as over REST. Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -27,18 +23,20 @@ from serving.values import Buffer, Signature, Tensor
 
 _STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
 _UNKNOWN = 2
-"""Of the codes of a status: what failed for a reason that has none of its own."""
+"""gRPC code UNKNOWN, for failures without a code of their own."""
 _SIGNATURE_DEF = "signature_def"
 MAX_EXAMPLE_FIELDS = 2**14
-"""Of a request of examples, five for each feature of each example. They cost up to three times what those of
-tensors do; 64 examples of 50 features fit, and larger batches are quicker as tensors."""
+"""Limit on fields in a request of examples, five per feature of each.
+
+They cost up to three times those of tensors; 64 examples of 50 features fit.
+"""
 _PACKED = 8
-"""Packed numbers of a feature that count as a field: floats, or bytes of whole numbers."""
+"""Packed floats, or bytes of integers, counted as a field."""
 _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
 
 class Spec(NamedTuple):
-    """Which model is meant."""
+    """The requested model."""
 
     name: str = ""
     version: str | None = None
@@ -47,18 +45,18 @@ class Spec(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request of any method; what a method does not have is empty."""
+    """A request of any method, with unused fields empty."""
 
     spec: Spec
     inputs: Mapping[str, memoryview]
     """TensorProtos by name."""
     wanted: tuple[str, ...]
-    """Outputs, or members of the metadata; empty: all."""
+    """Requested outputs or metadata fields; empty: all."""
     examples: Sequence[Example]
 
 
 class Query(NamedTuple):
-    """One request, ready to be sent to a replica."""
+    """A decoded inference request."""
 
     frame: tuple[Buffer, ...]
     frame_bytes: int
@@ -67,13 +65,13 @@ class Query(NamedTuple):
     timeout_s: float | None
     method: tfs.Method
     outputs: tuple[str, ...]
-    """Wanted by name; empty: all."""
+    """Requested outputs; empty: all."""
     priority: int = 0
-    """The protocol has none: the default."""
+    """Always the default: the protocol has none."""
 
 
 def predict_request(data: Buffer) -> Request:
-    """A PredictRequest."""
+    """Decode a PredictRequest."""
     budget = Budget()
     spec, inputs, wanted = Spec(), {}, []
     for number, kind, _, content in fields.read(memoryview(data), budget):
@@ -90,7 +88,7 @@ def predict_request(data: Buffer) -> Request:
 
 
 def example_request(data: Buffer) -> Request:
-    """A ClassificationRequest or a RegressionRequest."""
+    """Decode a ClassificationRequest or RegressionRequest."""
     budget = Budget(MAX_EXAMPLE_FIELDS)
     spec, examples = Spec(), list[Example]()
     for number, kind, _, content in fields.read(memoryview(data), budget):
@@ -104,7 +102,7 @@ def example_request(data: Buffer) -> Request:
 
 
 def spec_request(data: Buffer) -> Request:
-    """A GetModelMetadataRequest or a GetModelStatusRequest."""
+    """Decode a GetModelMetadataRequest or GetModelStatusRequest."""
     budget = Budget()
     spec, wanted = Spec(), []
     for number, kind, _, content in fields.read(memoryview(data), budget):
@@ -116,7 +114,7 @@ def spec_request(data: Buffer) -> Request:
 
 
 class Codec:
-    """Requests and answers of one model version."""
+    """Codec of one deployment."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._signature = signature
@@ -128,10 +126,10 @@ class Codec:
     # Requests
 
     def query(self, request: Request, method: tfs.Method, timeout_s: float | None) -> Query:
-        """Read a request.
+        """Decode a request.
 
         Raises:
-            InvalidRequest: what is wrong with it.
+            InvalidRequest: the request does not fit the model.
         """
         name = request.spec.signature_name
         if name not in {"", tfs.SIGNATURE_NAME}:
@@ -193,17 +191,13 @@ class Codec:
             if name in wanted[:place]:
                 raise InvalidRequest(f"duplicate output tensor alias: {name}")
 
-    # Answers
+    # Responses
 
     def answer(self, frame: memoryview, query: Query) -> list[Buffer]:
-        """The answer's bytes, in pieces; some are views of the frame.
-
-        Args:
-            frame: a tensors frame of the replica.
-            query: the one that it answers.
+        """Encode a response in pieces, some of them views of the frame.
 
         Raises:
-            PredictionFailed: the model did not return what was asked for.
+            PredictionFailed: a requested output is missing.
         """
         tensors = wire.decode_frame(frame)
         if query.method == "predict":
@@ -221,10 +215,10 @@ class Codec:
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
     def written(self, frame: memoryview, query: Query) -> Iterator[bytes] | None:
-        """As `answer`, in pieces, each of which is soon made; None: it is soon made as a whole.
+        """Encode a long response in quick steps, or return None if `answer` is quick enough.
 
         Raises:
-            PredictionFailed: as `answer`, at once or between two pieces.
+            PredictionFailed: as `answer`.
         """
         if len(frame) <= tfs.LONG_BYTES or query.method != "predict":
             return None
@@ -235,7 +229,7 @@ class Codec:
         return map(bytes, self._predict_response(kept))
 
     def _predict_response(self, chosen: Sequence[Tensor]) -> Iterator[Buffer]:
-        """The pieces, and empty ones while those are made that follow their length."""
+        """Yield the pieces; empty ones while a length is computed."""
         for tensor in chosen:
             body: list[Buffer] = []
             for piece in tensor_proto.message(tensor):
@@ -248,10 +242,10 @@ class Codec:
         yield fields.content(2, self._spec)
 
     def metadata(self, wanted: Sequence[str]) -> bytes:
-        """A GetModelMetadataResponse.
+        """Encode a GetModelMetadataResponse.
 
         Raises:
-            InvalidRequest: something else than the signatures is wanted, or nothing.
+            InvalidRequest: other than signatures requested.
         """
         for name in wanted:
             if name != _SIGNATURE_DEF:
@@ -272,7 +266,7 @@ class Codec:
 
 
 def status(versions: Sequence[tfs.VersionState]) -> bytes:
-    """A GetModelStatusResponse; versions that are no numbers are told as 0."""
+    """Encode a GetModelStatusResponse; non-numeric versions become 0."""
     return b"".join(
         fields.content(
             1,
@@ -287,7 +281,7 @@ def status(versions: Sequence[tfs.VersionState]) -> bytes:
 
 
 def _chosen(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """The outputs that are wanted by name; all where none is named."""
+    """Return the requested outputs in order, or all."""
     if not wanted:
         return tensors
     by_name = {tensor.name: tensor for tensor in tensors}
@@ -336,7 +330,7 @@ def _class(label: str, score: float) -> bytes:
 
 
 def _examples(message: memoryview, budget: Budget) -> list[Example]:
-    """An Input."""
+    """Decode an Input."""
     found: list[Example] = []
     context: Example = {}
     for number, kind, _, content in fields.read(message, budget):
@@ -372,7 +366,7 @@ def _feature(name: str, message: memoryview, budget: Budget) -> Sequence[Any]:
 
 
 def _list(name: str, kind: int, message: memoryview, budget: Budget) -> list[Any]:
-    """A BytesList, FloatList or Int64List, packed or not."""
+    """Decode a BytesList, FloatList or Int64List, packed or not."""
     values: list[Any] = []
     for number, wire_type, value, content in fields.read(message, budget):
         if number != 1:

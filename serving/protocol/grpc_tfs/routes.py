@@ -1,8 +1,7 @@
-"""What each method of TensorFlow Serving's gRPC services asks of the server.
+"""Methods of TensorFlow Serving's gRPC services.
 
-In: a call, the bytes of its message, and what answers it; out: the bytes of the answer at once, or
-an exchange that answers later. One object per inference, no task. Errors carry the HTTP status that
-says the same; the listener knows gRPC's codes for them.
+A call gets its response at once, or an exchange that responds later, without a task. Errors carry
+HTTP statuses, which the listener maps.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MODEL_SERVICE = "tensorflow.serving.ModelService"
 SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
 
 _CODEC = "tensorflow serving grpc"
-"""Where a model version keeps this protocol's codec."""
+"""Key of this codec in a deployment's `codecs`."""
 
 _METHODS: dict[str, tfs.Method] = {
     "Predict": "predict",
@@ -43,7 +42,7 @@ _KNOWN = {
 
 
 class Call(Protocol):
-    """What the listener says of a call."""
+    """The listener's view of a call."""
 
     @property
     def service(self) -> str:
@@ -57,36 +56,36 @@ class Call(Protocol):
 
     @property
     def timeout_s(self) -> float | None:
-        """From now on; None: the client has no deadline."""
+        """From now; None: no deadline."""
         ...
 
     @property
     def application(self) -> str:
-        """Whose call it is."""
+        """Flow of the call."""
         ...
 
 
 class TfsGrpcRoutes:
-    """Both services over one engine."""
+    """Handler of both services over one engine."""
 
     def __init__(self, engine: Inference) -> None:
         self._engine = engine
         self._slices = Slices()
 
     def check(self, call: Call) -> None:
-        """Whether there is such a method.
+        """Check that the method exists.
 
         Raises:
-            Unimplemented: there is none.
+            Unimplemented: unknown method.
         """
         if (call.service, call.method) not in _KNOWN:
             raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
     def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight[codec.Query] | bytes:
-        """Answer a call that `check` has let in at once, or return what will call `reply` later.
+        """Respond at once, or return what calls `reply` later; `check` accepted the call.
 
         Raises:
-            ServingError: answered with the code of its status.
+            ServingError: sent with its code.
         """
         if call.service == PREDICTION_SERVICE and call.method in _METHODS:
             return self._infer(_METHODS[call.method], data, call, reply)

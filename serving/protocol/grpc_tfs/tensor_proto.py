@@ -1,12 +1,8 @@
-"""TensorFlow's TensorProto and a tensor's raw bytes.
+"""TensorFlow's TensorProto <-> a tensor's raw bytes; no I/O.
 
-In: the bytes of a TensorProto; out: a `Tensor`, whose data are a view where its numbers lie in it
-as they are. And back, in typed fields, as TensorFlow Serving answers: numbers of FP32 and FP64 are
-not copied either way.
-
-Where a typed field has fewer values than the shape has elements, the last one stands for the rest,
-and none at all for zeros; so a message may name a tensor far larger than itself, which is bounded.
-Pure. Invalid input raises `InvalidRequest`.
+Decoding returns views where possible; encoding uses typed fields, like TensorFlow Serving. FP32 and
+FP64 are usually not copied. If a typed field has fewer values than elements, the last one (or zero)
+fills the rest, so the size is bounded. Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -28,10 +24,9 @@ from serving.protocol.tfs_tensors import TYPE_NAMES
 from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
-"""Of a tensor that is named by fewer values than it has."""
+"""Limit on a tensor given by fewer values."""
 _LONG_BYTES = 2**20
-"""Of an answer's whole numbers: more of them are sent as they are, for to pack them would take longer than others
-should wait."""
+"""Longest integer output sent packed; packing more would block the event loop."""
 
 DTYPES: dict[str, int] = {
     "FP32": 1,
@@ -48,7 +43,7 @@ DTYPES: dict[str, int] = {
     "UINT32": 22,
     "UINT64": 23,
 }
-"""Datatype -> TensorFlow's number of it."""
+"""Datatype -> TensorFlow's DataType number."""
 _DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
 
 _CONTENT = 4
@@ -68,11 +63,11 @@ _FIELDS: dict[str, int] = {
     "UINT32": 16,
     "UINT64": 17,
 }
-"""Datatype -> the field of its values."""
+"""Datatype -> field of its values."""
 
 
 class _Given(NamedTuple):
-    """A TensorProto's fields, by number."""
+    """TensorProto fields by number."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -81,15 +76,10 @@ class _Given(NamedTuple):
 
 
 def tensor(name: str, message: memoryview, budget: Budget) -> Tensor:
-    """The tensor of a message.
-
-    Args:
-        name: of the input.
-        message: a TensorProto.
-        budget: of the request.
+    """Decode a TensorProto.
 
     Raises:
-        InvalidRequest: it is malformed, or of a type that is not known here.
+        InvalidRequest: malformed, or of an unknown type.
     """
     given = _read(name, message, budget)
     datatype = _DATATYPES.get(given.dtype)
@@ -114,10 +104,10 @@ def tensor(name: str, message: memoryview, budget: Budget) -> Tensor:
 
 
 def message(given: Tensor) -> Iterator[Buffer]:
-    """The TensorProto of a tensor, in pieces, each of which is soon made.
+    """Encode a TensorProto in quick steps.
 
     Raises:
-        PredictionFailed: its BYTES are malformed.
+        PredictionFailed: malformed BYTES.
     """
     head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
     field = _FIELDS[given.datatype]
@@ -128,7 +118,7 @@ def message(given: Tensor) -> Iterator[Buffer]:
             yield b"".join([tag + varints.one(len(item)) + item for item in some])
         return
     data: Buffer = given.data
-    if given.datatype not in {"FP32", "FP64", "BOOL"}:  # these lie packed as they are
+    if given.datatype not in {"FP32", "FP64", "BOOL"}:  # already packed
         if len(data) > _LONG_BYTES:
             field = _CONTENT
         else:
@@ -142,12 +132,12 @@ def message(given: Tensor) -> Iterator[Buffer]:
 
 
 def shape_message(shape: Sequence[int]) -> bytes:
-    """A TensorShapeProto."""
+    """Encode a TensorShapeProto."""
     return b"".join([fields.content(2, fields.number(1, length)) for length in shape])
 
 
 def info_message(spec: TensorSpec) -> bytes:
-    """A TensorInfo."""
+    """Encode a TensorInfo."""
     return (
         fields.string(1, spec.name)
         + fields.number(2, DTYPES[spec.datatype])
@@ -203,7 +193,7 @@ def _strings(name: str, given: _Given, elements: int) -> bytes:
 
 
 def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
-    """The bytes of typed values, the last one repeated where there are too few."""
+    """Return typed values as bytes, repeating the last."""
     field, wanted = _FIELDS[datatype], np.dtype(NUMPY[datatype])
     pieces = given.contents.get(field, [])
     if datatype in {"FP32", "FP64"}:
@@ -231,7 +221,7 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
 def _narrowed(
     name: str, whole: NDArray[np.uint64], datatype: str, wanted: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Whole numbers in their datatype; nothing is cut off."""
+    """Convert integers, or raise InvalidRequest if out of range."""
     if datatype == "BOOL":
         return np.asarray(whole != 0)
     if datatype == "FP16":

@@ -1,1 +1,1 @@
-"""HTTP/2 for a server of calls and of streams of messages: bytes <-> what they mean, without a socket (RFC 9113)."""
+"""HTTP/2 server protocol without sockets: bytes to requests, responses to bytes (RFC 9113)."""

@@ -1,7 +1,4 @@
-"""What the bytes of a client mean, and what the owner of its session is asked: values.
-
-In: what a session has read. Out: what its owner acts upon. Pure.
-"""
+"""Events from an HTTP/2 session to its owner."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from serving.protocol.http2.fields import Fields
 
 
 class Request(NamedTuple):
-    """A request has arrived whole."""
+    """A complete request."""
 
     stream: int
     fields: Fields
@@ -20,33 +17,33 @@ class Request(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The client does not want the answer any more."""
+    """The client no longer wants the response."""
 
     stream: int
 
 
 class TooLarge(NamedTuple):
-    """A body passed the limit; what else comes of it is dropped."""
+    """A body exceeded the limit; the rest is dropped."""
 
     stream: int
     fields: Fields
 
 
 class NoRoom(NamedTuple):
-    """There is no room for a head, a body, or a series among those of all connections; the rest of it is dropped."""
+    """No buffer space for a head, body or stream; the rest is dropped."""
 
     stream: int
 
 
 class Opened(NamedTuple):
-    """A request has begun whose body is a series of messages."""
+    """A streaming request began."""
 
     stream: int
     fields: Fields
 
 
 class Arrived(NamedTuple):
-    """Of a series there may be another message, or no more; or the client has taken all that was sent."""
+    """A streaming request may have a message or have ended, or all that was sent was taken."""
 
     stream: int
 
@@ -54,12 +51,12 @@ class Arrived(NamedTuple):
 Event = Request | Gone | TooLarge | NoRoom | Opened | Arrived
 
 Opens = Callable[[Fields], bytes | bool]
-"""What the fields of a request say: whether its body is a series of messages, or the block that answers it at once."""
+"""Classifies a head: whether it streams messages, or the block of an immediate response."""
 
 
 class Mark(NamedTuple):
-    """A moment in the life of a connection."""
+    """A moment of a connection."""
 
     stream: int
-    """The newest."""
+    """The newest stream."""
     refreshes: int

@@ -1,11 +1,9 @@
-"""Header fields of HTTP/2 (HPACK, RFC 7541): blocks from a client through `hpack`, blocks of answers by hand.
+"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses encoded by hand.
 
-In: header blocks in the order of the connection; out: `Fields`. Clients repeat their fields: once
-the table of the connection knows them, a block is some index bytes and spelled-out fields that are not to
-be kept, and such a block means the same until the table changes. It is decoded and checked once (RFC 9113,
-sections 8.2 and 8.3) and then looked up, and whoever reads its fields may keep what they mean beside them.
-
-Answers use no table of their own, so their blocks are constants.
+Blocks must be read in connection order. Most repeat and hold only indices and literals without
+indexing, so they mean the same until the dynamic table changes; they are checked (RFC 9113,
+sections 8.2 and 8.3) once and cached. Response blocks use no dynamic table, so they can be
+constants.
 """
 
 from __future__ import annotations
@@ -16,32 +14,32 @@ from typing import Any
 import hpack
 
 Pairs = tuple[tuple[bytes, bytes], ...]
-"""Names and values."""
+"""Pairs of name and value."""
 
 MAX_LIST_BYTES = 16 * 1024
-"""Largest list of fields, counted as the RFC does (names, values, 32 bytes for each field)."""
+"""Limit on a list of fields (names, values, 32 bytes per field)."""
 _FIELD_BYTES = 128
-"""Of memory for a field beside its name and its value."""
+"""Memory per field beside name and value."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
-"""Longest block that is remembered."""
+"""Longest cached block."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
-"""A token in small letters."""
+"""A lowercase token."""
 _VALUE = re.compile(rb"[^\0\r\n]*")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-"""Fields that speak of a connection of HTTP/1.1."""
+"""Connection fields of HTTP/1.1."""
 
 
-class BadBlock(Exception):  # every error of the session names what is wrong
-    """A header block that is none, or is above the limit; the connection's table is lost with it."""
+class BadBlock(Exception):  # the message comes from the decoder
+    """Malformed or too large block; the connection's table is lost."""
 
 
 class Fields:
-    """The fields of one request. Equal blocks share one."""
+    """One request's fields, shared by equal blocks."""
 
     __slots__ = ("held_bytes", "is_request", "length", "meaning", "pairs")
 
@@ -51,11 +49,11 @@ class Fields:
         self.is_request = _is_request(pairs) and (not lengths or _is_length(lengths))
         """Whether a request may begin with them."""
         self.length = int(lengths[0]) if lengths and self.is_request else None
-        """Of the body that follows, where they tell it."""
+        """Valid `content-length`, if any."""
         self.held_bytes = sum([len(name) + len(value) + _FIELD_BYTES for name, value in pairs])
-        """Of memory that they take."""
+        """Memory that they take."""
         self.meaning: Any = None
-        """Room for whoever reads the fields to keep what they mean."""
+        """Cached interpretation, set by the reader."""
 
     @property
     def are_trailers(self) -> bool:
@@ -79,7 +77,7 @@ def _is_request(pairs: Pairs) -> bool:
 
 
 def _are_regular(pairs: Pairs) -> bool:
-    """Whether fields are well formed, and none is of another place: no pseudo field, and none of a connection."""
+    """Whether all fields are well formed, and neither pseudo nor connection fields."""
     for name, value in pairs:
         if not _NAME.fullmatch(name) or name in _OF_CONNECTION or not _is_value(value):
             return False
@@ -97,17 +95,17 @@ def _is_length(lengths: list[bytes]) -> bool:
 
 
 class FieldReader:
-    """Header blocks of one connection, in their order."""
+    """Decoder of one connection's header blocks."""
 
     def __init__(self) -> None:
         self._decoder = hpack.Decoder(max_header_list_size=MAX_LIST_BYTES)
         self._remembered: dict[bytes, Fields] = {}
 
     def read(self, block: bytes) -> Fields:
-        """The fields of a block.
+        """Decode a block.
 
         Raises:
-            BadBlock: malformed, or above the limit.
+            BadBlock: malformed or too large.
         """
         fields = self._remembered.get(block)
         if fields is not None:
@@ -127,26 +125,24 @@ class FieldReader:
 
 
 def _changes_table(block: bytes) -> bool:
-    """Whether a block, which was decoded, adds to the table or bounds it anew (RFC 7541, section 6)."""
+    """Whether a decoded block changes the dynamic table (RFC 7541, section 6)."""
     position = 0
     while position < len(block):
         first = block[position]
         if first & 0x80:  # indexed
             _, position = _integer(block, position, 0x7F)
             continue
-        if first & 0x60:  # to be indexed; or the size of the table
+        if first & 0x60:  # with incremental indexing, or a table size update
             return True
         index, position = _integer(block, position, 0x0F)
-        for _ in range(
-            1 if index else 2
-        ):  # the value; before it the name, where the table has none
+        for _ in range(1 if index else 2):  # the value, after the name if it is not in the table
             length, position = _integer(block, position, 0x7F)
             position += length
     return False
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
-    """An integer with a prefix, and where it ends (section 5.1)."""
+    """Return a prefixed integer and its end (RFC 7541, section 5.1)."""
     value = block[position] & mask
     position += 1
     if value < mask:
@@ -162,17 +158,17 @@ def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
 
 
 def status(code: int) -> bytes:
-    """The field `:status`, which comes first in an answer."""
+    """Encode `:status`, the first field of a response."""
     return b"\x88" if code == 200 else b"\x08\x03%d" % code
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """One field, spelled out and not to be kept in the client's table."""
+    """Encode a literal field without indexing."""
     return b"\x00" + _length(len(name)) + name + _length(len(value)) + value
 
 
 def _length(value: int) -> bytes:
-    """A string's length: an integer with a prefix of 7 bits."""
+    """Encode a string length (7-bit prefix)."""
     if value < 127:
         return bytes((value,))
     value -= 127

@@ -1,7 +1,6 @@
-"""Frames of HTTP/2 (RFC 9113, sections 4, 6 and 7): their numbers, and the bytes of those that a server writes.
+"""HTTP/2 frame constants and encoders for a server (RFC 9113, sections 4, 6, 7); no I/O.
 
-Pure: values in, bytes out. A frame is a head of 9 bytes (24-bit length, type, flags, stream) and its
-payload.
+Frame: 9-byte head (24-bit length, type, flags, stream), then payload.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ import struct
 from collections.abc import Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client's connection begins with."""
+"""First bytes of a client's connection."""
 
 HEAD = struct.Struct(">IBI")
-"""Length and type together (length << 8 | type), flags, stream."""
+"""Frame head: length << 8 | type, flags, stream."""
 U32 = struct.Struct(">I")
 SETTING = struct.Struct(">HI")
 
 DEFAULT_FRAME_BYTES = 16384
-"""Largest payload that a peer takes unless it says otherwise; also the largest that it may be told."""
+"""Default limit on payloads, and the lowest that SETTINGS may set."""
 LARGEST_FRAME_BYTES = 2**24 - 1
 DEFAULT_WINDOW_BYTES = 65535
 LARGEST_WINDOW_BYTES = 2**31 - 1
 
 
 class FrameType(enum.IntEnum):
-    """The type byte; frames of other types are ignored, as the RFC asks."""
+    """Frame types; unknown ones are ignored (RFC 9113)."""
 
     DATA = 0
     HEADERS = 1
@@ -48,7 +47,7 @@ PRIORITY = 0x20
 
 
 class Setting(enum.IntEnum):
-    """Identifiers of SETTINGS."""
+    """Identifiers in SETTINGS."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -59,7 +58,7 @@ class Setting(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Why a stream or a connection ends."""
+    """Reasons for ending a stream or a connection."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -78,12 +77,12 @@ class ErrorCode(enum.IntEnum):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame; its kind is a FrameType, or a number that none is."""
+    """Build a frame; `kind` may be an unknown type."""
     return HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
-    """SETTINGS with these values."""
+    """Build SETTINGS."""
     payload = b"".join([SETTING.pack(name, value) for name, value in values.items()])
     return frame(FrameType.SETTINGS, 0, 0, payload)
 
@@ -92,21 +91,21 @@ SETTINGS_ACK = frame(FrameType.SETTINGS, ACK, 0)
 
 
 def ping_ack(payload: bytes) -> bytes:
-    """The answer to a PING."""
+    """Build a PING acknowledgement."""
     return frame(FrameType.PING, ACK, 0, payload)
 
 
 def window_update(stream: int, more_bytes: int) -> bytes:
-    """The peer may send that many bytes more, on a stream or (0) on the connection."""
+    """Grant bytes to a stream, or to the connection (0)."""
     return frame(FrameType.WINDOW_UPDATE, 0, stream, U32.pack(more_bytes))
 
 
 def reset(stream: int, code: ErrorCode) -> bytes:
-    """RST_STREAM."""
+    """Build RST_STREAM."""
     return frame(FrameType.RST_STREAM, 0, stream, U32.pack(code))
 
 
 def goaway(last_stream: int, code: ErrorCode, text: str = "") -> bytes:
-    """GOAWAY: streams above `last_stream` were not looked at and may be sent again elsewhere."""
+    """Build GOAWAY; streams above `last_stream` may be retried."""
     payload = U32.pack(last_stream) + U32.pack(code) + text.encode()
     return frame(FrameType.GOAWAY, 0, 0, payload)

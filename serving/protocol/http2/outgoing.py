@@ -1,9 +1,7 @@
-"""What a server sends on one connection of HTTP/2: frames, and answers as far as the client takes them.
+"""Send side of an HTTP/2 connection, within the client's windows (RFC 9113, 5.2 and 6.9); no I/O.
 
-In: answers, whole or as a series of messages, and what the client says of its windows (RFC 9113, sections
-5.2 and 6.9). Out: pieces to send, and the streams of which all that waited has left. Whatever a client does
-with its windows, the work is bounded by what it lets through: an answer that waits for its own stream's
-window is not looked at when the connection's grows. It must not know what a request is. Pure.
+Window updates cost work only for what they admit: a response blocked on its own window is skipped
+when the connection's window grows.
 """
 
 from __future__ import annotations
@@ -15,71 +13,71 @@ from serving.protocol.http2.frames import FrameType
 from serving.values import Buffer
 
 HELD_BYTES = 64 * 1024 * 1024
-"""Bytes of answers that may wait for a client, beside one of any size: as much as of bodies on their way in."""
+"""Limit on waiting response bytes; one response of any size may wait."""
 
 _END = frames.END_HEADERS | frames.END_STREAM
 
 
-class BadWindow(Exception):  # the session says what ends with it
-    """A window grows beyond what there is."""
+class BadWindow(Exception):  # the session decides what ends with it
+    """A window exceeds the maximum."""
 
 
-class Full(Exception):  # the session's owner says it in the words of its protocol
-    """Too much waits for the client already."""
+class Full(Exception):  # the session's owner maps it to its protocol's error
+    """Too many bytes wait for the client."""
 
 
 class _Rest:
-    """What has not left yet of an answer, or of a series of messages."""
+    """Unsent part of a response."""
 
     __slots__ = ("data", "more", "sent_bytes", "size", "trailers")
 
     def __init__(self, data: bytes, trailers: bytes | None) -> None:
         self.data = memoryview(data)
         self.size = len(data)
-        """All of what `data` is the rest of: what was sent of it is let go with it."""
+        """Full size of the message behind `data`, freed as a whole."""
         self.more: deque[bytes] | None = None
-        """Messages behind it."""
+        """Messages behind `data`."""
         self.trailers = trailers
-        """The block that ends the stream behind all that; None: more messages may come."""
+        """Block that ends the stream; None: more may come."""
         self.sent_bytes = 0
 
 
 class Outgoing:
-    """Frames to be sent, and the windows that they must keep to."""
+    """Outgoing frames and the client's windows."""
 
     def __init__(self) -> None:
         self.pieces: list[Buffer] = []
-        """To be sent now."""
+        """To send now."""
         self._window = frames.DEFAULT_WINDOW_BYTES
         self._initial_window = frames.DEFAULT_WINDOW_BYTES
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._windows: dict[int, int] = {}
-        """Bytes that the client takes of each open stream; may be below 0."""
+        """Window of each open stream, possibly negative."""
         self._rests: dict[int, _Rest] = {}
         self.held_bytes = 0
-        """The sizes of all answers that wait for the client."""
+        """Sizes of all waiting responses."""
         self._sent_bytes = 0
-        """Of answers that did not leave at once."""
+        """Bytes sent of responses that had to wait."""
         self._blocked: dict[int, None] = {}
-        """Of those the ones that wait for the connection's window alone."""
+        """Streams that only the connection's window blocks."""
 
     def write(self, piece: Buffer) -> None:
-        """Send a frame."""
+        """Queue a frame."""
         self.pieces.append(piece)
 
     def take(self) -> list[Buffer]:
-        """What is to be sent now, in pieces."""
+        """Return and clear the pieces to send."""
         pieces, self.pieces = self.pieces, []
         return pieces
 
     # Streams
 
     def opened(self, stream: int) -> None:
-        """A stream that will be answered."""
+        """Register an open stream."""
         self._windows[stream] = self._initial_window
 
     def closed(self, stream: int) -> None:
-        """What was to be sent of a stream is not sent any more."""
+        """Drop a stream and its unsent data."""
         del self._windows[stream]
         rest = self._rests.pop(stream, None)
         if rest is not None:
@@ -87,10 +85,10 @@ class Outgoing:
             self._blocked.pop(stream, None)
 
     def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
-        """Send an answer of three parts; True when it has left whole.
+        """Send a whole response; return True if nothing waits.
 
         Raises:
-            Full: it would have to wait, and too much does.
+            Full: too many bytes wait.
         """
         size = len(data)
         if size <= self._window and size <= self._windows[stream] and size <= self._frame_bytes:
@@ -111,10 +109,10 @@ class Outgoing:
         return self._sent(stream)
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message of a series; `end` follows the last one.
+        """Send a message; `end` follows the last.
 
         Raises:
-            Full: it would have to wait, and too much does.
+            Full: too many bytes wait.
         """
         self._hold(len(data))
         rest = self._rests.get(stream)
@@ -127,7 +125,7 @@ class Outgoing:
         self._sent(stream)
 
     def end(self, stream: int, trailers: bytes) -> bool:
-        """End a series of messages; True when all of it has left."""
+        """End a streaming response; return True if nothing waits."""
         rest = self._rests.get(stream)
         if rest is None:
             self.write(frames.frame(FrameType.HEADERS, _END, stream, trailers))
@@ -141,7 +139,7 @@ class Outgoing:
         self.held_bytes += size
 
     def _sent(self, stream: int) -> bool:
-        """Send as much of what waits as the windows take now; True when all of it has left."""
+        """Send what the windows admit; return True if nothing waits."""
         rest = self._rests[stream]
         data, window, at = rest.data, self._windows[stream], 0
         size, sent = len(data), 0
@@ -182,8 +180,9 @@ class Outgoing:
     # What waits
 
     def taken(self) -> dict[int, int]:
-        """Bytes that the client's windows have let out so far, of each answer that waits; as stream 0 those of all
-        such answers, if any waits for the connection's window alone.
+        """Return bytes sent per waiting response.
+
+        Stream 0 has those of all, if the connection's window alone blocks one.
         """
         taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
         if self._blocked:
@@ -191,20 +190,20 @@ class Outgoing:
         return taken
 
     def waits(self, stream: int) -> bool:
-        """Whether the client has to take something of a stream before more can leave."""
+        """Whether a stream has unsent data."""
         return stream in self._rests
 
     def waits_for_connection(self, stream: int) -> bool:
-        """Whether an answer would go on if the connection's window grew."""
+        """Whether the connection's window alone blocks a stream."""
         return stream in self._blocked
 
-    # What the client says of its windows
+    # The client's flow control
 
     def grown(self, stream: int, more_bytes: int) -> bool:
-        """A stream's window has grown; True when all that waited of it has left by that.
+        """Grow a stream's window; return True if it sent all.
 
         Raises:
-            BadWindow: too far.
+            BadWindow: too large.
         """
         window = self._windows[stream] = self._windows[stream] + more_bytes
         if window > frames.LARGEST_WINDOW_BYTES:
@@ -212,10 +211,10 @@ class Outgoing:
         return stream in self._rests and self._sent(stream)
 
     def grown_connection(self, more_bytes: int) -> list[int]:
-        """The connection's window has grown: the streams of which all that waited has left by that.
+        """Grow the connection's window; return the streams that sent all.
 
         Raises:
-            BadWindow: too far.
+            BadWindow: too large.
         """
         self._window += more_bytes
         if self._window > frames.LARGEST_WINDOW_BYTES:
@@ -223,10 +222,10 @@ class Outgoing:
         return self._unblocked()
 
     def set_initial_window(self, size: int) -> list[int]:
-        """Windows of all streams begin at another size: those of which all that waited has left by that.
+        """Change all initial windows; return the streams that sent all.
 
         Raises:
-            BadWindow: one gets too large.
+            BadWindow: too large.
         """
         change = size - self._initial_window
         self._initial_window = size
@@ -240,11 +239,11 @@ class Outgoing:
         return self._unblocked()
 
     def set_frame_bytes(self, size: int) -> None:
-        """The client takes frames up to another size."""
+        """Set the client's limit on frame payloads."""
         self._frame_bytes = size
 
     def _unblocked(self) -> list[int]:
-        """Go on with what waited for the connection's window; each step sends a byte at least."""
+        """Continue blocked streams; each step sends at least a byte."""
         left = []
         while self._blocked and self._window > 0:
             stream = next(iter(self._blocked))

@@ -1,7 +1,7 @@
-"""A body that is a series of messages: pieces in, whole messages out, as they are asked for.
+"""Splits a request body into length-prefixed messages; no I/O.
 
-Each message stands behind a prefix of five bytes, a flag and a length, as gRPC has it; it comes out with
-its prefix. What nobody asks for stays here, and whoever lets bytes in must look at `lacks`. Pure.
+Each message keeps its 5-byte gRPC prefix (flag, length). Messages stay buffered until read, so
+callers check `lacks` before admitting more bytes.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 _PREFIX_BYTES = 5
 
 
-class TooLong(Exception):  # the session's owner says it in the words of its protocol
-    """A message is longer than one may be."""
+class TooLong(Exception):  # the session's owner maps it to its protocol's error
+    """A message is longer than the limit."""
 
 
 class CutOff(Exception):  # the same
-    """The body has ended within a message."""
+    """The body ended within a message."""
 
 
 class Series:
-    """What of a body has come and was not asked for."""
+    """Reader of one body's messages."""
 
     __slots__ = ("_bytes", "_is_whole", "_most_bytes", "began")
 
@@ -26,42 +26,42 @@ class Series:
         self._bytes = bytearray()
         self._is_whole = False
         self._most_bytes = most_bytes
-        """Of a message with its prefix."""
+        """Includes the prefix."""
         self.began = 0
-        """When the first of these messages began, in whatever its owner counts."""
+        """`now` when the first buffered message began."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are here."""
+        """Buffered bytes."""
         return len(self._bytes)
 
     @property
     def lacks(self) -> bool:
-        """Whether more bytes are needed for a message; one that is too long needs none."""
+        """Whether the next message is incomplete and not too long."""
         size = self._size()
         return size is None or len(self._bytes) < size <= self._most_bytes
 
     def add(self, payload: bytes, now: int) -> None:
-        """More of the body, at some time."""
+        """Append a part of the body."""
         if not self._bytes:
             self.began = now
         self._bytes += payload
 
     def end(self) -> None:
-        """There is no more."""
+        """Mark the body complete."""
         self._is_whole = True
 
     @property
     def is_over(self) -> bool:
-        """Whether all messages have been taken."""
+        """Whether all messages were read."""
         return self._is_whole and not self._bytes
 
     def next(self, now: int) -> bytes | None:
-        """The next message, with its prefix; None: it is not there yet, or there is none.
+        """Return the next message with its prefix, or None if there is none yet.
 
         Raises:
-            TooLong: it is longer than one may be.
-            CutOff: the body has ended within it.
+            TooLong: the message exceeds the limit.
+            CutOff: the body ended within it.
         """
         size = self._size()
         if size is not None and size > self._most_bytes:
@@ -77,7 +77,7 @@ class Series:
         return message
 
     def _size(self) -> int | None:
-        """Of the first message with its prefix; None: nobody knows yet."""
+        """Size of the first message with its prefix, if known."""
         if len(self._bytes) < _PREFIX_BYTES:
             return None
         return _PREFIX_BYTES + int.from_bytes(self._bytes[1:_PREFIX_BYTES], "big")

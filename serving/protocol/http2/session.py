@@ -1,35 +1,30 @@
-"""One connection of HTTP/2, seen from the server: bytes in, requests and bytes out (RFC 9113).
+"""Server side of one HTTP/2 connection: bytes in, events and bytes out (RFC 9113).
 
-    receive(bytes) -> events      Request (whole, with its body), Gone (the client cancelled), TooLarge;
-    go_on() -> events             a new turn: what the last one left (`has_more`)
-    respond(stream, ...)          an answer: fields, data, trailers
-    take() -> pieces              what is to be sent now
+    receive(bytes) -> events      Request (whole), Gone (client cancelled), TooLarge
+    go_on() -> events             new turn for unread input (`has_more`)
+    respond(stream, ...)          fields, data, trailers
+    take() -> pieces              to send now
 
-What a head says is asked for when it comes (`opens`): the request is to be read whole, or refused at once,
-or its body is a series of messages, and so is its answer:
+`opens` classifies each head: read the request whole, respond at once, or stream messages both ways:
 
-    receive(bytes) -> events      Opened, then Arrived when there may be something to do, or Gone
-    message(stream)               the next message that the client has sent
-    begin, send, end              the fields, a message, the trailers of the answer
+    receive(bytes) -> events      Opened, then Arrived when there may be work, or Gone
+    message(stream)               next client message
+    begin, send, end              response fields, message, trailers
 
-Pure: no socket, no clock; it never raises for what a client sends. What is wrong with a stream, such as a
-malformed head (section 8.1.1), resets the stream; what is wrong with the connection ends it with GOAWAY,
-after which `closed` is true and nothing is read any more.
+No socket, no clock. Client input never raises: a stream error, such as a malformed head (8.1.1),
+resets the stream; a connection error sends GOAWAY and sets `closed`.
 
-What a client can make it hold is bounded:
+Bounds on what a client can make the server hold:
 
-- `MAX_STREAMS` requests at a time, each with a window of `WINDOW_BYTES` before it is asked to go on;
-- larger bodies are let in while unfinished bodies hold less than `BUDGET_BYTES` together; beyond that
-  only the one that began to grow first goes on, so that there is always one that can end; a body for which
-  all connections together have no room (`held`) is given up;
-- messages of a series that nobody has asked for: a window, and one message beyond;
-- a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames, whose fields count as a body does where they
-  are large;
-- answers that the client does not take: one for each of those requests, or what of a series is sent all the
-  same, of `HELD_BYTES` together (`outgoing`); `give_up` resets those that it does not take for long;
-- `TURN` units of work, until its owner lets it go on: others have their turn before that;
-- `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
-  RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
+- `MAX_STREAMS` requests, each with a window of `WINDOW_BYTES`;
+- unfinished bodies of `BUDGET_BYTES`; beyond that only the first that grew continues, so one can
+  always finish. A body without space in `held`, shared by all connections, is dropped;
+- unread messages of a streaming request: a window and one message;
+- heads of `MAX_HEAD_BYTES` with CONTINUATION; large fields count like a body;
+- unsent responses of `HELD_BYTES` (`outgoing`); `give_up` resets stalled ones;
+- `TURN` units of work per turn, for fairness between connections;
+- `PATIENCE` frames without progress (PING, SETTINGS, RST_STREAM, empty frames) between calls of
+  `refresh`.
 """
 
 from __future__ import annotations
@@ -57,29 +52,32 @@ from serving.values import Buffer
 MAX_STREAMS = 512
 WINDOW_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 2**30
-"""The connection's own window is no bound: those of its streams are."""
+"""No bound: stream windows limit."""
 BUDGET_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
 TURN = 256
-"""Frames that are read in a turn, some microseconds each. A head costs as many as it has pieces of `_HEAD_UNIT`
-bytes more, a request as many as it has of `_BODY_UNIT`, for whoever gets it may read each of its values."""
+"""Frames per turn, some microseconds each.
+
+A head costs one more per `_HEAD_UNIT` bytes, a request per `_BODY_UNIT`, as every value may be
+parsed.
+"""
 _HEAD_UNIT = 32
 _BODY_UNIT = 256
 _DATA_UNIT = 2048
-"""Bytes of DATA that count as one more: a loop reads megabytes of one connection before the next."""
+"""DATA bytes that cost one more, as the event loop reads megabytes at once."""
 
 _LARGE_FIELDS = 2048
-"""Bytes of fields that are counted among what is held, until their stream ends: most are few, and shared."""
+"""Size from which fields count as held; smaller ones are mostly shared."""
 
 _MAX_TEXT = 200
-"""Characters of what GOAWAY says: it may quote what the client sent, and must fit a frame."""
+"""Limit on GOAWAY's text, which may quote the client."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
-"""A stream's window is filled up again when this much of it was used."""
+"""Used bytes at which a window is refilled."""
 
 
 class _Stream:
-    """A request on its way in, or an answer on its way out."""
+    """A request coming in or a response going out."""
 
     __slots__ = (
         "body",
@@ -97,36 +95,36 @@ class _Stream:
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
         self.fields_bytes = 0
-        """Of these, as they are counted."""
+        """Size of `fields` counted in `Held`."""
         self.body = bytearray()
-        """Of a body in several pieces. Not a list of them: a client may send two bytes at a time."""
+        """Body so far; not a list, as pieces may have two bytes."""
         self.body_bytes = 0
         self.used = 0
-        """Bytes of our window for it that the client used and that were not given back."""
+        """Window bytes used and not given back."""
         self.ended = False
-        """The client has sent its last frame."""
+        """Whether the client sent its last frame."""
         self.is_answered = False
-        """Its answer is on its way out."""
+        """Whether the response is being sent."""
         self.refused = False
-        """Its body was too large, or there was no room for it; what else comes of it is dropped."""
+        """Whether the rest is dropped: body too large, or no space."""
         self.series: Series | None = None
-        """Its body, where that is a series of messages."""
+        """Messages of a streaming request."""
         self.to_come = fields.length
-        """Bytes of its body that have not come, where its head tells its length."""
+        """Body bytes to come, if the length is known."""
 
     @property
     def waits(self) -> bool:
-        """Whether it is whole, or a series, and its answer has not come, or not come to its end."""
+        """Whether the request awaits the end of its response."""
         is_known = self.ended or self.series is not None
         return is_known and not self.refused and not self.is_answered
 
 
 def _whole(_fields: Fields) -> bytes | bool:
-    """Any request is read whole."""
+    """Read every request whole."""
     return False
 
 
-class _Broken(Exception):  # the connection's end, inside this file only
+class _Broken(Exception):  # ends the connection; used in this file only
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
         self.code = code
@@ -134,24 +132,24 @@ class _Broken(Exception):  # the connection's end, inside this file only
 
 
 class Session:
-    """The server's side of one connection."""
+    """Server side of one connection."""
 
     def __init__(
         self, *, max_body_bytes: int, opens: Opens = _whole, held: Held | None = None
     ) -> None:
-        """Nothing has come.
+        """Queue the server's SETTINGS.
 
         Args:
-            max_body_bytes: longest body, or message of a series.
-            opens: reads heads.
-            held: counts what all connections hold; None: this one is alone.
+            max_body_bytes: limit on a body or message.
+            opens: classifies heads.
+            held: counter shared by all connections.
         """
         self.closed = False
-        """Nothing is read any more; close when `take` gives nothing."""
+        """Whether reading has ended; close once `take` is empty."""
         self.has_more = False
-        """A turn is over, and something may have come that was not read in it."""
+        """Whether a turn ended with input unread."""
         self._turn = TURN
-        """What is left of it."""
+        """Units left in the turn."""
         self._max_body_bytes = max_body_bytes
         self._opens = opens
         self._held = held or Held()
@@ -160,29 +158,29 @@ class Session:
         self._last_stream = 0
         self._buffer = b""
         self._preface = frames.PREFACE
-        """What of the preface has not come yet."""
+        """Preface bytes to come."""
         self._block: tuple[int, int, list[bytes], int] | None = None
-        """Stream, flags, pieces and bytes of a head whose CONTINUATION is to come."""
+        """Stream, flags, pieces and size of an incomplete head."""
         self._began = 0
-        """Refreshes before what is half there, a frame or the preface, began; and"""
+        """`_refreshes` when the incomplete frame or preface began."""
         self._block_began = 0
-        """a head whose continuation is to come."""
+        """`_refreshes` when the incomplete head began."""
         self._settled = False
         self._patience = PATIENCE
         self._refreshes = 0
         self._held_bytes = 0
-        """Bytes of bodies that have not ended."""
+        """Buffered body bytes."""
         self._fields_bytes = 0
-        """Of fields of its streams, as they are counted."""
+        """Field bytes counted in `Held`."""
         self._growing: dict[int, None] = {}
-        """Streams that used half their window, the first first."""
+        """Streams that used half their window, in order."""
         self._received = 0
-        """Bytes of the connection's window that the client used and that were not given back."""
+        """Connection window bytes used and not given back."""
         self._going_away = False
         self._events: list[Event] = []
         self._outgoing = Outgoing()
         self._stalls: Stalls[int] | None = None
-        """Of answers that wait for the client; None while there are none."""
+        """Progress of waiting responses, if any."""
         self._write = self._outgoing.write
         self._write(
             frames.settings(
@@ -195,38 +193,38 @@ class Session:
         )
         self._write(frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES))
 
-    # What the owner asks
+    # For the owner
 
     @property
     def streams(self) -> int:
-        """Requests that have no whole answer yet, also those that are still arriving."""
+        """Requests without a whole response."""
         return len(self._streams)
 
     @property
     def waiting(self) -> bool:
-        """Whether a request that has arrived whole waits for its answer."""
+        """Whether a whole request awaits its response."""
         return any(known.waits and known.series is None for known in self._streams.values())
 
     @property
     def has_series(self) -> bool:
-        """Whether a series of messages is open: its client may have nothing to say for long."""
+        """Whether a streaming request is open; it may be silent for long."""
         return any(known.series is not None for known in self._streams.values())
 
     def ping(self) -> None:
-        """Ask whether the client is there: it answers."""
+        """Check with a PING that the client is alive."""
         self._write(frames.frame(FrameType.PING, 0, 0, bytes(8)))
 
     def refresh(self) -> None:
-        """Some seconds have passed: the bound on frames that only cost begins anew."""
+        """Renew `PATIENCE`; called every few seconds."""
         self._patience = PATIENCE
         self._refreshes += 1
 
     def mark(self) -> Mark:
-        """Now."""
+        """Return the current moment."""
         return Mark(self._last_stream, self._refreshes)
 
     def late(self, mark: Mark) -> list[int]:
-        """Requests that began before a moment and have not arrived whole, and series with such a message."""
+        """Return requests, or streams with a message, begun before `mark` and incomplete."""
         return [
             stream
             for stream, known in self._streams.items()
@@ -240,7 +238,7 @@ class Session:
         ]
 
     def is_stuck(self, mark: Mark) -> bool:
-        """Whether a frame, or a head, that began before a moment has not come to its end."""
+        """Whether a frame or head begun before `mark` is incomplete."""
         if self._block is not None:
             return self._block_began < mark.refreshes
         return self._is_half_there and self._began < mark.refreshes
@@ -250,9 +248,9 @@ class Session:
         return bool(self._buffer) or 0 < len(self._preface) < len(frames.PREFACE)
 
     def give_up(self, now_s: float) -> list[int]:
-        """Reset streams whose answers the client has not taken for too long, and name them.
+        """Reset and return streams whose client stalled.
 
-        One that waits for the connection's window is not at fault while others use that.
+        Waiting for the connection's window is no fault while others use it.
         """
         taken = self._outgoing.taken()
         if not taken:
@@ -271,22 +269,22 @@ class Session:
         return given_up
 
     def take(self) -> list[Buffer]:
-        """What is to be sent now, in pieces."""
+        """Return and clear the pieces to send."""
         return self._outgoing.take()
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that wait for the client's windows."""
+        """Response bytes waiting for the client's windows."""
         return self._outgoing.held_bytes
 
     def go_away(self) -> None:
-        """No new requests from now on; those that are there are answered."""
+        """Accept no new requests."""
         if not self._going_away:
             self._going_away = True
             self._write(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
 
     def close(self) -> None:
-        """The connection is over: nothing is held any more."""
+        """End the session and free its buffers."""
         self.closed = True
         self.has_more = False
         self._buffer = b""
@@ -298,13 +296,13 @@ class Session:
     # Bytes in
 
     def go_on(self) -> list[Event]:
-        """What is left of what has come, as far as a new turn goes."""
+        """Process unread input in a new turn."""
         self._turn = TURN
         self.has_more = False
         return self.receive(b"")
 
     def receive(self, data: bytes) -> list[Event]:
-        """What the client's bytes mean; they come in any pieces."""
+        """Process the client's bytes, split anywhere."""
         if self.closed:
             return []
         if not self._is_half_there:
@@ -379,7 +377,7 @@ class Session:
                 self._bear()
 
     def _bear(self) -> None:
-        """One more frame that only costs."""
+        """Count a frame without progress."""
         self._patience -= 1
         if self._patience < 0:
             raise _Broken(ErrorCode.ENHANCE_YOUR_CALM, "too many frames beside the requests")
@@ -435,7 +433,7 @@ class Session:
             return
         if self._going_away:
             self._bear()
-            return  # it was told that this one is not looked at
+            return  # the client knows from GOAWAY that this stream is ignored
         self._last_stream = stream
         is_whole = flags & frames.END_STREAM
         if not fields.is_request or (is_whole and fields.length):
@@ -462,7 +460,7 @@ class Session:
             self._ended(stream, known)
 
     def _open(self, flags: int, stream: int, known: _Stream, opens: bytes | bool) -> None:
-        """A request that is not read whole: a series of messages, or one that is answered at once."""
+        """Open a streaming request, or send an immediate response."""
         is_last = bool(flags & frames.END_STREAM)
         if isinstance(opens, bytes):
             known.ended = is_last
@@ -480,7 +478,7 @@ class Session:
         if known is None:
             if not are_trailers:
                 raise _Broken(ErrorCode.STREAM_CLOSED, f"a head of stream {stream}, not open")
-            return  # it was answered, or reset, before its client came to its end
+            return  # the response or reset came before the client's end
         if known.ended:
             self._reset_stream(stream, known, ErrorCode.STREAM_CLOSED)
         elif known.to_come or not are_trailers:
@@ -489,7 +487,7 @@ class Session:
             self._ended(stream, known)
 
     def _ended(self, stream: int, known: _Stream, last: bytes = b"") -> None:
-        """A request is whole with the last piece of its body."""
+        """Complete a request with the last piece of its body."""
         known.ended = True
         if known.refused:
             return
@@ -545,7 +543,7 @@ class Session:
             self._more(stream, known, payload)
 
     def _stray_data(self, stream: int, known: _Stream | None) -> None:
-        """Data that belongs to no request that is arriving."""
+        """Handle data of no open request."""
         if not stream or (stream > self._last_stream and not self._going_away):
             raise _Broken(ErrorCode.PROTOCOL_ERROR, f"data of stream {stream}, not open")
         self._bear()
@@ -553,7 +551,7 @@ class Session:
             self._reset_stream(stream, known, ErrorCode.STREAM_CLOSED)
 
     def _more(self, stream: int, known: _Stream, payload: bytes) -> None:
-        """A part of a body that goes on."""
+        """Append to a body."""
         if not payload:
             self._bear()
         if known.refused:
@@ -570,18 +568,18 @@ class Session:
             self._grow(stream, known)
 
     def _give_up(self, stream: int, known: _Stream) -> None:
-        """There is no room for a head, or for more of a body."""
+        """Report a lack of buffer space."""
         known.refused = True
         self._events.append(NoRoom(stream))
 
     def _grow(self, stream: int, known: _Stream) -> None:
-        """Let a body go on, if there is room for it or if it is the first in line."""
+        """Refill a window if there is space or it is first in line."""
         if self._held_bytes <= BUDGET_BYTES or stream == next(iter(self._growing)):
             self._write(frames.window_update(stream, known.used))
             known.used = 0
 
     def _more_of_series(self, stream: int, known: _Stream, series: Series, payload: bytes) -> None:
-        """More of a series of messages, or, with `ended`, its end."""
+        """Append to a streaming request; with `known.ended`, end it."""
         if known.refused:
             return
         if not self._held.has_let_in(len(payload)):
@@ -595,7 +593,7 @@ class Session:
         self._let_in(stream, known, series)
 
     def _let_in(self, stream: int, known: _Stream, series: Series) -> None:
-        """Let a series go on where it has no message that could be asked for."""
+        """Refill the window of a streaming request that lacks a complete message."""
         if known.ended or not series.lacks:
             if stream in self._growing:
                 self._make_room(stream, 0)
@@ -604,7 +602,7 @@ class Session:
             self._grow(stream, known)
 
     def _let_go(self, stream: int, known: _Stream) -> None:
-        """A body is not held any more; what waited for its room goes on."""
+        """Free a body and refill waiting streams."""
         held_bytes = known.body_bytes
         if known.series is not None:
             held_bytes = known.series.held_bytes
@@ -613,7 +611,7 @@ class Session:
         self._make_room(stream, held_bytes)
 
     def _make_room(self, stream: int, held_bytes: int) -> None:
-        """A stream holds that much less, and does not wait for more."""
+        """Free bytes, leave the line, and refill waiting streams."""
         self._held_bytes -= held_bytes
         self._held.free(held_bytes)
         self._growing.pop(stream, None)
@@ -622,7 +620,7 @@ class Session:
             if waiting.used >= _UPDATE_BYTES:
                 self._grow(other, waiting)
 
-    # The rest of what a client says
+    # Other frames
 
     def _window_update(self, stream: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -637,7 +635,7 @@ class Session:
         if known is None:
             if stream > self._last_stream and not self._going_away:
                 raise _Broken(ErrorCode.PROTOCOL_ERROR, f"a window of stream {stream}, not open")
-            return  # it was answered by now
+            return  # its response is complete
         if not more:
             self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
             return
@@ -666,8 +664,8 @@ class Session:
         if flags & frames.ACK:
             return
         self._bear()
-        # Of a setting that comes more than once the last value counts, so that a frame full of them
-        # costs no more than one.
+        # Only the last value of a repeated setting counts, so a frame full of them costs no more
+        # than one.
         values = dict(frames.SETTING.iter_unpack(payload))
         if values.get(Setting.ENABLE_PUSH, 0) > 1:
             raise _Broken(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
@@ -700,7 +698,7 @@ class Session:
         self._drop(stream, known)
 
     def _drop(self, stream: int, known: _Stream) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop a stream."""
         if known.waits:
             self._events.append(Gone(stream))
         self._forget(stream, known)
@@ -715,7 +713,7 @@ class Session:
             self._let_go(stream, known)
 
     def _left(self, streams: list[int]) -> None:
-        """Answers that have left whole, and series of which nothing waits any more."""
+        """Handle streams that sent all that waited."""
         for stream in streams:
             known = self._streams[stream]
             if known.is_answered and known.ended:
@@ -726,18 +724,18 @@ class Session:
                 self._events.append(Arrived(stream))
 
     def _close(self, stream: int, known: _Stream) -> None:
-        """A stream whose answer has left whole; a client that has not ended its request is told to stop."""
+        """Close a finished stream; reset it if the request goes on."""
         if not known.ended:
             self._write(frames.reset(stream, ErrorCode.NO_ERROR))
         self._forget(stream, known)
 
-    # Answers out
+    # Responses
 
     def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
-        """An answer of three parts: block of fields, data, block of trailers. Unknown streams are ignored.
+        """Send a response of header block, data and trailers; ignore unknown streams.
 
         Raises:
-            Full: too many answers wait for this client already; `respond_short` is still possible.
+            Full: too many bytes wait; `respond_short` still works.
         """
         known = self._streams.get(stream)
         if known is None:
@@ -747,7 +745,7 @@ class Session:
             self._forget(stream, known)
 
     def respond_short(self, stream: int, head: bytes) -> None:
-        """An answer of fields alone; a request that has not ended yet is told to stop."""
+        """Send a header-only response; reset a request that goes on."""
         known = self._streams.get(stream)
         if known is None:
             return
@@ -756,20 +754,20 @@ class Session:
         self._close(stream, known)
 
     def reset(self, stream: int) -> None:
-        """End a stream at once: its client takes too little of what is sent."""
+        """Reset a stream whose client is too slow."""
         known = self._streams.get(stream)
         if known is not None:
             self._write(frames.reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
             self._forget(stream, known)
 
-    # Series of messages
+    # Streaming requests
 
     def message(self, stream: int) -> bytes | None:
-        """The next message of a series, with its prefix; None: it has not come yet, or there is none.
+        """Return the next message with its prefix, or None if there is none yet.
 
         Raises:
-            TooLong: it is longer than one may be.
-            CutOff: the series has ended within it.
+            TooLong: the message exceeds the limit.
+            CutOff: the stream ended within it.
         """
         known = self._streams.get(stream)
         if known is None or known.series is None:
@@ -781,30 +779,30 @@ class Session:
         return message
 
     def is_over(self, stream: int) -> bool:
-        """Whether the client has ended its series, and all messages have been asked for."""
+        """Whether the client ended its stream and all messages were read."""
         known = self._streams.get(stream)
         return known is None or known.series is None or known.series.is_over
 
     def waits_for_client(self, stream: int) -> bool:
-        """Whether something that was sent on a stream has not left."""
+        """Whether a stream has unsent data."""
         return self._outgoing.waits(stream)
 
     def begin(self, stream: int, head: bytes) -> None:
-        """Begin the answer to a series with its block of fields."""
+        """Send the header block of a streaming response."""
         if stream in self._streams:
             self._write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message of an answer that has begun.
+        """Send a message of a streaming response.
 
         Raises:
-            Full: too much waits for this client already; `reset` is still possible.
+            Full: too many bytes wait; `reset` still works.
         """
         if stream in self._streams:
             self._outgoing.send(stream, data)
 
     def end(self, stream: int, trailers: bytes) -> None:
-        """End an answer that has begun with its block of trailers."""
+        """End a streaming response with its trailers."""
         known = self._streams.get(stream)
         if known is None:
             return

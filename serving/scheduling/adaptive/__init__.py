@@ -1,1 +1,1 @@
-"""The adaptive scheduler: one queue per model, batches formed when a worker has room for one."""
+"""The adaptive scheduler: one queue per model, batches formed when a worker has room."""

@@ -1,19 +1,16 @@
-"""Requests of several flows that wait: each flow gets its share, and orders its own by level and deadline.
+"""Queued requests of several flows: flows share evenly, each orders its own by level and deadline.
 
-In: requests with a flow and a level each. Out: batches of parts. While several flows wait, each gets as
-many items into batches as any other one, whatever it sends: start-time fair queueing (Goyal, Vin and
-Cheng, SIGCOMM 1996) with equal weights, an item being the unit (a large one counts for more: its `cost`). Over
-any time in which two flows wait all along, what they got differs by at most the largest part of each. What a
-flow leaves unused the others get. Large items and others share no batch, for the others would wait for their
-copying: a flow whose next item is of the other kind lets those behind it fill the batch, and begins the next one.
+Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with equal weights, counted in items
+times `cost`. Waiting flows differ by at most the largest part of each. Large and small items share
+no batch, since small ones would wait for copies: a flow whose next item is of the other kind begins
+the next batch.
 
-Within a flow the more urgent level goes first, strictly, and within a level the earliest deadline.
-Levels say nothing across flows: who could overtake the others by calling itself urgent would.
+Levels are strict within a flow and have no effect across flows, so that none overtakes by calling
+itself urgent.
 
     flows A and B wait, batches of 4:   A: 1 2 3 4 5 6   B: 7 8     ->  1 7 2 8 | 3 4 5 6
 
-Operations cost O(log n) amortised, but for giving back (up to O(n)) and for `last`, which looks at every
-flow. Knows nothing of workers or time.
+Operations cost O(log n) amortised, except `give_back` (up to O(n)) and `last` (every flow).
 """
 
 from __future__ import annotations
@@ -26,27 +23,27 @@ from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry, upcom
 from serving.scheduling.seam import Part
 
 MAX_FLOWS = 256
-"""Flows with a share of their own; those beyond share the one without a name, so that names cost nothing."""
+"""Flows with their own share; clients choose the names, so further ones share one."""
 _UNNAMED = ""
 
 
 class Flow:
-    """What waits of one flow, and where it stands."""
+    """Queued entries of one flow."""
 
     __slots__ = ("heap", "items", "last", "name", "number")
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.number = number
-        """Decides among flows that stand equal."""
+        """Breaks ties between flows."""
         self.items = 0
         self.heap: list[tuple[int, float, int, Entry]] = []
         """By level, deadline and arrival."""
         self.last: list[tuple[int, float, int, Entry]] | None = None
-        """The same in the opposite order; made when the queue is full, for only then it is asked for."""
+        """In reverse order; built only once the queue is full."""
 
     def add(self, entry: Entry) -> None:
-        """An entry begins to wait."""
+        """Queue an entry."""
         heapq.heappush(self.heap, (entry.level, entry.deadline_s, entry.id, entry))
         most = 2 * self.items + SLACK
         if len(self.heap) > most:
@@ -58,7 +55,7 @@ class Flow:
                 self.last = None
 
     def first_entry(self) -> Entry | None:
-        """The one whose turn it is."""
+        """Return the next entry."""
         heap = self.heap
         while heap:
             if heap[0][3].spans:
@@ -68,16 +65,16 @@ class Flow:
 
     @property
     def is_large(self) -> bool:
-        """Whether its next item is."""
+        """Whether its next item is large."""
         entry = self.first_entry()
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[Entry]:
-        """The first entries in the order of their turns, until they hold so many items together."""
+        """Return the first entries that hold this many items together."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> Entry | None:
-        """The one whose turn would come last."""
+        """Return the entry that would come last."""
         if self.last is None:
             self.last = [
                 (-entry.level, -entry.deadline_s, -entry.id, entry)
@@ -94,7 +91,7 @@ class Flow:
 
 
 class FairQueue(DeadlineQueue):
-    """Waiting entries by flow, level and deadline; `head` is the one whose deadline is first of all."""
+    """Queued entries by flow, level and deadline; `head` has the earliest deadline of all."""
 
     __slots__ = ("_flows", "_now", "_opened", "_turns")
 
@@ -102,37 +99,37 @@ class FairQueue(DeadlineQueue):
         super().__init__()
         self._flows: dict[str, Flow] = {}
         self._turns: list[tuple[int, int, Flow]] = []
-        """Each known flow once, by its virtual time: the items that it would have got by then."""
+        """Heap of known flows by virtual time: items each would have got by then."""
         self._now = 0
-        """Virtual time of the queue: that of the flow which was served last."""
+        """Virtual time of the flow served last."""
         self._opened = 0
 
     def adopt(self, entries: Sequence[Entry]) -> None:
-        """Begin anew with entries that waited elsewhere, in the order of arrival."""
+        """Restart with entries of another queue, in order of arrival."""
         self.drain()
         for entry in entries:
             items = sum(stop - start for start, stop in entry.spans)
             self._arrivals.append(entry)
             heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
             self.items += items
-            self._now = entry.cost - 1  # a flow of large ones has just had its turn, alone
+            self._now = entry.cost - 1  # a flow of large items has just had its turn
             self._join(entry, items)
         self._now = 0
 
     def drain(self) -> list[Entry]:
-        """All waiting entries in the order of arrival; they wait here no more, and no flow is known."""
+        """Remove and return all queued entries by arrival, and forget all flows."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0
         return super().drain()
 
     def push(self, entry: Entry) -> None:
-        """A new entry, all of whose items wait. Arrival times must not decrease."""
+        """Queue a new entry. Arrival times must not decrease."""
         super().push(entry)
         self._join(entry, entry.items)
 
     def give_back(self, entry: Entry, part: Part) -> None:
-        """A part comes back from a lost worker; its flow has had its turn all the same."""
+        """Queue a part of a lost worker again; its flow is not charged back."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
         _, start, stop = part
@@ -143,28 +140,28 @@ class FairQueue(DeadlineQueue):
             self._join(entry, items)
 
     def discard(self, entry: Entry) -> None:
-        """The entry leaves; what waited of it no longer counts."""
+        """Remove an entry."""
         if entry.spans:
             waiting = sum(stop - start for start, stop in entry.spans)
             self._flows[entry.flow].items -= waiting
         super().discard(entry)
 
     def first(self) -> Entry | None:
-        """The entry with which the next batch begins."""
+        """Return the first entry of the next batch."""
         flow = self._next_flow()
         return None if flow is None else flow.first_entry()
 
     def waiting_flows(self) -> list[Flow]:
-        """The flows of which something waits."""
+        """Return the flows with queued items."""
         return [flow for flow in self._flows.values() if flow.items]
 
     def last(self, name: str = "", capacity: int | None = None) -> Entry | None:
-        """The entry that gives way where there is no room: of the flow with the most items, the last one.
+        """Return the entry to reject for lack of room: the last of the flow with the most items.
 
         Args:
-            name: of the flow that something came to. Where it has more than there would be room for, were all others
-                cut down to as many, it is the one to give way: the others would, and in vain.
-            capacity: items that there is room for; None: the fullest flow gives way.
+            name: the newcomer's flow, which gives way if cutting the others to its size is not
+                enough.
+            capacity: in items; None: the fullest flow gives way.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:
@@ -185,13 +182,13 @@ class FairQueue(DeadlineQueue):
     ) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items, flow by flow.
 
-        What is split and what shares no batch is as in `DeadlineQueue.take`.
+        Otherwise as `DeadlineQueue.take`.
 
         Args:
-            size: most items; what the deadline of the first one allows.
-            most: deadline -> most items of a batch that keeps it. One that is more urgent than the
-                first, but not its flow's turn, is in the batch only as far as the batch stays so small.
-            budget: as in `DeadlineQueue.take`.
+            size: what the first entry's deadline allows.
+            budget: as there.
+            most: deadline -> largest batch that meets it; a more urgent entry joins only if the
+                batch stays that small.
         """
         batch: list[tuple[Entry, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
@@ -249,10 +246,10 @@ class FairQueue(DeadlineQueue):
         flow.add(entry)
 
     def _next_flow(self) -> Flow | None:
-        """The flow whose turn it is; its heap begins with the entry.
+        """Return the flow whose turn it is; its heap begins with the entry.
 
-        A flow without entries is forgotten when its turn comes and not before: until then it has had
-        more than its share, which it must not get again by coming back as new.
+        An empty flow is forgotten only at its turn; earlier it could return as new for a second
+        share.
         """
         turns = self._turns
         while turns:
@@ -267,7 +264,7 @@ class FairQueue(DeadlineQueue):
     def _fitting_flow(
         self, batch: list[tuple[Entry, Part]], aside: list[tuple[int, int, Flow]]
     ) -> Flow | None:
-        """The flow whose turn it is, of those whose next entry may be in the batch; the others are put aside."""
+        """Return the next flow whose entry may join the batch; move the others to `aside`."""
         while (flow := self._next_flow()) is not None:
             if not batch or (flow.heap[0][3].cost > 1) == (batch[0][0].cost > 1):
                 break
@@ -275,7 +272,7 @@ class FairQueue(DeadlineQueue):
         return flow
 
     def _charge(self, flow: Flow, items: int, cost: int) -> None:
-        """The flow whose turn it is got so many items, each of which counts for so much."""
+        """Charge the flow whose turn it is for `items`, each with this cost."""
         turns = self._turns
         self._now = turns[0][0]
         flow.items -= items

@@ -1,10 +1,6 @@
-"""Requests that wait, by earliest deadline; and the age of the oldest.
+"""Queued requests of one flow and level, by earliest deadline, and the age of the oldest.
 
-In: requests with item counts and deadlines. Out: batches of parts, in deadline order. Removal is
-lazy: an entry that left is skipped when it comes up, so every operation costs O(log n) amortised, but for
-giving back, which is rare and costs up to O(n). Knows nothing of workers or time.
-
-All that waits here is of one flow and one level; `fair_queue` is for what is not.
+Removal is lazy: O(log n) amortised per operation, except `give_back`, rare and O(n).
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from typing import Any
 from serving.scheduling.seam import Part
 
 SLACK = 1024
-"""Entries that wait no more and are still in the books: at most this many beside as many as there are items."""
+"""Stale entries are purged beyond this many plus one per queued item."""
 
 
 class Entry:
@@ -52,35 +48,35 @@ class Entry:
         cost: int = 1,
     ) -> None:
         self.id = id_
-        """Ids grow: they are the order of arrival, which decides among equal deadlines."""
+        """Ids increase: the order of arrival, which breaks ties."""
         self.items = items
         self.deadline_s = deadline_s
         self.arrived_s = arrived_s
         self.level = level
         """1 is the most urgent."""
         self.flow = flow
-        """Whose request it is."""
+        """Flow of the request."""
         self.cost = cost
-        """What an item of it counts for among flows; 1, but for large ones."""
+        """Weight of an item among flows; 1 except for large ones."""
         self.spans = [(0, items)]
-        """Item ranges that wait, the next one last."""
+        """Queued item ranges, the next one last."""
         self.outstanding = 0
         """Parts with workers."""
         self.attempts = 0
-        """Times that a worker was lost while it ran a part of it."""
+        """Workers lost while they ran a part of it."""
         self.alone = False
-        """Suspected of having ended a worker, or too large to be with others: shares no batch any more."""
+        """Whether it runs solo: it may have crashed a worker, or was too large."""
         self.left = False
-        """Refused or cancelled: its late results mean nothing."""
+        """Whether it was rejected or cancelled; later results are ignored."""
 
     @property
     def waiting(self) -> bool:
-        """Whether some items are still to be sent to a worker."""
+        """Whether items are still queued."""
         return bool(self.spans) and not self.left
 
     @property
     def waiting_items(self) -> int:
-        """How many they are."""
+        """Number of queued items."""
         return sum(stop - start for start, stop in self.spans)
 
 
@@ -88,13 +84,12 @@ _BY_ARRIVAL = operator.attrgetter("id")
 
 
 def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[Entry]:
-    """The first waiting entries of a heap in its order, until they hold so many items together.
+    """Return the first queued entries of a heap, in its order, that hold this many items.
 
-    They stay where they are. A heap is searched from its top, each entry before those under it:
-    O(n log n) for n of them, however many wait (Frederickson 1993 does it in O(n)).
+    O(n log n) for n entries, however many are queued (Frederickson 1993: O(n)).
 
     Args:
-        heap: keys, each with its entry last.
+        heap: keys that end with their entry.
         items: how many.
     """
     found: list[Entry] = []
@@ -111,25 +106,25 @@ def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[Entry]:
 
 
 class DeadlineQueue:
-    """Waiting entries ordered by (deadline, arrival)."""
+    """Queued entries ordered by (deadline, arrival)."""
 
     __slots__ = ("_arrivals", "_heap", "items")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
         self._arrivals: deque[Entry] = deque()
-        """Every waiting entry, and some that wait no more, in the order of arrival."""
+        """All queued entries and some stale ones, by arrival."""
         self.items = 0
-        """Items that wait."""
+        """Queued items."""
 
     def push(self, entry: Entry) -> None:
-        """A new entry, all of whose items wait. Arrival times must not decrease."""
+        """Queue a new entry. Arrival times must not decrease."""
         heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
         self._arrivals.append(entry)
         self.items += entry.items
 
     def give_back(self, entry: Entry, part: Part) -> None:
-        """A part comes back from a lost worker; it keeps its deadline and its age."""
+        """Queue a part of a lost worker again; it keeps its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
         entry.spans.append((start, stop))
@@ -139,7 +134,7 @@ class DeadlineQueue:
             bisect.insort(self._arrivals, entry, key=_BY_ARRIVAL)
 
     def discard(self, entry: Entry) -> None:
-        """The entry leaves; what waited of it no longer counts."""
+        """Remove an entry."""
         self.items -= sum(stop - start for start, stop in entry.spans)
         entry.spans.clear()
         entry.left = True
@@ -148,7 +143,7 @@ class DeadlineQueue:
             self._tidy()
 
     def drain(self) -> list[Entry]:
-        """All waiting entries in the order of arrival; they wait here no more."""
+        """Remove and return all queued entries by arrival."""
         entries = self._waiting()
         self._heap.clear()
         self._arrivals.clear()
@@ -156,7 +151,7 @@ class DeadlineQueue:
         return entries
 
     def oldest_arrival_s(self) -> float | None:
-        """When the oldest waiting entry arrived."""
+        """Return when the oldest queued entry arrived."""
         arrivals = self._arrivals
         while arrivals:
             if arrivals[0].spans:
@@ -165,7 +160,7 @@ class DeadlineQueue:
         return None
 
     def head(self) -> Entry | None:
-        """The waiting entry with the earliest deadline."""
+        """Return the queued entry with the earliest deadline."""
         heap = self._heap
         while heap:
             if heap[0][2].spans:
@@ -174,22 +169,22 @@ class DeadlineQueue:
         return None
 
     def first(self) -> Entry | None:
-        """The entry with which the next batch begins."""
+        """Return the first entry of the next batch."""
         return self.head()
 
     def upcoming(self, items: int) -> list[Entry]:
-        """The first entries in deadline order, until they hold so many items together."""
+        """Return the first entries by deadline that hold this many items together."""
         return upcoming(self._heap, items)
 
     def take(self, size: int, budget: float = math.inf) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
-        An entry that fits into no batch is split; one that fits into a batch, but not into what is
-        left of this one, ends the batch: nothing overtakes it. One that shall be alone is a batch.
+        An entry larger than `size` is split. A smaller one that does not fit the rest ends the
+        batch: nothing overtakes it. A solo entry is a batch of its own.
 
         Args:
             size: most items.
-            budget: most cost of all large entries together, unless the first one has more.
+            budget: most cost of large entries, which the first may exceed.
         """
         batch: list[tuple[Entry, Part]] = []
         room = size
@@ -229,11 +224,11 @@ class DeadlineQueue:
         return batch
 
     def _waiting(self) -> list[Entry]:
-        # One that was given back may have two places among the arrivals; the first one is where it was.
+        # An entry that was given back may be listed twice; its first place is the original one.
         return list(dict.fromkeys([entry for entry in self._arrivals if entry.spans]))
 
     def _tidy(self) -> None:
-        """Forget what waits no more: behind one that waits for long, much may have come and gone."""
+        """Purge stale entries, which pile up behind one that waits for long."""
         waiting = self._waiting()
         self._arrivals = deque(waiting)
         self._heap = [(entry.deadline_s, entry.id, entry) for entry in waiting]

@@ -1,28 +1,19 @@
-"""The adaptive scheduler: batches by a policy, earliest deadline first, late binding.
+"""The adaptive scheduler: sized batches, earliest deadline first, bound to workers late.
 
-A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`; `fixed`:
-`batching.max_size`), or the oldest has waited long enough (`batching.timeout_us`; 0: at once), or half of the time
-is over that the most urgent one had to spare. A worker that is busy has room for one batch more, in its buffer:
-that one could not run yet, so it is bound late, half through what the worker is expected to take; a full one at
-once, to the worker that gets to it soonest. A batch is no
-larger than its most urgent member's deadline allows, by the profile of batches that ran, and one of large items no
-larger than its copying is worth; a request that can no longer finish in time is refused before it is sent. So is
-one whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
-overload batches would shrink to single items, and with them what the model can do (`shedding`).
+A free worker takes a batch once the policy's size is queued, the oldest item has waited its time,
+or the most urgent has used half of its spare time. A busy worker's buffer is filled halfway through
+its expected time, or at once with a full batch. The most urgent deadline bounds a batch, copying
+one of large items. A request that can no longer finish in time is rejected before it is sent.
 
-Requests of several flows or of several priorities wait in a queue that gives each flow its share and orders
-its requests by priority, then by deadline (`fair_queue`). A flow is an application, and all large requests
-that name none (nor a priority), so that small ones do not wait behind all of them. While all that waits is
-alike, which is the rule, the order is by deadline alone, and a queue that costs less keeps it. A full queue
-refuses the newcomer, or whoever has to give way to it: the last one of the flow with the most items.
+Several flows or priorities need a `FairQueue`, otherwise a cheaper `DeadlineQueue` is used. A flow
+is an application, or all large requests that name neither flow nor priority. A full queue rejects
+the newcomer or the last request of the fullest flow.
 
-Each model's pool has one queue; each worker loads the model once, when it comes up, and windows are
-open. A request whose deadline passes is refused wherever it is. When a worker is lost, the members of
-the batch that it ran are given to other workers once more, each alone: a request that ends workers
-takes nobody with it.
+Each worker loads the model when it comes up; windows are open. A passed deadline rejects a request
+wherever it is. When a worker is lost, the requests of its running batch are retried once, solo, so
+that one that crashes workers takes no others with it.
 
-The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section
-4.3).
+Deadline order is Clipper's (NSDI'17, section 4.3).
 """
 
 from __future__ import annotations
@@ -58,37 +49,33 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 _LONG_S = 0.001
-"""Of what a worker still works on: where it is less, a batch for its buffer is sent at once, for a timer would
-cost more than company is worth."""
+"""Remaining time below which a worker's buffer is filled at once: a timer would cost more."""
 _HELD = 0.5
-"""Share of that time for which the batch is held. What comes meanwhile joins it and costs the worker no call of
-its own; the other half is ample for the way there on busy cores, so that the worker does not run dry."""
+"""Share of the worker's expected time for which a batch for its buffer is held.
+Requests that come meanwhile join it; the rest covers the transfer on busy cores."""
 
 _WAITS = 0.5
-"""Share of its time to spare for which the most urgent request waits for company: the other half is for what the
-profile does not know."""
+"""Share of its spare time that the most urgent request waits; the rest covers profile errors."""
 
 _LARGE_BYTES = 1 << 20
-"""An item from here on is large: copying it takes as long as a small model's batch, or longer. In a queue of
-several flows it counts as one for each so many bytes, and one more."""
+"""Size from which an item is large: copying it takes as long as a small model's batch.
+Among flows it costs one, and one more for each so many bytes."""
 
 _COPIED = 16
-"""Cost, about MiB, that the large items of a batch have together at most, or a single request, unless the batch runs
-for longer than copying it takes: what comes behind it waits for all its copies, and it would gain nothing. On an
-H100, images of 4.7 MiB through a ResNet-18 were served 1.5 times as fast one by one as in batches of 32."""
+"""Most cost (about MiB) of a batch's large items, unless it runs longer than their copying.
+On an H100, 4.7 MiB images through a ResNet-18 ran 1.5 times as fast singly as in batches of 32."""
 _COPIED_S = 0.0015
-"""Expected time of copying a MiB to a replica and back, and of joining it there with others, which the time of a batch
-contains."""
+"""Expected seconds per MiB copied to a replica, joined and copied back; part of a batch's time."""
 
 _LARGE = "\0large"
-"""Flow of large requests that name none; no client can name it."""
+"""Flow of large requests that name none; clients cannot name it."""
 
 _MIXED = -1
-"""Level of a queue with several levels or flows: no request has it."""
+"""Level of a queue of several levels or flows."""
 
 
 class _Batch:
-    """One INFER action with a worker."""
+    """An INFER action with a worker."""
 
     __slots__ = ("deadline_s", "entries", "expected_s", "filled", "items", "profile", "worker")
 
@@ -104,9 +91,9 @@ class _Batch:
     ) -> None:
         self.worker = worker
         self.filled = filled
-        """Items, or those that the policy wanted where the next request did not fit."""
+        """Items, or the policy's size if the next request did not fit."""
         self.profile = profile
-        """Of the settings that it was made under: it tells nothing of others."""
+        """Profile of the settings it ran under; under others it is not observed."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -125,12 +112,12 @@ class AdaptiveScheduler:
         self._plain = DeadlineQueue()
         self._fair = FairQueue()
         self._queue: DeadlineQueue = self._plain
-        """The one of both in which everything waits."""
+        """The one of both that is in use."""
         self._flow = ""
         self._level = _MIXED
-        """Of all that waits in the plain queue."""
+        """Level of all requests in the plain queue."""
         self._has_large = False
-        """A large request has come: only then it is looked for them."""
+        """Whether a large request ever came; before, none is searched for."""
         self._entries: dict[int, Entry] = {}
         self._workers: dict[int, Worker] = {}
         self._batches: dict[int, _Batch] = {}
@@ -141,9 +128,9 @@ class AdaptiveScheduler:
         self._batching = settings.batching
         self._sizing: Sizing = POLICIES[settings.batching.policy](settings.batching)
         self.profile = Profile()
-        """How long batches took, by their size."""
+        """Batch times by size."""
         self._warmed: Mapping[int, float] = {}
-        """What warm-ups have told of that, all under the same limits."""
+        """Batch times of warm-ups under `_warmed_under`."""
         self._warmed_under: tuple[float | None, int] = (None, 1)
         """Cores and threads."""
         self._configure(settings)
@@ -155,18 +142,16 @@ class AdaptiveScheduler:
 
     @property
     def waiting_items(self) -> int:
-        """Items in the queue."""
+        """Queued items."""
         return self._queue.items
 
     def waiting_of(self, model: ModelId) -> int:
-        """Those of a model: all, or none."""
+        """Return all queued items if the model is this one, else 0."""
         return self._queue.items if model == self._model else 0
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
-        if isinstance(
-            event, Submitted
-        ):  # the one event per request; the others come per batch or less
+        if isinstance(event, Submitted):  # the only event per request
             self._submitted(event, now_s)
             return
         match event:
@@ -189,7 +174,7 @@ class AdaptiveScheduler:
                 self._changed(event)
 
     def plan(self, now_s: float) -> Plan:
-        """Load what came up, refuse what is too late, give batches to free workers."""
+        """Load models, reject late requests, give batches to free workers."""
         actions = [self._load(worker) for worker in self._to_load]
         self._to_load.clear()
         self._expire(now_s)
@@ -233,7 +218,7 @@ class AdaptiveScheduler:
             self._sizing.arrived(now_s)
 
     def _queue_for(self, flow: str, level: int) -> DeadlineQueue:
-        """The queue in which such a request waits; what waits already comes with it."""
+        """Return the queue for such a request, after moving queued ones there."""
         if not self._queue.items:
             if self._queue is self._fair:
                 self._fair.drain()
@@ -247,7 +232,7 @@ class AdaptiveScheduler:
         return self._queue
 
     def _make_room(self, newcomer: Entry) -> None:
-        """A request came to a full queue: others give way, or itself."""
+        """Reject requests of a full queue, perhaps the newcomer."""
         while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
@@ -258,13 +243,13 @@ class AdaptiveScheduler:
         under = event.cpu, event.threads
         is_replacement = under == self._warmed_under and set(event.batch_s) == {1}
         kept = self._warmed if is_replacement else {}
-        self._warmed = {**kept, **event.batch_s}  # replacements run single items
+        self._warmed = {**kept, **event.batch_s}  # a replacement's warm-up runs single items
         self._warmed_under = under
         self.profile.seed(event.batch_s)
 
     def _changed(self, event: SettingsChanged) -> None:
         batching, replica = event.settings.batching, event.settings.replica
-        if not event.keep_learnt:  # as after a fresh start, with what its warm-up has told
+        if not event.keep_learnt:  # as after a restart with its warm-up
             self.profile = Profile()
             if self._warmed_under == (replica.cpu, replica.threads):
                 self.profile.seed(self._warmed)
@@ -325,10 +310,9 @@ class AdaptiveScheduler:
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
     def _suspect(self, batch: _Batch, reason: Reason, detail: str) -> None:
-        """A worker was lost while it ran this batch: each member runs alone from now on, once.
+        """Make each request of a lost worker's batch run solo, once.
 
-        Workers take batches in the order in which they got them, so a batch behind this one was not
-        touched, and none of its members is suspected.
+        Later batches were not started, so they are not suspected.
         """
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
@@ -337,7 +321,7 @@ class AdaptiveScheduler:
                 self._refuse(entry, reason, detail)
 
     def _give_back(self, parts: list[tuple[Entry, Part]]) -> None:
-        """Parts that a worker had and did not execute wait again."""
+        """Queue parts again that a worker did not execute."""
         for entry, part in reversed(parts):
             entry.outstanding -= 1
             if entry.left:
@@ -364,10 +348,9 @@ class AdaptiveScheduler:
                 batch.deadline_s = later
 
     def _next_worker(self, now_s: float) -> Worker | None:
-        """The one that takes the next batch; None where it is worth to wait for another one.
+        """Return the worker for the next batch; None to wait for another one.
 
-        Whose turn it is may be busy, or hang: where that is too late for the most urgent request, another one takes
-        it, now or when it has room.
+        If the chosen one is busy for too long for the most urgent request, another takes it.
         """
         workers = self._workers.values()
         worker = self._choose(workers, now_s)
@@ -387,14 +370,14 @@ class AdaptiveScheduler:
         return None if others_s and min(others_s) <= latest_s else worker
 
     def _due_s(self, worker: Worker, now_s: float) -> float:
-        """When the next batch goes to this worker: `now_s` or before it means at once."""
+        """Return when this worker gets the next batch; up to `now_s` means at once."""
         items = self._queue.items
         if items >= self._sizing.size:
             return now_s
         if self._has_large:
             first = self._queue.first()
             if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
-                return now_s  # it need not wait for company that it may not have
+                return now_s  # no others could join
         due_s = now_s
         wait_s = self._sizing.wait_s(items)
         if wait_s > 0.0:
@@ -438,7 +421,7 @@ class AdaptiveScheduler:
         return Action(action, Kind.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
 
     def _infer(self, worker: Worker, now_s: float) -> Action | None:
-        """A batch for a worker; None where a request was refused instead."""
+        """Return a batch for a worker; None if a request was rejected instead."""
         size = self._known(self._size_for(worker, now_s), now_s)
         if not size:
             return None
@@ -465,7 +448,7 @@ class AdaptiveScheduler:
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
     def _budget(self, size: int) -> int:
-        """Most cost of the large items in the next batch: what is copied while it runs."""
+        """Return the most cost of large items in the next batch: what is copied while it runs."""
         budget = _COPIED
         head = self._queue.first()
         if head is not None and head.cost > 1:
@@ -482,7 +465,7 @@ class AdaptiveScheduler:
         return self._fair.take(size, budget, most)
 
     def _size_for(self, worker: Worker, now_s: float) -> int:
-        """Most items of the next batch; 0: the request whose turn it is was hopeless and is refused."""
+        """Return the most items of the next batch; 0 if the head was rejected as too late."""
         size = self._sizing.size
         head = self._queue.first()
         if head is None:
@@ -506,16 +489,16 @@ class AdaptiveScheduler:
         own = min(size, stop - start)
         if self.profile.estimate_s(own) <= left_s:
             return max(own, self.profile.largest(left_s, size))
-        # An estimate may be wrong, and only what runs can tell: an idle worker tries the last one.
+        # The estimate may be wrong: an idle worker tries the last request.
         if not worker.unfinished and self._queue.items == stop - start:
             return own
         self._refuse(head, Reason.CANNOT_FINISH, "")
         return 0
 
     def _known(self, size: int, now_s: float) -> int:
-        """The size, or the largest that was measured while a batch beyond it runs: one at a time tries the unknown.
+        """Return `size`, or the largest measured size while another batch tries a larger one.
 
-        Else every slot of every worker would be at it before the first one tells.
+        Otherwise every slot would try the unknown size before the first result.
         """
         known = self.profile.largest_measured
         if size <= known or not known:
@@ -527,18 +510,18 @@ class AdaptiveScheduler:
         return known if is_tried else size
 
     def _work_s(self, entry: Entry) -> float:
-        """What is left of a request takes at least so long, by all workers and batches of the best size."""
+        """Return the least time for the rest of a request, with all workers at the best size."""
         measured = self.profile.measured().items()
         each_s = min([took_s / items for items, took_s in measured], default=0.0)
         return each_s * entry.waiting_items / max(1, len(self._workers))
 
     def _shed(self, size: int, worker: Worker, now_s: float) -> None:
-        """Refuse those for whose sake batches would go on shrinking; never all that waits."""
+        """Reject requests that would shrink batches; never all."""
         others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
         flows = [] if is_plain else self._fair.waiting_flows()
         first = self._queue.first()
-        if flows and self._has_large and first is not None:  # large and small ones share no batch
+        if flows and self._has_large and first is not None:
             flows = [flow for flow in flows if flow.is_large == (first.cost > 1)]
         shedding = Shedding(
             self.profile,

@@ -1,23 +1,17 @@
-"""Which waiting requests are given up, so that batches stay long under overload.
+"""Load shedding: which queued requests to reject so that batches stay long under overload.
 
-In: backlogs in the order of their turns, what batches take, and how much of a batch each backlog gets. Out:
-the requests to refuse: those for whose sake batches would go on shrinking.
+The head's deadline limits the next batch to k items. If the request behind that batch fits into a
+later one of k, the head is served. Otherwise some request is lost in any case, and the head is
+rejected, because serving it would keep batches short; Nexus drops early likewise (SOSP'19, section
+4.3). Other workers' batches in between are counted.
 
-The batch with the head holds k items, as its deadline allows. Where the request behind them can then still
-go into a batch of k, serving the head harms nobody. Where it cannot, requests come faster than batches of
-k are done: that one's batch would be shorter, the next one's shorter still, and a part of the requests
-is lost in any case. Then the head is what is given up, for it is what keeps batches short. Nexus drops early
-for the same reason (SOSP'19, section 4.3). Other workers that come first have their batches of what is behind; what
-they leave must find room in this one's next batch.
+Each flow has a share of a batch, and the request behind is its first one beyond that share, so a
+flow that can finish within its share loses nothing. No request is rejected for a less urgent level.
 
-Where several flows wait, each has its share of a batch, and the request behind is the first one of the same
-flow that is beyond this share. So a flow that can finish all its requests by its share of full batches loses
-none, whatever waits of the others. Within a flow no request is given up for a less urgent level.
+    batches of 8, backlogs A of 100 items and B of 3:
+    B is all in the next batch, A is shed as if it were alone with batches of 5
 
-    batches of 8, a backlog A of 100 items and B of 3:  all of B is in the next batch, and none is given up;
-                                                        A gives up as if it were alone with batches of 5
-
-Pure: times are arguments, and nothing is refused here.
+Pure: rejects nothing itself.
 """
 
 from __future__ import annotations
@@ -30,25 +24,25 @@ from serving.profiles import Profile
 from serving.scheduling.adaptive.queue import Entry
 
 AMPLE = 2.0
-"""Full batches that fit into the time left of the most urgent request where nothing need be shed."""
+"""Nothing is shed while the most urgent request has time for this many full batches."""
 _LOOK_AHEAD = 2
-"""Full batches of which the members' deadlines are looked at first."""
+"""Full batches whose deadlines are checked first."""
 MOST_OTHERS = 7
-"""Other workers, the first that are free, whose next batches are looked at."""
+"""Other workers, the first to be free, whose next batches are counted."""
 
 
 class Shares:
-    """How many items of a batch one flow gets: what some leave unused, the others share alike."""
+    """Items of a batch per flow; unused ones are divided evenly."""
 
     __slots__ = ("_known", "_waiting")
 
     def __init__(self, waiting: Sequence[int]) -> None:
-        """Of flows with so many items each."""
+        """Take the queued items of each flow."""
         self._waiting = sorted(waiting)
         self._known: dict[int, int] = {}
 
     def of(self, size: int) -> int:
-        """Most items of one flow in a batch of `size`; at least 1."""
+        """Return the most items of one flow in a batch of `size`; at least 1."""
         known = self._known.get(size)
         if known is None:
             known = self._known[size] = self._worked_out(size)
@@ -66,7 +60,7 @@ class Shares:
 
 
 class Shedding:
-    """One look at the backlogs, before a batch is formed."""
+    """One check of the backlogs before a batch is formed."""
 
     __slots__ = ("_ample_s", "_others_s", "_profile", "_shares", "_size", "_starts_s", "_waiting")
 
@@ -80,15 +74,15 @@ class Shedding:
         starts_s: float,
         others_s: Sequence[float],
     ) -> None:
-        """Nothing is looked at yet.
+        """Store the state of the queue.
 
         Args:
-            profile: what batches take.
-            shares: of the backlogs; None where there is one.
-            size: items of a full batch.
+            profile: batch durations.
+            shares: None for a single backlog.
+            size: of a full batch.
             waiting: items of all backlogs.
-            starts_s: when the next batch begins.
-            others_s: when other workers could begin one, ascending.
+            starts_s: start of the next batch.
+            others_s: starts of other workers', ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -99,11 +93,10 @@ class Shedding:
         self._ample_s = AMPLE * profile.estimate_s(size)
 
     def given_up(self, upcoming: Callable[[int], list[Entry]]) -> list[Entry]:
-        """The requests of one backlog that are to be refused, the next one first.
+        """Return the requests of one backlog to reject, in order.
 
         Args:
-            upcoming: items -> the first requests of the backlog, by level and deadline, until they hold
-                so many.
+            upcoming: items -> the first requests, by level and deadline, that hold so many.
         """
         size = self._size
         refused: list[Entry] = []
@@ -111,7 +104,7 @@ class Shedding:
         found = upcoming(asked)
         is_all = _items(found) < asked
         place = 0
-        ahead = 0  # items of more urgent levels, which go before the head whatever its deadline
+        ahead = 0  # items of more urgent levels, which go first
         while place < len(found):
             head = found[place]
             left_s = head.deadline_s - self._starts_s
@@ -123,7 +116,7 @@ class Shedding:
                 while taken < own and beyond < len(found):
                     items = found[beyond].waiting_items
                     if taken + items > own and beyond > place and items <= size:
-                        break  # it is not split, and ends the batch
+                        break  # not split: it ends the batch
                     taken += items
                     beyond += 1
                 if beyond < len(found):
@@ -151,14 +144,14 @@ class Shedding:
     def _hinders(
         self, head: Entry, found: Sequence[Entry], place: int, fitting: int, batch: int
     ) -> bool:
-        """Whether one beyond the head's batch, from a place on, finds no room in a later one as large."""
+        """Return whether the first request behind the head's batch fits into no later one."""
         if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
-            return False  # another head would gain nothing
+            return False
         profile = self._profile
         if not profile.covers(batch):
-            return False  # what it would gain is not known
+            return False  # the gain is unknown
         again_s = self._starts_s + profile.estimate_s(batch)
         waiting = self._waiting - batch
         begins = sorted([*self._others_s, again_s])  # a heap
@@ -181,7 +174,7 @@ class Shedding:
         return False
 
     def _is_lost(self, head: Entry, left_s: float) -> bool:
-        """Whether no batch can have it in time, and it would only cut one short; the last one is tried."""
+        """Return whether no batch has the head in time; the last queued request is tried anyway."""
         start, stop = head.spans[-1]
         least_s = self._profile.estimate_s(min(self._size, stop - start))
         if self._others_s:

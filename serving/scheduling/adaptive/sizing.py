@@ -1,15 +1,13 @@
-"""How large a batch may be and how long it waits to get there: the batching policies, one interface.
+"""Batching policies: the size of a batch, and how long it waits to fill.
 
-    fixed     `max_size` and `timeout_us`, as they are set
-    aimd      one item more after each full batch within its time, a tenth fewer after one beyond it
-    quantile  the largest size whose 99th percentile, by a regression on size, is within its time
-    delayed   `max_size`, waiting only while company is expected to come within `timeout_us`
+    fixed     `max_size` and `timeout_us`
+    aimd      one item more after each full batch in time, a tenth fewer after a late one
+    quantile  the largest size whose 99th percentile, by a regression on size, is in time
+    delayed   `max_size`, waiting only if more requests are expected within `timeout_us`
 
-The time of a batch is a third of `batching.objective_ms`: at worst a request meets one running batch
-and one that is buffered before its own. `aimd` and `quantile` are Clipper's (NSDI'17, section 4.3.1),
-`delayed` is its section 4.3.2. `max_size` bounds all of them.
-
-Pure: times are arguments.
+A batch may take a third of `batching.objective_ms`: at worst a request meets one running and one
+buffered batch before its own. Sources: Clipper (NSDI'17), section 4.3.1 for `aimd` and `quantile`,
+4.3.2 for `delayed`. `max_size` bounds all. Pure.
 """
 
 from __future__ import annotations
@@ -25,32 +23,33 @@ from numpy.typing import NDArray
 from serving.settings import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""One that runs, one that is buffered, its own: what a request meets in a worker with two slots."""
+"""Running, buffered and its own: what a request meets in a worker with two slots."""
 BACK_OFF = 0.9
-"""Clipper's: small, for a model's latency is stable, and one slow batch says little."""
+"""As in Clipper: latency is stable, so one slow batch says little."""
 QUANTILE = 0.99
 _KEPT_PER_SIZE = 8
 _KEPT_SIZES = 24
 _FORGOTTEN_AFTER = 4096
-"""Batches after which what a size took is no longer believed."""
+"""Batches after which an unused size is dropped."""
 _PATIENCE = 16
-"""Full batches in time, one after another, after which what larger ones took is forgotten: it may have been a stall,
-and a size that it rules out would not be tried. Twice as many after each time that the next miss came sooner, up to"""
+"""Full batches in time, in a row, after which times of larger sizes are dropped.
+They may stem from a stall, and a size they rule out is not tried. Doubles when the next late batch
+comes sooner."""
 _MOST_PATIENCE = 128
-"""for each batch that was late then, for several may be with workers: fewer than one of a hundred are."""
+"""Limit of that per late batch (several may be in flight): under 1 % are late."""
 _FRESH = 32
-"""Batches for which a measurement tells what batches take now."""
+"""Batches for which a measurement counts as recent."""
 _OUT_OF_LINE = 1.3
-"""Times as long as those foretell, noise included, from which older ones tell of a stall or of a slow spell."""
+"""Older measurements this far above the recent ones' line, noise included, are outliers."""
 _SEVERAL = 2
-"""Of a size that must be out of line: one may be the rare batch that the quantile is to know of."""
+"""Outliers per size before any is dropped: one may be the rare batch the quantile needs."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
-"""A regression is not believed beyond this multiple of the largest batch that was seen."""
+"""The regression is trusted up to this multiple of the largest batch measured."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
-"""Of the newest gap between arrivals in their moving average: ten arrivals tell the rate."""
+"""Weight of the newest gap in the moving average of about ten arrivals."""
 
 
 class Sizing(Protocol):
@@ -59,29 +58,29 @@ class Sizing(Protocol):
     size: int
     """Most items in the next batch."""
     watches_arrivals: bool
-    """Whether `arrived` is to be called."""
+    """Whether `arrived` must be called."""
 
     def wait_s(self, waiting: int) -> float:
-        """How long the oldest of `waiting` items shall wait for company, from its arrival."""
+        """Return how long the oldest item waits from its arrival."""
         ...
 
     def arrived(self, now_s: float) -> None:
-        """A request came."""
+        """Record the arrival of a request."""
         ...
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """A batch of so many items took so long in its worker.
+        """Record the duration of a batch in its worker.
 
         Args:
-            items: in it.
-            took_s: how long.
-            filled: items that it might have had, where the next request did not fit; else the same.
+            items: size.
+            took_s: duration.
+            filled: items it could have held if the next request did not fit, else `items`.
         """
         ...
 
 
 class Fixed:
-    """What the settings say."""
+    """The size and timeout of the settings."""
 
     watches_arrivals = False
 
@@ -90,14 +89,14 @@ class Fixed:
         self._wait_s = settings.timeout_us * 1e-6
 
     def wait_s(self, _waiting: int) -> float:
-        """The timeout."""
+        """Return the timeout."""
         return self._wait_s
 
     def arrived(self, _now_s: float) -> None:
-        """Means nothing here."""
+        """Do nothing."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
-        """Means nothing here."""
+        """Do nothing."""
 
 
 class Aimd(Fixed):
@@ -111,7 +110,7 @@ class Aimd(Fixed):
         self.size = 1
 
     def ran(self, _items: int, took_s: float, filled: int) -> None:
-        """Grow after a full batch in time, shrink after one that was not."""
+        """Grow after a full batch in time, shrink after a late one."""
         if took_s > self._budget_s:
             self._exact = max(1.0, self._exact * BACK_OFF)
         elif filled >= self.size:
@@ -122,10 +121,9 @@ class Aimd(Fixed):
 class Quantile(Fixed):
     """Quantile regression of batch latency on batch size.
 
-    Each size keeps its last few times, so that a size used for long does not push out the others that
-    tell the slope. What is old is forgotten, and so is what stalls and slow spells may have left: after some full
-    batches in time all that larger sizes took, and what smaller ones took longer than these did; and what took
-    longer than the line foretells through the sizes that ran of late.
+    Each size keeps its last few times, so that a frequent size does not push out the others. Traces
+    of stalls are dropped: longer times and larger sizes after a run of full batches in time, and
+    outliers from the line through recent batches.
     """
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -136,21 +134,21 @@ class Quantile(Fixed):
         self._batches = 0
         self._next_fit = _FEWEST
         self._in_time = 0
-        """Full batches in a row that were."""
+        """Full batches in time, in a row."""
         self._largest = 0
-        """Of them, in items."""
+        """Largest of them, in items."""
         self._longest_s = 0.0
         self._patience = _PATIENCE
         self._next_patience = _PATIENCE
-        """The same without its bound."""
+        """Patience without its bound."""
         self._late = 0
-        """Full batches that were late since sizes were forgotten."""
+        """Late full batches since sizes were dropped."""
         self._filled = 1
-        """Most items that the last full batch might have had."""
+        """Most items the last full batch could have held."""
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Remember, and fit again now and then; at once where the time was missed, or a size is new, at full size."""
+        """Record a batch; refit periodically, at once if a full batch was late or a new size."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -169,7 +167,7 @@ class Quantile(Fixed):
             self.size = self._fitted()
 
     def _count(self, items: int, took_s: float) -> bool:
-        """One full batch more; whether to fit anew, for what contradicts those in time was forgotten."""
+        """Count a full batch; return whether times were dropped that contradict it."""
         if took_s > self._budget_s:
             if not self._late:
                 is_soon = self._in_time < self._patience
@@ -194,7 +192,7 @@ class Quantile(Fixed):
         self._longest_s = 0.0
 
     def _forget_contradictions(self) -> bool:
-        """Sizes beyond those in time, for they may be it again, and what others took longer than those did."""
+        """Drop larger sizes and longer times than those in time; return whether any were."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._longest_s), _KEPT_PER_SIZE)
             for size, seen in self._seen.items()
@@ -205,16 +203,13 @@ class Quantile(Fixed):
         return is_changed
 
     def _forget(self) -> None:
-        """Sizes that were not used for long, and beyond a number of sizes those that were used longest ago."""
+        """Drop sizes unused for long, and the least recently used beyond `_KEPT_SIZES`."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_KEPT_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
 
     def _forget_out_of_line(self) -> None:
-        """What took longer than what ran of late foretells, with its noise, and not once alone.
-
-        That tells nothing where a stall bends its line.
-        """
+        """Drop old times repeatedly above the recent line, unless a stall bends that line."""
         oldest = self._batches - _FRESH
         fresh = [
             (size, took_s)
@@ -239,9 +234,7 @@ class Quantile(Fixed):
         largest = float(sizes.max())
         limit = min(self._most, math.ceil(max(largest, self._filled) * _GROWTH))
         base_s, slope_s = quantile_line(sizes, seconds, QUANTILE)
-        if (
-            slope_s <= 0.0
-        ):  # one size, or nothing but noise: it shrinks in proportion, and grows by a step
+        if slope_s <= 0.0:  # one size, or only noise: shrink in proportion, grow by a step
             largest_s = float(seconds[sizes == largest].max())
             base_s, slope_s = 0.0, largest_s / largest
             if largest_s <= self._budget_s:
@@ -252,7 +245,7 @@ class Quantile(Fixed):
 
 
 class Delayed(Fixed):
-    """Waits for company only where company is expected."""
+    """Waits only where more requests are expected."""
 
     watches_arrivals = True
 
@@ -263,7 +256,7 @@ class Delayed(Fixed):
         self._last_s: float | None = None
 
     def arrived(self, now_s: float) -> None:
-        """Follow the gap between arrivals; one longer than the timeout begins anew."""
+        """Update the mean gap between arrivals; one longer than the timeout restarts it."""
         if self._last_s is not None:
             gap_s = now_s - self._last_s
             if gap_s > self._longest_s or self._gap_s == math.inf:
@@ -273,7 +266,7 @@ class Delayed(Fixed):
         self._last_s = now_s
 
     def wait_s(self, waiting: int) -> float:
-        """As long as it should take to fill the batch; not at all where not even one is expected in time."""
+        """Return the expected time to fill the batch; 0 if no arrival is expected in time."""
         if self._gap_s > self._longest_s:
             return 0.0
         return min(self._longest_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
@@ -284,12 +277,12 @@ POLICIES = {"fixed": Fixed, "aimd": Aimd, "quantile": Quantile, "delayed": Delay
 
 
 def budget_s(settings: BatchingSettings) -> float:
-    """The time that one batch may take."""
+    """Return the time that one batch may take."""
     return settings.objective_ms * 1e-3 / BATCHES_PER_REQUEST
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Base and slope by least squares; a slope of 0 where all sizes are equal."""
+    """Return base and slope by least squares; the slope is 0 if all sizes are equal."""
     count = len(points)
     if not count:
         return 0.0, 0.0
@@ -305,10 +298,11 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 def quantile_line(
     sizes: NDArray[np.float64], seconds: NDArray[np.float64], quantile: float
 ) -> tuple[float, float]:
-    """Base and slope of the line under which a share of the points lies.
+    """Return base and slope of the line below which a share of the points lies.
 
-    Linear quantile regression (Koenker and Bassett 1978, Econometrica 46:33) by iteratively reweighted
-    least squares: the pinball loss of a residual r is r^2 with the weight (tau or 1 - tau) / |r|.
+    Linear quantile regression (Koenker and Bassett 1978, Econometrica 46:33) by iteratively
+    reweighted least squares:
+    the pinball loss of a residual r is r^2 with the weight (tau or 1 - tau) / |r|.
 
     Args:
         sizes: (n,) items.
@@ -316,7 +310,7 @@ def quantile_line(
         quantile: from 0 to 1.
 
     Returns:
-        Seconds, and seconds per item; the slope is 0 where all sizes are equal.
+        Seconds, and seconds per item; the slope is 0 if all sizes are equal.
     """
     weights = np.ones_like(seconds)
     least = 1e-6 * max(float(seconds.max()), 1e-9)

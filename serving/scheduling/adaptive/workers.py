@@ -1,7 +1,6 @@
-"""Workers of a pool as the scheduler sees them, and the choice of the one that takes the next batch.
+"""Workers of a pool, and the routing policies that choose one for the next batch.
 
-Late binding: a batch is bound to a worker only when that worker has a free slot. Pure;
-`routing.policy` names the choice.
+Late binding: a batch goes to a worker only when that has a free slot. Pure.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ class Worker:
         self.id = id_
         self.slots = slots
         self.unfinished = 0
-        """INFER actions that it holds."""
+        """Its INFER actions."""
         self.loaded = False
         self.draining = False
         self.last_turn = 0
-        """Serial number of the last batch that it got."""
+        """Serial number of its last batch."""
         self.expected_s = 0.0
-        """Time that what it holds is expected to take, together."""
+        """Expected seconds of all its batches."""
         self.since_s = 0.0
-        """When it began to work on that."""
+        """When it started its current batch."""
 
     def starts_s(self, now_s: float) -> float:
-        """When it gets to a batch that it is given now, if it is done when it should be, or at once."""
+        """Return when a batch given now would start; an overdue worker is taken as free."""
         return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
 
     def free_s(self, now_s: float) -> float:
-        """When others can count on it: one that is overdue may hang, and is taken to be as late again."""
+        """Return when it should be free; an overdue worker may hang: its delay counts twice."""
         if not self.unfinished:
             return now_s
         due_s = self.since_s + self.expected_s
         return due_s if due_s > now_s else 2.0 * now_s - due_s
 
     def hangs(self, now_s: float) -> bool:
-        """Whether what it holds has taken twice as long as it should have."""
+        """Whether its batches have taken twice as long as expected."""
         return bool(self.unfinished) and now_s > self.since_s + 2.0 * self.expected_s
 
     def take(self, expected_s: float, now_s: float) -> None:
-        """It is given a batch."""
+        """Record a batch given to the worker."""
         if not self.unfinished:
             self.since_s = now_s
             self.expected_s = 0.0
@@ -61,12 +60,12 @@ class Worker:
         self.expected_s += expected_s
 
     def withdraw(self, expected_s: float) -> None:
-        """A batch that it was given could not be sent."""
+        """Remove a batch that could not be sent."""
         self.unfinished -= 1
         self.expected_s -= expected_s
 
     def finish(self, expected_s: float, now_s: float) -> None:
-        """A batch that was expected to take so long is done; the next one begins."""
+        """Record the end of a batch; the next one starts."""
         self.unfinished -= 1
         self.expected_s -= expected_s
         self.since_s = now_s
@@ -78,7 +77,7 @@ class Worker:
 
 
 def least_loaded(workers: Iterable[Worker], now_s: float) -> Worker | None:
-    """The free worker with the fewest batches; among equals the one that gets to the next one soonest."""
+    """Return the free worker with the fewest batches; ties go to the one that is free first."""
     return min(
         (worker for worker in workers if worker.free),
         key=lambda worker: (worker.unfinished, worker.free_s(now_s), worker.last_turn),
@@ -87,7 +86,7 @@ def least_loaded(workers: Iterable[Worker], now_s: float) -> Worker | None:
 
 
 def round_robin(workers: Iterable[Worker], _now_s: float) -> Worker | None:
-    """The free worker whose last batch is longest ago, however many it holds."""
+    """Return the free worker whose last batch is longest ago."""
     best: Worker | None = None
     for worker in workers:
         if worker.free and (best is None or worker.last_turn < best.last_turn):

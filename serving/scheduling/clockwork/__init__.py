@@ -1,1 +1,1 @@
-"""The clockwork scheduler: one controller plans every load and every batch of a pool, and admits what fits."""
+"""The clockwork scheduler: one controller plans all loads and batches of a pool."""

@@ -1,7 +1,6 @@
-"""Admission: a request is promised to a worker that can keep the promise, or refused at once.
+"""Admission: a worker's time is reserved for a request, or the request is rejected at once.
 
-What was admitted and cannot stay where it was promised, since its worker or its load is lost, is promised anew
-as if it had just come. Pure; times are in seconds on the controller's clock.
+If its worker or load is lost, an admitted request is placed as if new. Pure.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from serving.scheduling.clockwork.waiting import Bundle, Entry
 from serving.scheduling.seam import BACKGROUND, Reason, Refusal, Submitted
 
 DOUBTED_AFTER_S = 0.25
-"""A model that is refused and was not measured for so long is predicted anew, step by step."""
+"""If a rejected model was not measured for this long, its longest measurements are dropped."""
 
 
 class Admission:
-    """Who may wait in a pool."""
+    """Admission to a pool."""
 
     __slots__ = ("_loading", "_memory", "_pool", "_queue")
 
@@ -36,7 +35,7 @@ class Admission:
         self._pool, self._memory, self._queue, self._loading = pool, memory, queue, loading
 
     def submit(self, event: Submitted, now_s: float) -> None:
-        """Admit a request, or refuse it."""
+        """Admit or reject a request."""
         pool, queue = self._pool, self._queue
         model = pool.models.get(event.model)
         parameters = pool.parameters
@@ -71,7 +70,7 @@ class Admission:
                 model.waiting.alone.append(entry)
             return
         detail = ""
-        if now_s + least_s > deadline_s:  # whatever else there is to do
+        if now_s + least_s > deadline_s:  # even without other work
             reason, detail = Reason.CANNOT_FINISH, repr(least_s)
         elif _is_possible(model, least_s, deadline_s, now_s):
             shares.refused(flow, work_s, least_s)
@@ -81,10 +80,9 @@ class Admission:
             self._doubt(model, now_s)
 
     def _doubt(self, model: Model, now_s: float) -> None:
-        """A model is refused, and nothing of it was measured for a while.
+        """Drop the longest measurements of a rejected model.
 
-        What is predicted may rest on a stall that is long over; where it alone refuses, nothing would ever tell.
-        So the longest measurements are forgotten, one at a time, until a request is admitted and measured.
+        They may stem from a past stall, and without admission nothing would correct them.
         """
         model.told_s = now_s
         model.load.doubt()
@@ -99,14 +97,13 @@ class Admission:
     def _place(
         self, model: Model, entry: Entry, items: int, now_s: float, flow: Flow | None = None
     ) -> Reason | None:
-        """Promise items of a request to a worker and let them wait; why not, where none can keep the promise.
+        """Reserve a worker for items and queue them; return the reason if none can take them.
 
-        Of a flow it is let in only where there is left what others have a share in; None: it was let in before.
+        Args:
+            flow: subject to its share; None: admitted before.
         """
         for holding in tuple(model.holdings):
-            if (
-                holding.is_idle and holding.is_counted_on
-            ):  # it goes now, and may come back behind that
+            if holding.is_idle and holding.is_counted_on:  # evict it now; it may return later
                 self._memory.evict(holding)
         demand = Demand(
             self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.alone, flow=flow
@@ -122,7 +119,7 @@ class Admission:
         return None
 
     def _holder(self, model: Model, demand: Demand) -> tuple[Holding | None, Bundle | None]:
-        """Where a model is in memory, or will be, and would have done the work first; if in time."""
+        """Return the instance that would finish first, in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.ahead_s
         chosen: Holding | None = None
@@ -137,7 +134,7 @@ class Admission:
             is_loaded = holding.state is State.LOADED
             is_free = is_loaded and promised_s < ROUNDING_S and free_s < now_s + ahead_s
             ready_s = 0.0 if is_loaded else holding.ready_s
-            if holding.swap is not None:  # it comes when it must, and there may be others to run
+            if holding.swap is not None:  # loaded late, perhaps behind other work
                 ready_s += worker.longest.worth_s + demand.reserve_s + ahead_s
             done_s = max(free_s, ready_s) + promised_s
             if done_s >= chosen_s:
@@ -148,13 +145,13 @@ class Admission:
         return chosen, chosen_bundle
 
     def _can_wait(self, model: Model, demand: Demand) -> bool:
-        """Whether there is no worker, and time: one may come."""
+        """Whether there is no worker, but time for one to come."""
         if demand.now_s + model.load.worth_s + demand.least_s > demand.deadline_s:
             return False
         return all(worker.draining for worker in self._pool.workers.values())
 
     def replace(self, model: Model, now_s: float) -> None:
-        """All that waits for a model is promised anew, as if it had just come; what no worker promises, is refused."""
+        """Place all queued requests of a model as if new; reject those that fit nowhere."""
         waiting = model.waiting
         for entry in dict.fromkeys(waiting.take(0, len(waiting.entries))):
             count, entry.waits = entry.waits, 0
@@ -164,11 +161,10 @@ class Admission:
         self._memory.settle(model)
 
     def unrun(self, sent: Sent, now_s: float, *, too_large: bool = False) -> None:
-        """A batch was not run: its items wait again.
+        """Queue the items of a batch that was not run.
 
-        Each request goes alone where they are too large together, and where it was not run before: what is large may
-        take longer to a worker than a window is open, and would never get there in time. Where they are too large, so
-        may be those that come: they are admitted for a while as they will be run.
+        Requests go solo if they were too large together (then new ones of the model do for a while,
+        too) or were not run twice: a large one may need longer to arrive than a window is open.
         """
         if too_large:
             sent.holding.model.were_too_large(now_s)
@@ -181,16 +177,16 @@ class Admission:
             entry.alone |= too_large or entry.was_unrun
             entry.was_unrun = True
             is_lost = not self._put_back(entry, sent.holding.model, count, now_s)
-            if is_lost and too_large:  # it was admitted as if it were to go with others
+            if is_lost and too_large:  # it was admitted for a shared batch
                 self._pool.reserve.dropped(now_s)
 
     def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> bool:
-        """Items that left the queue, and were not run, wait again; or the request is refused, and it is False."""
+        """Queue items that were not run; return False if the request was rejected."""
         queue = self._queue
         if entry.id not in queue.entries:
             return True
         before = entry.waits
-        if before:  # promised together with those that still wait
+        if before:  # reserve together with those still queued
             queue.items -= before
             model.waiting.remove(entry)
             queue.uncharge(entry, model, before)
@@ -207,6 +203,6 @@ class Admission:
 
 
 def _is_possible(model: Model, least_s: float, deadline_s: float, now_s: float) -> bool:
-    """Whether work could be in time behind what workers have begun, whatever they have promised."""
+    """Whether work could be in time after issued actions, ignoring reservations."""
     latest_s = deadline_s - least_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -1,15 +1,13 @@
-"""Work that a worker has promised, by the time at which it must be done: whether more fits, and whether all is kept.
+"""Reserved work of a worker by deadline: whether more fits, and whether all is kept.
 
-In: seconds of work and deadlines. Out: yes or no. Promises are kept if, up to every deadline, no more work is due
-than there is time (the demand bound of earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2,
-1990). Deadlines that lie together are counted as one cell, due by the first of them: a cell is as wide as a
-hundredth of the time that is left, so that a second has as many as a millisecond, no deadline lies beyond them, and
-what is promised far ahead stands in the way of what is asked for later and sooner.
+All is kept if, up to every deadline, no more work is due than there is time (the demand bound of
+earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines in one
+bucket are due by the first of them. A bucket is about a hundredth of the remaining time wide, so
+each doubling of the time has at most a hundred, and a test costs the same for any backlog.
 
-    cells, seen from now:  |||||||| | | | | |   |   |   |   |       |       |       |               |
+    from now:  |||||||| | | | | |   |   |   |   |       |       |       |               |
 
-A question costs the same however much waits: there are a hundred cells at most for each doubling of the time.
-Whatever runs in the order of the cells, or keeps `keeps` true, keeps all that `fits` has let in.
+Work run in bucket order, or while `keeps` is true, keeps all that `fits` has admitted.
 
 Pure; times are in seconds.
 """
@@ -23,15 +21,15 @@ from collections.abc import Iterable
 import numpy as np
 
 _FINE = 7
-"""A cell is 2 ** -7 of the power of two above the time left."""
+"""A bucket is 2 ** -7 of the power of two above the remaining time."""
 _LEAST_S = 2.0**-7
-"""Cells are no finer than for so much time left."""
+"""Remaining time below which buckets get no finer."""
 ROUNDING_S = 1e-7
-"""Kept free of promises, for sums are rounded."""
+"""Kept free, because sums are rounded."""
 
 
 class Backlog:
-    """Promised work of one worker."""
+    """Reserved work of one worker."""
 
     __slots__ = ("_cells_s", "_charges", "_slack_s", "_untils_s", "total_s")
 
@@ -39,28 +37,28 @@ class Backlog:
         self.total_s = 0.0
         """All work."""
         self._cells_s: list[float] = []
-        """Where the cells with work begin, ascending."""
+        """Starts of the buckets with work, ascending."""
         self._untils_s: list[float] = []
-        """By when the work of each must be done: the first of its deadlines."""
+        """First deadline in each."""
         self._charges: list[int] = []
-        """Of how many pieces it is."""
+        """Pieces of work in each."""
         self._slack_s = np.zeros(64)
-        """The same times, less the work of all cells up to each."""
+        """The first deadlines, less the work of all buckets up to each."""
 
     @staticmethod
     def cell_s(until_s: float, now_s: float) -> float:
-        """The cell of a deadline, were it promised now."""
+        """Return the bucket of a deadline, seen from now."""
         _, exponent = math.frexp(max(until_s - now_s, _LEAST_S))
         fine = _FINE - exponent
         return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
 
     def fits(self, cell_s: float, until_s: float, work_s: float, *, free_s: float) -> bool:
-        """Whether work could be done in time, and all that is promised with it.
+        """Return whether work can be done in time with all that is reserved.
 
         Args:
-            cell_s: that of the deadline, or of work that it goes along with.
-            until_s: by when.
-            work_s: how much.
+            cell_s: bucket of the deadline, or of the work that it joins.
+            until_s: deadline.
+            work_s: seconds.
             free_s: when the worker can begin.
         """
         cells_s, slack_s = self._cells_s, self._slack_s
@@ -78,11 +76,10 @@ class Backlog:
         return place == count or float(slack_s[place:count].min()) - free_s >= work_s
 
     def keeps(self, free_s: float, done: Iterable[tuple[float, float]] = ()) -> bool:
-        """Whether all that is promised can be done in time by a worker that is free then.
+        """Return whether a worker that is free at `free_s` can do all reserved work in time.
 
         Args:
-            free_s: when.
-            done: cells and work in them that will be done by then.
+            done: buckets, and work in them that will be done by then.
         """
         cells_s = self._cells_s
         free_s -= ROUNDING_S
@@ -98,7 +95,7 @@ class Backlog:
         return float(slack_s.min()) >= free_s
 
     def add(self, cell_s: float, until_s: float, work_s: float) -> None:
-        """Promise a piece of work."""
+        """Reserve a piece of work."""
         cells_s, slack_s = self._cells_s, self._slack_s
         self.total_s += work_s
         place, count = bisect_left(cells_s, cell_s), len(cells_s)
@@ -116,12 +113,12 @@ class Backlog:
         self._more(place, until_s, work_s)
 
     def grow(self, cell_s: float, until_s: float, work_s: float) -> None:
-        """A piece of work in a cell is so much more, or less, and due by then at the latest."""
+        """Change a piece by `work_s` seconds, due by `until_s` at the latest."""
         self.total_s += work_s
         self._more(bisect_left(self._cells_s, cell_s), until_s, work_s)
 
     def remove(self, cell_s: float, work_s: float) -> None:
-        """A promised piece of work was given to the worker, or will not be done."""
+        """Remove a piece that was issued, or will not be done."""
         self.total_s -= work_s
         cells_s, slack_s = self._cells_s, self._slack_s
         place, count = bisect_left(cells_s, cell_s), len(cells_s)

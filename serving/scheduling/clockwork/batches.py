@@ -1,8 +1,7 @@
-"""Batches: which model has the next turn with a worker, and the largest batch that is in time.
+"""Batches: which model is next on a worker, and its largest batch in time.
 
-Of the models in a worker's memory the one of which it has promised the first has the next turn. Its batch is the
-largest for which nothing else that was promised would be late.
-Pure; times are in seconds on the controller's clock.
+Next is the loaded model with the earliest reservation; its batch is the largest that delays no
+other reservation. Pure.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from serving.scheduling.clockwork.waiting import Bundle, Chosen, Entry
 from serving.scheduling.seam import Kind, Part, Reason
 
 MOST_PASSED_OVER = 8
-"""Models that leave, whose turns are passed over in search of a larger batch."""
+"""Leaving models that are skipped in search of a larger batch."""
 
 
 class Turn(NamedTuple):
-    """A batch that could be given to a worker."""
+    """A batch for a worker."""
 
     holding: Holding
     place: int
-    """Of its size, in the sizes."""
+    """Index of its size."""
     entries: list[Entry]
-    """One for each item, by deadline."""
+    """One per item, by deadline."""
     first: int | None
-    """Place of the first among those that wait, behind which the others are; None: they may be anywhere."""
+    """Index of the first queued item, if the others follow it; None: anywhere."""
 
     @property
     def size(self) -> int:
@@ -47,10 +46,10 @@ class Batches:
     def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
         self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
         self._dues: list[tuple[float, int, Worker]] = []
-        """When the first request of a batch with a worker is too late: its deadline, the action, the worker."""
+        """Heap of (first deadline, action, worker) of issued batches."""
 
     def give(self, worker: Worker, now_s: float) -> None:
-        """Give the worker batches that it could begin soon."""
+        """Issue batches that the worker could start soon."""
         while worker.heap:
             start_s = self._orders.start_s(worker, worker.exec, now_s)
             if start_s is None:
@@ -61,10 +60,10 @@ class Batches:
             self._begin(found, start_s)
 
     def _next(self, worker: Worker, start_s: float) -> Turn | None:
-        """The batch of the model whose turn it is, or a larger one of another model.
+        """Return the next model's batch, or a larger one of another model.
 
-        A model that leaves has its turn before all others, and each request that still comes for it would be a
-        batch of its own. So one goes before that is larger, where nothing that was promised would be late for it.
+        A leaving model is next, but a larger batch precedes it if all reservations are kept:
+        otherwise each late request for it would be a batch of its own.
         """
         found = self._turn(worker, start_s)
         if found is None or found.holding.leave is None:
@@ -81,17 +80,17 @@ class Batches:
         return other
 
     def _turn(self, worker: Worker, start_s: float) -> Turn | None:
-        """The model of which the first was promised, and the batch."""
+        """Return a batch of the model with the earliest reservation."""
         heap = worker.heap
         while heap:
             key_s, _, holding = heap[0]
             if holding.key_s != key_s:
-                heapq.heappop(heap)  # it has another place now
+                heapq.heappop(heap)  # stale
                 continue
             model = holding.model
             if holding.leave is not None and holding.has_left(start_s):
                 heapq.heappop(heap)
-                holding.key_s = NEVER_S  # those who wait, wait for it to come back
+                holding.key_s = NEVER_S  # requests wait for its return
                 continue
             if model.waiting.entries and holding.first_s > key_s:
                 heapq.heappop(heap)
@@ -108,18 +107,17 @@ class Batches:
             found = self._kept(holding, chosen, start_s)
             if found is not None:
                 return found
-            heapq.heappop(heap)  # others have promised all of it, and here is no time to spare
+            heapq.heappop(heap)  # other workers reserved it all, and this one has no spare time
             holding.key_s = NEVER_S
-        if worker.planned:  # one that waited for the last turn may begin
+        if worker.planned:  # a load may begin now
             self._orders.dirty[worker.id] = worker
         return None
 
     def _kept(self, holding: Holding, chosen: Chosen, start_s: float) -> Turn | None:
-        """The batch that was chosen, or a smaller one for which nothing that was promised would be late.
+        """Return the chosen batch, or a smaller one that delays no reservation.
 
-        What was promised first is in time alone, or with all that it was promised with; what else is promised, then is,
-        too. Where that is late already, for something took longer than it should, it is the one that was chosen; none,
-        where others have promised all of it.
+        If the first reservation is late already, the chosen one; None if other workers reserved it
+        all.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
@@ -157,7 +155,7 @@ class Batches:
         return first
 
     def _is_kept(self, turn: Turn, start_s: float) -> bool:
-        """Whether all that a worker has promised is in time behind a batch."""
+        """Whether all reservations of the worker are in time after a batch."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
         free_s = start_s + durations.worth_s[turn.place]
@@ -175,7 +173,7 @@ class Batches:
         return backlog.keeps(free_s, done)
 
     def _begin(self, turn: Turn, start_s: float) -> None:
-        """Give the worker a batch."""
+        """Issue a batch."""
         holding, entries = turn.holding, turn.entries
         worker, model, queue = holding.worker, holding.model, self._queue
         durations, waiting = model.durations, model.waiting
@@ -194,7 +192,7 @@ class Batches:
         due_s = min(entry.due_s for entry in entries)
         took_s = durations.worth_s[turn.place]
         latest_s = max(deadline_s - took_s, start_s)
-        if not entries[0].alone:  # else its way there may take longer than any window
+        if not entries[0].alone:  # a large one may arrive after any window
             latest_s = min(latest_s, start_s + self._pool.parameters.window_s)
         action = self._orders.send(
             Kind.INFER, holding, latest_s=latest_s, expected_s=took_s, items=items, parts=parts
@@ -213,7 +211,7 @@ class Batches:
             self._memory.settle(model)
 
     def ran(self, sent: Sent, took_s: float) -> None:
-        """A batch was run."""
+        """Record a batch that was run."""
         sent.holding.model.durations.observe(len(sent.items), took_s)
         self._pool.reserve.ran(len(sent.items))
         for entry, _ in sent.items:
@@ -222,7 +220,7 @@ class Batches:
                 self._queue.entries.pop(entry.id, None)
 
     def expire(self, now_s: float) -> None:
-        """Refuse what is too late with a worker."""
+        """Reject requests that are late with a worker."""
         dues = self._dues
         while dues and dues[0][0] <= now_s:
             _, number, worker = heapq.heappop(dues)
@@ -239,7 +237,7 @@ class Batches:
                 heapq.heappush(dues, (next_s, number, worker))
 
     def expiry_s(self) -> float:
-        """When the next is too late; what is out of date in the heap is forgotten."""
+        """Return when the next is late; purge stale heap entries."""
         dues = self._dues
         while dues and dues[0][1] not in dues[0][2].sent:
             heapq.heappop(dues)

@@ -1,6 +1,6 @@
-"""Whether a worker can do a piece of work by a deadline, with all that it has promised: asked in one place.
+"""Schedulability test: whether a worker can do a request in time with all that is reserved.
 
-Pure; times are in seconds on the controller's clock.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from serving.scheduling.clockwork.shares import Flow, Shares
 from serving.scheduling.clockwork.waiting import Bundle
 
 TOGETHER = 0.75
-"""Share of the time that a request has, which another one must have at least for it to be planned to run with that."""
+"""A request joins a bundle due after at least this share of its own time."""
 ASKED = 2
-"""Bundles that a request may go along with, of which it is asked."""
+"""Bundles that are tried."""
 ALONE = 1.5
-"""So many times the reserve is kept free of one that goes with none: others may be planned to run with it later. Of a
-flow that has not had its share it is kept free once."""
+"""Multiple of the margin kept free of a request that joins none: others may join it later.
+It is 1 for a flow below its share."""
 
 
 class Demand:
-    """What a request asks of a worker."""
+    """Schedulability test of one request."""
 
     __slots__ = (
         "_alone",
@@ -48,7 +48,7 @@ class Demand:
         is_alone: bool = False,
         flow: Flow | None = None,
     ) -> None:
-        """Of a flow that has had its share, what others have not had is kept free besides; None: whoever it is."""
+        """Set up the test; a `flow` above its share also leaves others' time free."""
         self._durations = model.durations
         self._is_alone = is_alone
         shares = pool.shares
@@ -64,14 +64,14 @@ class Demand:
         self.deadline_s = deadline_s
         self.now_s = now_s
         self.start_s = now_s + pool.parameters.lag_s
-        """When a worker could have been told."""
+        """When a message could reach a worker."""
         self.least_s = model.durations.quickest_s(items)
-        """What the batches take that answer it alone."""
+        """Seconds of batches for it alone."""
         self.reserve_s = self._held_s(1.0, deadline_s - now_s)
-        """Of its time, to be kept free."""
+        """Margin: time kept free."""
 
     def _held_s(self, times: float, within_s: float) -> float:
-        """What is to be kept free up to a deadline that is so far: so many times the reserve, or what is others'."""
+        """Return the time kept free before a deadline in `within_s`: margins, or others' share."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s
@@ -86,14 +86,14 @@ class Demand:
         held_up_s: float,
         load_s: float = 0.0,
     ) -> bool:
-        """Whether a worker could do the work in time, and all that it has promised with it.
+        """Return whether a worker could do the work in time with all that is reserved.
 
         Args:
             worker: which.
-            free_s: when its executor has done what it was given, and could be told of more.
-            ready_s: when the model is there.
-            held_up_s: by how much the executor may be held up besides.
-            load_s: what it would have to do for the model before.
+            free_s: when its executor has finished issued actions.
+            ready_s: when the model is loaded.
+            held_up_s: further blocking.
+            load_s: load on the same executor.
         """
         until_s = self.deadline_s
         if max(free_s, ready_s) + self.least_s > until_s:
@@ -105,16 +105,16 @@ class Demand:
     def place(
         self, holding: Holding, *, free_s: float, ready_s: float, is_free: bool
     ) -> tuple[bool, Bundle | None]:
-        """Whether a worker that holds the model could do the work in time, and all that it has promised with it.
+        """Return whether an instance's worker could do the work in time with all that is reserved.
 
         Args:
-            holding: the model there, or on its way.
-            free_s: when its executor has done what it was given, and could be told of more.
-            ready_s: when the model is there.
-            is_free: whether it would begin at once.
+            holding: instance, perhaps still to be loaded.
+            free_s: when its executor has finished issued actions.
+            ready_s: when the model is loaded.
+            is_free: whether it would start at once.
 
         Returns:
-            That, and with which of the bundles it would go; None: with none.
+            That, and the bundle to join; None: none.
         """
         worker, leave, now_s = holding.worker, holding.leave, self.now_s
         until_s = self.deadline_s

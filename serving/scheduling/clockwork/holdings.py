@@ -1,6 +1,6 @@
-"""What the clockwork controller knows: models, workers, which model is where, and what each worker was given.
+"""State of the clockwork controller: models, workers, model instances and issued actions.
 
-State without decisions, which other modules make. Pure; times are in seconds on the controller's clock.
+Other modules decide. Pure.
 """
 
 from __future__ import annotations
@@ -24,46 +24,45 @@ from serving.values import ModelId
 
 NEVER_S = math.inf
 ROUNDING_S = 1e-9
-"""Less promised work is none."""
+"""Reserved work below this is none."""
 PATIENCE_RECOVERS = 0.01
-"""Share by which a patience grows towards that of who asks next."""
+"""Share by which the shortest relative deadline moves towards that of the next request."""
 AHEAD_OF_PATIENCE = 0.1
-"""A worker is given its next action no earlier than this share of the time that the least patient can wait."""
+"""An action is issued at most this share of the shortest relative deadline in advance."""
 FIRST_APART_S, LONGEST_APART_S = 1.0, 60.0
-"""For how long requests of a model go alone, after some that were too large together, the first time and at most."""
+"""How long a model's requests go solo after some were too large together: at first, at most."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
-"""How long a model that could not be loaded is not tried again, the first time and at most."""
+"""How long a model is not loaded again after a failure: at first, at most."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What the controller may be told."""
+    """Settings of the controller."""
 
     ahead_s: float = 0.010
-    """A worker is given its next action when it will be free within this. Default 10 ms, Clockwork's: longer than
-    a message and a plan take; a longer one decides earlier, with fewer requests to choose from."""
+    """A worker gets its next action when it will be free within this.
+    Default 10 ms, Clockwork's: longer than a message and a plan; more would leave fewer requests to
+    choose from."""
     window_s: float = 0.010
-    """An action that has not started this long after it was expected to is not started any more. Default 10 ms,
-    Clockwork's."""
+    """An action is not started this long after its expected start. Default 10 ms, Clockwork's."""
     guard: float = 0.0
-    """Share by which an action may exceed the longest of the last ten. Default 0, as on an accelerator of one's
-    own; cores that are shared need more."""
+    """Margin over the longest of the last ten durations, as a share.
+    Default 0, for a dedicated accelerator; shared cores need more."""
     buffer_share: float = 0.05
-    """Share of a request's time that is planned to be left over. Default 5 %, Clockwork's 5 ms of 100 ms; as a
-    share, short objectives can be met as well."""
+    """Share of a request's time left over as a margin.
+    Default 5 %, Clockwork's 5 ms of 100 ms; a share suits short deadlines too."""
     most_items: int = 16
     """Items of the largest batch."""
     most_waiting: int = 1_000_000
-    """Items that may wait."""
+    """Items that may be queued."""
     most_exec_s: float = 0.025
-    """Batches of more than one item that take longer are not made: they would hold up all others. Default 25 ms,
-    Clockwork's."""
+    """Longest batch of several items, as it holds up all others. Default 25 ms, Clockwork's."""
     lag_s: float = 0.0005
-    """What a message takes, until it was measured."""
+    """Message latency until it is measured."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
-        """As settings have them."""
+        """Convert settings."""
         clockwork = settings.clockwork
         return cls(
             ahead_s=1e-3 * clockwork.ahead_ms,
@@ -77,16 +76,16 @@ class Parameters:
 
 
 class State(enum.Enum):
-    """Of a model on a worker."""
+    """State of a model instance."""
 
     PLANNED = "planned"
-    """It will be loaded; the worker was not told yet."""
+    """To be loaded; nothing is issued yet."""
     LOADING = "loading"
     LOADED = "loaded"
 
 
 class Model:
-    """A model of the pool, and the requests that wait for it."""
+    """A model of the pool and its queued requests."""
 
     __slots__ = (
         "_told",
@@ -117,39 +116,39 @@ class Model:
         self._told = event
         self.begin(parameters)
         self.told_s = 0.0
-        """When an action of it was measured, or its measurements were doubted."""
+        """When it was last measured, or measurements were dropped."""
         self.asked_s = self.asked_before_s = -NEVER_S
-        """When it was asked for last, and the time before."""
+        """Times of the last and the previous request."""
         self.patience_s = NEVER_S
-        """How long those who ask for it of late can wait, the least patient ones."""
+        """Shortest recent relative deadline."""
         self.rate = Rate()
-        """Items that it was asked for."""
+        """Requested items."""
         self.failures = 0
-        """Loads in a row that have failed."""
+        """Failed loads in a row."""
         self.broken_until_s = 0.0
-        """Until when it is not loaded again."""
+        """When it may be loaded again."""
         self.apart_s = self.apart_until_s = 0.0
-        """For how long, and until when its requests go alone: of late some were too large for a message together."""
+        """How long, and until when, its requests go solo, as some were too large together."""
         self.waiting = Waiting()
         self.holdings: list[Holding] = []
         self.is_gone = False
-        """Whether nobody may ask for it any more: workers give it up as soon as they can."""
+        """Whether it may no longer be requested: workers unload it as soon as they can."""
         self.expiry_s = NEVER_S
-        """When the first that waits becomes hopeless, as far as it is watched."""
+        """When its first queued deadline becomes unreachable, if watched."""
 
     def asked(self, now_s: float, *, within_s: float, items: int) -> None:
-        """It was asked for so many items by somebody who can wait so long."""
+        """Record a request with a deadline in `within_s`."""
         self.asked_before_s, self.asked_s = self.asked_s, now_s
         self.rate.add(items, now_s)
-        if within_s >= self.durations.worth_s[0]:  # else nobody could have helped
+        if within_s >= self.durations.worth_s[0]:  # a shorter deadline is unreachable anyway
             self.patience_s = _patience_s(self.patience_s, within_s)
 
     def told(self, event: Profiled) -> None:
-        """It has another profile, which counts from the next `begin` on."""
+        """Set a new profile, which applies from the next `begin` on."""
         self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
 
     def begin(self, parameters: Parameters) -> None:
-        """Know of its actions what its profile tells."""
+        """Reset the durations to the profile."""
         told = self._told
         batch_s = {
             size: took_s
@@ -162,9 +161,9 @@ class Model:
         self.load = Window(told.load_s, parameters.guard)
 
     def were_too_large(self, now_s: float) -> None:
-        """Requests of it were too large for a message together: those that come go alone, too, for a while.
+        """Make new requests solo for a while, as some exceeded a message together.
 
-        For twice as long each time that it is so again soon after.
+        The time doubles if it happens again soon after.
         """
         if now_s < self.apart_until_s:
             return
@@ -173,9 +172,9 @@ class Model:
         self.apart_until_s = now_s + self.apart_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
-        """A load was begun and has failed: the file will hardly be better at once.
+        """Record a failed load, which is not retried at once.
 
-        Where its worker was lost with it, that may have been another's fault, the first time.
+        If only its worker was lost (not `is_sure`), the first failure is forgiven.
         """
         self.failures += 1
         if not is_sure and self.failures == 1:
@@ -185,7 +184,7 @@ class Model:
 
 
 class Worker:
-    """A worker, as far as the controller knows."""
+    """State of a worker."""
 
     __slots__ = (
         "ahead_again_s",
@@ -208,47 +207,47 @@ class Worker:
     )
 
     def __init__(self, event: WorkerUp, back: Window) -> None:
-        """Nothing is promised.
+        """Start without reservations.
 
         Args:
-            event: what is told of it.
-            back: what passes between an action's end and its result.
+            event: its description.
+            back: latency of results.
         """
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
         self.idle_pages = 0
-        """Of models that may be evicted."""
+        """Pages of models that may be evicted."""
         self.exec = Timeline(back)
         self.load = Timeline(back) if event.loads_apart else self.exec
         self.held: dict[int, Holding] = {}
-        """By the model's index, the least recently used first."""
+        """By model index, least recently used first."""
         self.heap: list[tuple[float, int, Holding]] = []
-        """Loaded models for which requests wait, by the first cell of what is promised of them."""
+        """Loaded models with queued requests, by first reserved bucket."""
         self.backlog = Backlog()
         self.longest = Window(0.0, 0.0)
-        """Of the last batches: so long one that has begun, or whose later members came along with it, may hold up
-        what is due earlier."""
+        """Maximum of recent batches.
+        One that has begun, or that others joined, may block work due earlier for so long."""
         self.planned: collections.deque[Holding] = collections.deque()
-        """Loads that it was not told yet, with their time and memory."""
+        """Planned loads; their time and memory follow."""
         self.planned_s = 0.0
         self.planned_pages = 0
         self.sent: dict[int, Sent] = {}
         self.draining = False
         self.ahead_again_s = 0.0
-        """When it may load for nobody who waits again, where a load takes the time of batches."""
+        """When it may prefetch again, if loads take batches' time."""
         self.look_s = NEVER_S
-        """When it is to be looked at again."""
+        """Time of the next check."""
         self.paid_s = 0.0
-        """When there will have been time to spare for all swaps that were planned. Also for those that are off: others
-        were promised less for them."""
+        """When spare time has paid for all swaps.
+        Cancelled ones count: less was reserved for others because of them."""
 
     @property
     def load_of(self) -> tuple[float, int]:
-        """How much it has to do: promised work, then models."""
+        """Reserved work, then number of models."""
         return self.backlog.total_s, len(self.held)
 
     def turn_s(self, now_s: float) -> float:
-        """When the batch must start that has the next turn; what is out of date in the heap is forgotten."""
+        """Return when the next batch must start; purge stale heap entries."""
         heap = self.heap
         while heap and (heap[0][2].key_s != heap[0][0] or heap[0][2].has_left(now_s)):
             key_s, _, holding = heapq.heappop(heap)
@@ -263,7 +262,7 @@ class Worker:
 
 
 class Holding:
-    """A model in a worker's memory, or on its way there."""
+    """A model instance: a model in a worker's memory, or on its way there."""
 
     __slots__ = (
         "busy",
@@ -286,39 +285,39 @@ class Holding:
         self.worker = worker
         self.state = state
         self.ready_s = ready_s
-        """When it will be loaded, as far as is planned."""
+        """When it should be loaded."""
         self.planned_s = 0.0
-        """Seconds that were planned for its load."""
+        """Seconds planned for its load."""
         self.charge: Charge | None = None
-        """The time of its planned load, where batches need the same and somebody waits for it."""
+        """Reserved time of its planned load, if requests wait and batches share the executor."""
         self.key_s = NEVER_S
-        """The first cell of what is promised of it: its place in the worker's heap; never: it has none."""
+        """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
         self.promises = Promises(worker.id, worker.backlog)
         self.busy = 0
         """Batches with the worker."""
         self.is_ahead = False
-        """Whether it is loaded for nobody who waits."""
+        """Whether it is a prefetch."""
         self.is_idle = False
-        """Whether it may be evicted: then it is counted in the worker's idle pages."""
+        """Whether it may be evicted, and is counted in the worker's idle pages."""
         self.swap: Swap | None = None
-        """Of one that is planned: whose memory it is to have."""
+        """Of a planned load: the memory that it will get."""
         self.leave: Leave | None = None
-        """That it will give its memory to another one."""
+        """Its planned eviction."""
 
     @property
     def is_counted_on(self) -> bool:
-        """Of an idle one: whether its memory is needed for the loads that are planned."""
+        """Whether planned loads need the memory of this idle instance."""
         worker = self.worker
         left = worker.free_pages + worker.idle_pages - self.model.pages
         return left < worker.planned_pages
 
     def has_left(self, now_s: float) -> bool:
-        """Whether its memory is another's by then, and it owes nothing: who waits for it, waits for its return."""
+        """Whether it is evicted by then, without reservations: requests wait for its return."""
         leave = self.leave
         return leave is not None and not self.promises.owes and leave.at_s <= now_s
 
     def load_before_s(self, cell_s: float) -> float:
-        """What its load takes of the time of batches that is not promised up to a cell."""
+        """Return the load time still to be reserved by a bucket, if batches share the executor."""
         if self.state is not State.PLANNED or self.swap is not None or self.worker.loads_apart:
             return 0.0
         charge = self.charge
@@ -326,13 +325,13 @@ class Holding:
 
     @property
     def first_s(self) -> float:
-        """The first cell of what is promised of it; where another worker has promised all, the first deadline."""
+        """Its first reserved bucket; if other workers reserved all, the first deadline."""
         cells_s = self.promises.cells_s
         return cells_s[0] if cells_s else self.model.waiting.deadlines_s[0]
 
     @property
     def starts_s(self) -> float:
-        """When the first of what waits for it must start."""
+        """When the first queued request must start."""
         bundles, waiting = self.promises.bundles, self.model.waiting
         if bundles:
             return bundles[0].until_s - bundles[0].cost_s
@@ -342,7 +341,7 @@ class Holding:
 
 
 class Charge(NamedTuple):
-    """Work in a worker's backlog that is nobody's request."""
+    """Work in a backlog that belongs to no request."""
 
     backlog: Backlog
     cell_s: float
@@ -350,12 +349,12 @@ class Charge(NamedTuple):
 
     @classmethod
     def of(cls, backlog: Backlog, cell_s: float, until_s: float, work_s: float) -> Self:
-        """Put it there."""
+        """Add it to the backlog."""
         backlog.add(cell_s, until_s, work_s)
         return cls(backlog, cell_s, work_s)
 
     def take_back(self) -> None:
-        """It is done, or will not be."""
+        """Remove it, done or cancelled."""
         self.backlog.remove(self.cell_s, self.work_s)
 
 
@@ -366,31 +365,31 @@ class Swap:
 
     def __init__(self, gives: list[Holding], start_s: float, due_s: float, pages: int) -> None:
         self.gives = gives
-        """Those that give their memory."""
+        """Instances to evict."""
         self.start_s = start_s
-        """When it begins at the latest."""
+        """Latest start."""
         self.due_s = due_s
-        """When it has ended."""
+        """End of the load."""
         self.pages = pages
-        """Free ones that are kept for it."""
+        """Free pages kept for it."""
         self.charge: Charge | None = None
-        """Its time, where batches need the same."""
+        """Its reserved time, if batches share the executor."""
 
 
 class Leave:
-    """A model's last time in a worker's memory."""
+    """A planned eviction."""
 
     __slots__ = ("at_s", "to")
 
     def __init__(self, to: Holding, at_s: float) -> None:
         self.to = to
-        """Whose load has its memory."""
+        """Instance that gets the memory."""
         self.at_s = at_s
-        """By when all is done that it was promised for."""
+        """When its reserved work must be done."""
 
 
 class Sent:
-    """An action with a worker."""
+    """An issued action."""
 
     __slots__ = ("holding", "items", "kind", "sent_s")
 
@@ -400,12 +399,12 @@ class Sent:
         self.kind = kind
         self.holding = holding
         self.items = items
-        """Of a batch: the entry of each item, and which of its items it is."""
+        """Of a batch: each item's entry, and its number there."""
         self.sent_s = sent_s
 
 
 class Pool:
-    """All of it, and what is known of no model or worker alone."""
+    """State of a pool."""
 
     __slots__ = (
         "ahead_s",
@@ -426,24 +425,24 @@ class Pool:
         self.models: dict[ModelId, Model] = {}
         self.workers: dict[int, Worker] = {}
         self.back = Window(parameters.lag_s, 0.0)
-        """What passes between an action's end and its result."""
+        """Latency of results: from an action's end to its report."""
         self.reserve = Reserve()
         self.shares = Shares()
         self.now_s = 0.0
-        """The last time that the controller was told."""
+        """Time of the last call."""
         self.began_s = NEVER_S
-        """When the first request came."""
+        """Time of the first request."""
         self.patience_s = NEVER_S
-        """How long those who ask of late can wait, the least patient ones."""
+        """Shortest recent relative deadline."""
         self.ahead_s = parameters.ahead_s
-        """How long before a worker is free it is given its next action. A batch that is given early is one without
-        those who come meanwhile: where some can wait for a few batches only, it is later, though not later than
-        messages allow."""
+        """How long before a worker is free its next action is issued.
+        Early batches miss later requests, so short deadlines reduce it, down to the message
+        latency."""
         self.work = Rate()
-        """Seconds of executors that requests have asked for, in the largest batches."""
+        """Requested executor seconds, in the largest batches."""
 
     def asked(self, model: Model, items: int, within_s: float) -> None:
-        """A request for so many items of a model has come, which can wait so long."""
+        """Record a request with a deadline in `within_s`."""
         if self.began_s == NEVER_S:
             self.began_s = self.now_s
         self.work.add(items * model.durations.item_s, self.now_s)
@@ -455,23 +454,23 @@ class Pool:
         model.asked(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: Model) -> float:
-        """Items that a model is asked for in a second."""
+        """Return the requested items per second of a model."""
         return model.rate.per_s(self.now_s, self.began_s)
 
     def work_of(self, model: Model) -> float:
-        """Share of an executor's time that this takes, in the largest batches."""
+        """Return the share of an executor that they need in the largest batches."""
         return self.rate_of(model) * model.durations.item_s
 
     @property
     def spare(self) -> float:
-        """Share of an executor's time for which nobody asks."""
+        """Unrequested share of an executor's time."""
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
-        asked = self.work.per_s(self.now_s, self.began_s, count)  # at first, for all of it
+        asked = self.work.per_s(self.now_s, self.began_s, count)  # initially all of it
         return max(0.0, 1.0 - asked / count)
 
 
 def _patience_s(before_s: float, within_s: float) -> float:
-    """Of the least patient ones, now that one came who can wait so long."""
+    """Return the shortest recent relative deadline after a new one."""
     if within_s < before_s:
         return within_s
     return before_s + PATIENCE_RECOVERS * (within_s - before_s)

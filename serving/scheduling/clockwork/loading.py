@@ -1,7 +1,6 @@
-"""Loads: where a model is to be loaded that is asked for, and for those who will ask next.
+"""Loads: where to load a requested model, and prefetches for later requests.
 
-Loads of a worker are planned first and given to it when it could begin them soon, each with the memory that it
-takes. Pure; times are in seconds on the controller's clock.
+A load is planned first and issued when its worker could start it soon. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from serving.scheduling.clockwork.swapping import Swapping
 from serving.scheduling.seam import Kind
 
 AHEAD_SHARE = 0.05
-"""Of an executor's time that loads for nobody who waits may take where batches need it, too."""
+"""Share of an executor's time for prefetches where batches use it too."""
 
 
 class Loading:
@@ -39,7 +38,7 @@ class Loading:
         self._swapping = Swapping(orders, memory, queue)
 
     def plan(self, model: Model, demand: Demand) -> Holding | None:
-        """Plan to load a model where it is ready first, if that is in time."""
+        """Plan to load a model where it is ready first, if in time."""
         if model.is_gone or demand.now_s < model.broken_until_s:
             return None
         found = self._at_once(model, demand)
@@ -51,10 +50,10 @@ class Loading:
         return self._plan(place.worker, model, place.start_s + model.load.worth_s, place)
 
     def _at_once(self, model: Model, demand: Demand) -> Holding | None:
-        """Plan to load it where there is memory, and time."""
+        """Plan to load it where there is memory and time."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.worth_s, demand.reserve_s
-        # When it is loaded, the worker may have been given batches for `ahead`, and a longest one before.
+        # By then the worker may have batches for `ahead`, and a longest one before.
         after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s + reserve_s
         chosen: Worker | None = None
         chosen_s = last_s = demand.deadline_s - demand.least_s - after_s
@@ -70,7 +69,7 @@ class Loading:
             if not worker.loads_apart:
                 done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.worth_s
                 if worker.turn_s(now_s) < NEVER_S and done_s + load_s < last_s:
-                    continue  # it can wait until the batches are done that were promised
+                    continue  # it can wait for reserved batches
                 if not worker.backlog.keeps(loaded_s):
                     continue
             is_in_time = demand.is_in_time(
@@ -85,17 +84,17 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: Worker, model: Model) -> bool:
-        """Whether a model is asked for as often as those that would be lost with its load."""
+        """Whether a model is requested as often as those lost by its load."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
     def foresee(self, model: Model, deadline_s: float, items: int, now_s: float) -> None:
-        """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.
+        """Prefetch a model of a rejected request for later ones, if the time is unused.
 
-        Only where the request would have been in time, had it been loaded there. What is in memory gives way
-        if it was asked for less often of late (the time of the last request but one decides: O'Neil et al.,
-        "The LRU-K Page Replacement Algorithm", SIGMOD 1993). Where loads and batches share an executor, it must
-        have nothing to do, and such loads may take `AHEAD_SHARE` of its time: nobody can tell who comes meanwhile.
+        With the model loaded the request would have been in time. Less requested models give way
+        (by the last request but one: O'Neil et al., "The LRU-K Page Replacement Algorithm", SIGMOD
+        1993). An executor shared with batches must be idle, and gives prefetches `AHEAD_SHARE` of
+        its time.
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -137,7 +136,7 @@ class Loading:
         model.holdings.append(holding)
         worker.held.setdefault(model.index, holding)
         worker.planned.append(holding)
-        if place is None or worker.loads_apart:  # else its time is charged
+        if place is None or worker.loads_apart:  # else its time is reserved
             holding.planned_s = model.load.worth_s
             worker.planned_s += holding.planned_s
         if place is None:
@@ -148,11 +147,11 @@ class Loading:
         return holding
 
     def give(self, worker: Worker, now_s: float) -> list[Model]:
-        """Give the worker the loads that it could begin soon.
+        """Issue the loads that the worker could start soon.
 
         Returns:
-            Models that are on no worker now, and for which requests may wait: when these are promised anew,
-            ask again. None of them: that was all.
+            Models that are on no worker now: place their requests again, then call again. Empty:
+            done.
         """
         while worker.planned:
             free_s = self._orders.start_s(worker, worker.load, now_s)
@@ -166,9 +165,9 @@ class Loading:
         return []
 
     def _first(self, worker: Worker, free_s: float, now_s: float) -> Holding | None:
-        """The first of the planned loads; of those that wait for memory, the one that must begin first.
+        """Return the next planned load; of swaps, the one that must begin first.
 
-        Of these only one may begin before its time.
+        Only that one may begin early.
         """
         swaps: list[tuple[float, int, Holding, Swap]] = []
         for number, holding in enumerate(worker.planned):
@@ -177,7 +176,7 @@ class Loading:
                 if self._may_begin(holding, free_s):
                     return holding
                 continue
-            if not holding.model.waiting.entries:  # nobody waits for it: it is off
+            if not holding.model.waiting.entries:  # no requests: cancelled
                 return holding
             swaps.append((swap.start_s, number, holding, swap))
         for start_s, _, holding, swap in sorted(swaps):
@@ -188,7 +187,7 @@ class Loading:
         return None
 
     def _may_begin(self, holding: Holding, free_s: float) -> bool:
-        """Whether nothing that was promised would be late for a load, or there is nothing to run before."""
+        """Whether the load delays no reserved work, or there is no batch to run before."""
         worker, charge = holding.worker, holding.charge
         if worker.loads_apart or charge is None:
             return True
@@ -198,7 +197,7 @@ class Loading:
         return worker.turn_s(free_s) == NEVER_S
 
     def _take(self, holding: Holding, free_s: float) -> list[Model]:
-        """Begin a planned load, if anybody wants it still; returns as `give` does."""
+        """Begin a planned load if still wanted; returns as `give`."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
@@ -213,7 +212,7 @@ class Loading:
         return lost
 
     def _unplan(self, holding: Holding) -> None:
-        """It is with the worker, or will not be."""
+        """Remove a load that was issued or cancelled."""
         worker = holding.worker
         worker.planned.remove(holding)
         worker.planned_s -= holding.planned_s
@@ -226,12 +225,12 @@ class Loading:
             holding.charge = None
 
     def withdraw(self, holding: Holding) -> list[Model]:
-        """A planned load will not be begun; returns as `give`."""
+        """Cancel a planned load; returns as `give`."""
         self._unplan(holding)
         return self._lose(holding)
 
     def _lose(self, holding: Holding) -> list[Model]:
-        """A model will not be on a worker after all; returns it if it is on none now."""
+        """Remove an instance; returns its model if it is on no worker."""
         needless = self._swapping.cancel(holding)
         self._memory.forget(holding)
         if holding.model.holdings:
@@ -240,26 +239,26 @@ class Loading:
         else:
             lost = [holding.model]
         for one in needless:
-            if one not in holding.worker.planned:  # with another one
+            if one not in holding.worker.planned:  # already withdrawn
                 continue
             lost += self.withdraw(one)
         return lost
 
     def _begin(self, holding: Holding, free_s: float) -> None:
-        """Give the worker one load, for which there is room."""
+        """Issue a load for which there is memory."""
         worker, model = holding.worker, holding.model
         load_s = model.load.worth_s
         worker.free_pages -= model.pages
         holding.state = State.LOADING
         latest_s = free_s + self._pool.parameters.window_s
-        if model.waiting.entries:  # as long as it is of use to anybody who waits
+        if model.waiting.entries:  # as long as it is of use to a queued request
             left_s = model.waiting.deadlines_s[-1] - model.durations.worth_s[0]
             latest_s = max(latest_s, left_s - load_s)
         action = self._orders.send(Kind.LOAD, holding, latest_s=latest_s, expected_s=load_s)
         holding.ready_s = worker.load.add(action, free_s, load_s) + self._pool.back.worth_s
 
     def ended(self, sent: Sent, now_s: float, *, ok: bool, took_s: float | None) -> list[Model]:
-        """A load has ended; `took_s` is None where it was not begun.
+        """Record the end of a load; `took_s` is None if it was not started.
 
         Returns:
             As `give`.
@@ -279,7 +278,7 @@ class Loading:
         return []
 
     def loaded(self, holding: Holding) -> None:
-        """A model is in memory."""
+        """Mark a model as loaded."""
         holding.state = State.LOADED
         if holding.model.waiting.entries:
             self._queue.offer(holding.model)
@@ -288,7 +287,7 @@ class Loading:
 
 
 def _is_free_for(holding: Holding, free_s: float) -> bool:
-    """Whether a load for nobody who waits still takes time that nobody needs."""
+    """Whether a prefetch still uses only spare time."""
     worker, load_s = holding.worker, holding.model.load.worth_s
     if not holding.is_ahead or holding.model.is_gone:
         return False

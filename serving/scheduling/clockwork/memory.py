@@ -1,6 +1,6 @@
-"""Memory of workers: which models may be evicted, and the eviction of what was not used for longest.
+"""Memory of workers: which models may be evicted, and eviction of the least recently used.
 
-Pure; a step for each holding that is looked at.
+Pure; a step per instance.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from serving.scheduling.seam import Kind
 
 
 class Memory:
-    """What the workers of a pool hold, and may give up."""
+    """Models that workers hold and may evict."""
 
     __slots__ = ("_orders",)
 
@@ -19,14 +19,14 @@ class Memory:
         self._orders = orders
 
     def settle(self, model: Model) -> None:
-        """A model's queue may have run empty: those that hold it may give it up."""
+        """Mark a model's instances as evictable if its queue is empty."""
         if model.waiting.entries:
             return
         for holding in tuple(model.holdings):
-            if holding.swap is not None:  # it is off
+            if holding.swap is not None:  # its swap is cancelled
                 self._orders.dirty[holding.worker.id] = holding.worker
             if holding.state is State.LOADED and not holding.busy and not holding.is_idle:
-                if holding.leave is not None:  # its memory is promised
+                if holding.leave is not None:  # its memory is reserved
                     self._orders.dirty[holding.worker.id] = holding.worker
                     continue
                 holding.is_idle = True
@@ -35,13 +35,13 @@ class Memory:
                     self.evict(holding)
 
     def use(self, holding: Holding) -> None:
-        """It may not be evicted for anybody any more."""
+        """Mark an instance as in use."""
         if holding.is_idle:
             holding.is_idle = False
             holding.worker.idle_pages -= holding.model.pages
 
     def evict(self, holding: Holding) -> None:
-        """Have one unloaded that has nothing to do."""
+        """Unload an idle instance."""
         worker, model = holding.worker, holding.model
         self.use(holding)
         worker.free_pages += model.pages
@@ -50,7 +50,7 @@ class Memory:
         self._orders.send(Kind.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
 
     def forget(self, holding: Holding) -> None:
-        """A model is not in a worker's memory any more, or will not be; it may be planned to be there again."""
+        """Remove an instance; another of the model may be planned on that worker."""
         held, model = holding.worker.held, holding.model
         model.holdings.remove(holding)
         if held.get(model.index) is not holding:
@@ -61,7 +61,7 @@ class Memory:
                 held[model.index] = other
 
     def make_room(self, worker: Worker, pages: int) -> bool:
-        """Evict what was not used for longest, until so many pages are free."""
+        """Evict the least recently used until so many pages are free; return whether they are."""
         if worker.free_pages + worker.idle_pages < pages:
             return False
         while worker.free_pages < pages:
@@ -70,9 +70,9 @@ class Memory:
 
 
 def lost_per_s(pool: Pool, worker: Worker, pages: int) -> float:
-    """Requests in a second that nobody could answer, were so many pages taken from idle models.
+    """Return the requests per second lost if idle models gave up so many pages.
 
-    Of models whose clients cannot wait until they are loaded: no request of theirs could bring them back.
+    These are requests for models with deadlines too short for a new load.
     """
     needed, lost = pages - worker.free_pages, 0.0
     for holding in worker.held.values() if needed > 0 else ():
@@ -87,7 +87,7 @@ def lost_per_s(pool: Pool, worker: Worker, pages: int) -> float:
 
 
 def gives_way(worker: Worker, model: Model) -> bool:
-    """Whether what is evicted next makes room for a model, and was all asked for less often of late."""
+    """Whether evicting models requested less often of late makes room for a model."""
     pages = worker.free_pages
     if pages + worker.idle_pages < model.pages:
         return False

@@ -1,7 +1,6 @@
-"""What workers are told, and when each of them is looked at again.
+"""Outbox of actions for workers, and the times at which to check workers again.
 
-In: actions, and times at which a worker may get more. Out: the actions of a plan, the workers to look at.
-Decides nothing. Pure; times are in seconds on the controller's clock.
+Pure; decides nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from serving.scheduling.seam import Action, Kind, Part
 
 
 class Orders:
-    """The way out to the workers of a pool."""
+    """Outbox of a pool."""
 
     __slots__ = ("_actions", "_last", "_looks", "_pool", "dirty")
 
@@ -26,7 +25,7 @@ class Orders:
         self._last = 0
         self._looks: list[tuple[float, int]] = []
         self.dirty: dict[int, Worker] = {}
-        """Workers to look at in the next plan."""
+        """Workers to check in the next plan."""
 
     def send(
         self,
@@ -38,7 +37,7 @@ class Orders:
         items: list[tuple[Entry, int]] | None = None,
         parts: list[Part] | None = None,
     ) -> int:
-        """Put an action into the plan; returns its number."""
+        """Add an action to the plan; return its number."""
         self._last = number = self._last + 1
         worker, model = holding.worker, holding.model
         worker.sent[number] = Sent(kind, holding, items or [], self._pool.now_s)
@@ -48,12 +47,12 @@ class Orders:
         return number
 
     def taken(self) -> list[Action]:
-        """All that was sent since it was last asked for."""
+        """Return the actions since the last call."""
         actions, self._actions = self._actions, []
         return actions
 
     def start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
-        """When an executor could begin what it is given now; None: not soon, and it is looked at again then."""
+        """Return when an executor could start an action; if not soon, None and check then."""
         ahead_s = self._pool.ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:
@@ -62,18 +61,18 @@ class Orders:
         return None
 
     def stir(self, worker: Worker) -> None:
-        """There is more that a worker could run: look at it now, or when it could begin something."""
+        """Check a worker that could run more, now or when it could start."""
         if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
             self.dirty[worker.id] = worker
 
     def look(self, worker: Worker, at_s: float) -> None:
-        """Look at a worker again at a time."""
+        """Check a worker at a time."""
         if at_s < worker.look_s:
             worker.look_s = at_s
             heapq.heappush(self._looks, (at_s, worker.id))
 
     def due(self, now_s: float) -> Iterator[Worker]:
-        """Workers to look at now, until there are none; looking at one may add others."""
+        """Yield the workers to check now; a check may add others."""
         looks, workers = self._looks, self._pool.workers
         while looks and looks[0][0] <= now_s:
             look_s, number = heapq.heappop(looks)
@@ -83,10 +82,10 @@ class Orders:
                 self.dirty[number] = worker
         while self.dirty:
             number, worker = self.dirty.popitem()
-            if workers.get(number) is worker:  # it may be lost
+            if workers.get(number) is worker:  # not lost
                 yield worker
 
     @property
     def look_s(self) -> float:
-        """When a worker is to be looked at again, first of all."""
+        """Time of the next check."""
         return self._looks[0][0] if self._looks else NEVER_S

@@ -1,11 +1,10 @@
-"""Places for swaps: where a model could be loaded whose memory others use, who gives it, and whether that pays.
+"""Swap planner: where and when to load a model in place of others, and whether that pays.
 
-In: a model, and what a request asks for. Out: a worker, a time and models that leave; none where it would be too late,
-or lose more than it wins. What a swap costs is the time for which an executor has less to do than is asked of it: swaps
-may take what nobody asks for, and `PAID` besides, so each waits until those before are paid for. One for a model that
-is asked for much more than those in whose place it comes costs nothing.
+A swap costs the time for which an executor has less to do than requested. Swaps may take the spare
+time and `PAID` besides, so each waits until earlier ones are paid back. One is free if the new
+model has `BUSIER` times the work of those it evicts.
 
-Pure; a step for each model in a worker's memory. Times are in seconds on the controller's clock.
+Pure; a step per model in a worker's memory.
 """
 
 from __future__ import annotations
@@ -16,18 +15,17 @@ from serving.scheduling.clockwork.demand import Demand
 from serving.scheduling.clockwork.holdings import Holding, Model, Pool, State, Worker
 
 WAITS = 0.5
-"""Share of the time there is for which a load in the place of a model that is in use is put off: who else asks for
-it meanwhile comes along."""
+"""Share of the available time by which a swap is put off, so that more requests can join."""
 LONGEST_WAIT = 50.0
-"""Loads that it is put off for at most."""
+"""Longest such wait, in load times."""
 RESIDENCE = 5.0
-"""Loads that a model which is in use stays in memory for at least."""
+"""Shortest stay of a model in use, in load times."""
 BUSIER = 2.0
-"""So many times more is asked of one that is loaded in the place of others for nothing."""
+"""Ratio of work from which a swap is free."""
 PAID = 0.05
-"""Share of an executor's time that swaps may take besides what nobody asks for."""
+"""Share of an executor's time for swaps beyond the spare time."""
 SLACK = 0.25
-"""Share by which one that is to be there only then may be late, with those in whose place it comes."""
+"""Margin for the eviction of a planned model, as a share of the time until then."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -36,15 +34,15 @@ class Place:
 
     worker: Worker
     start_s: float
-    """At the latest."""
+    """Latest start."""
     gives: list[Holding]
-    """Models that leave for it."""
+    """Models to evict."""
     costs_s: float = 0.0
-    """How long it takes until there was time to spare for it."""
+    """Seconds until spare time has paid it back."""
 
 
 def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
-    """Where a model could be loaded first, in time."""
+    """Return the place where a model could be loaded first, in time."""
     workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
     if not workers:
         return None
@@ -69,15 +67,15 @@ def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
 
 
 def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: float) -> Place | None:
-    """When a worker could load a model, at `last_s` at the latest, and who gives its memory."""
+    """Return when a worker could load a model, by `last_s`, and what it evicts."""
     now_s, load_s = demand.now_s, model.load.worth_s
     done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
-    done_s += worker.backlog.total_s  # all that was promised, whatever its deadline
+    done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
     start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
     if not worker.loads_apart:
         start_s = max(start_s, done_s)
     held = worker.held.get(model.index)
-    if held is not None and held.leave is not None:  # it comes back behind whom it leaves for
+    if held is not None and held.leave is not None:  # it returns behind its successor
         start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
     if start_s > last_s:
         return None
@@ -99,10 +97,10 @@ def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: flo
 
 
 def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Holding] | None:
-    """Whose memory a model could have by then; None where that is not enough."""
+    """Return the instances that could be evicted by then; None if they are too small."""
     spare_pages = worker.free_pages - worker.planned_pages
     pages = model.pages - max(0, spare_pages)
-    spare_pages += worker.idle_pages  # less what planned loads count on
+    spare_pages += worker.idle_pages  # less what planned loads need
     gives: list[Holding] = []
     for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
         if holding.leave is not None or holding.model is model:
@@ -121,7 +119,7 @@ def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Ho
 
 
 def _left_s(holding: Holding, load_s: float, now_s: float) -> float:
-    """When one that is in use may leave for a load that takes so long."""
+    """Return when an instance in use may leave for a load of `load_s`."""
     left_s = holding.ready_s + RESIDENCE * load_s
     if holding.state is State.PLANNED:
         left_s += SLACK * (left_s - now_s)
@@ -129,16 +127,16 @@ def _left_s(holding: Holding, load_s: float, now_s: float) -> float:
 
 
 def _is_busier(pool: Pool, model: Model, others: list[Holding]) -> bool:
-    """Whether a model is asked for much more than others are: in their place it wins time."""
+    """Whether the model has so much more work than the others that replacing them wins time."""
     work = sum(pool.work_of(one.model) for one in others)
     return pool.work_of(model) >= BUSIER * work
 
 
 def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -> bool:
-    """Whether a place wins more requests than it loses; then `costs_s` tells what for.
+    """Return whether a place wins more requests than it loses; if so, set `costs_s`.
 
-    Requests for a model that leaves are lost where its clients cannot wait until it is back; else their work is to be
-    done later, when there must be time for it.
+    Requests for evicted models are lost if those return too late, else their work needs spare time
+    later.
     """
     load_s, stays_s = model.load.worth_s, RESIDENCE * model.load.worth_s
     patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
@@ -162,9 +160,9 @@ def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -
 
 
 def _may_come(worker: Worker, model: Model) -> bool:
-    """Whether it is for want of memory, or of an executor's time, that a worker does not load a model at once.
+    """Whether only memory or executor time keeps a worker from loading the model at once.
 
-    It must not be there; or leave, and not be planned to come back.
+    The model must be absent, or leaving without a planned return.
     """
     pages = worker.free_pages + worker.idle_pages - worker.planned_pages
     if worker.draining or (worker.loads_apart and pages >= model.pages):
@@ -178,6 +176,6 @@ def _may_come(worker: Worker, model: Model) -> bool:
 
 
 def _worth(holding: Holding) -> tuple[bool, bool, float]:
-    """Who is asked for gives way after those who are not; the less often, the sooner."""
+    """Sort key: idle models first, then those requested least often."""
     is_planned = holding.state is State.PLANNED
     return not holding.is_idle, is_planned, holding.model.asked_before_s

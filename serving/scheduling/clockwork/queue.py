@@ -1,9 +1,6 @@
-"""Requests of a pool that wait: what was promised for them, and the refusal of what became hopeless.
+"""Queue of a pool: reservations of admitted requests, and rejection when a deadline is unreachable.
 
-A request that is admitted is charged to the worker that promises it, and waits in its model's queue until a
-worker takes it. No scan: what is looked at per event is the first of a queue.
-
-Pure; times are in seconds on the controller's clock.
+Only the first request of a model is checked per event. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from serving.scheduling.seam import Reason, Refusal
 
 
 class Queue:
-    """All requests of a pool that were admitted and have no end yet."""
+    """All admitted requests of a pool that have not ended."""
 
     __slots__ = (
         "_expiry",
@@ -43,26 +40,26 @@ class Queue:
     def __init__(self, pool: Pool, orders: Orders, memory: Memory) -> None:
         self._pool, self._orders, self._memory = pool, orders, memory
         self._expiry: list[tuple[float, int, Model]] = []
-        """When the first of a model's requests becomes hopeless."""
+        """Heap: when each model's first deadline becomes unreachable."""
         self._numbers = itertools.count(1)
         self.entries: dict[int, tuple[Entry, Model]] = {}
-        """Request -> what is known of it; also of one that is with a worker."""
+        """Request id -> entry, also of one with a worker."""
         self.items = 0
-        """That wait."""
+        """Queued items."""
         self.refusals: list[Refusal] = []
-        """Of the next plan."""
+        """Rejections for the next plan."""
 
     # In
 
     def push(self, entry: Entry, model: Model, count: int) -> None:
-        """So many items of an entry wait from now on."""
+        """Queue items of an entry."""
         self.items += count
         if model.waiting.push(entry, count):
             self.watch(model)
         self.offer(model)
 
     def offer(self, model: Model) -> None:
-        """A model's queue has grown: its place with the workers that hold it."""
+        """Update a model's turn with its workers after its queue grew."""
         for holding in model.holdings:
             if holding.leave is not None and holding.has_left(self._pool.now_s):
                 continue
@@ -74,18 +71,18 @@ class Queue:
                 self._orders.stir(holding.worker)
 
     def turn(self, holding: Holding, key_s: float) -> None:
-        """A model has its turn with a worker by the first cell of its promises; its turn of before is void."""
+        """Place a model in its worker's heap by its first bucket; its old place is void."""
         holding.key_s = key_s
         heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
 
     def watch(self, model: Model) -> None:
-        """Be there when the first that waits becomes hopeless."""
+        """Schedule the check of a model's first request."""
         at_s = model.waiting.deadlines_s[0] - model.durations.worth_s[0]
         if at_s != model.expiry_s:
             model.expiry_s = at_s
             heapq.heappush(self._expiry, (at_s, next(self._numbers), model))
 
-    # Promises
+    # Reservations
 
     def charge(
         self,
@@ -95,14 +92,14 @@ class Queue:
         items: int,
         bundle: Bundle | None = None,
     ) -> None:
-        """The worker of a holding promises the work of an entry, of which so many items wait.
+        """Reserve a worker's time for an entry.
 
         Args:
-            entry: that nobody promises.
+            entry: without a reservation.
             model: its model.
             holding: where.
-            items: how many.
-            bundle: of the holding, with which it goes; None: with a new one.
+            items: queued.
+            bundle: to join; None: a new one.
         """
         promises, leave = holding.promises, holding.leave
         backlog, until_s = promises.backlog, entry.deadline_s
@@ -131,7 +128,7 @@ class Queue:
         promises.owes += items
 
     def uncharge(self, entry: Entry, model: Model, items: int) -> None:
-        """Nobody promises an entry any more, of which so many items have waited."""
+        """Remove the reservation of an entry with this many queued items."""
         bundle = entry.bundle
         if bundle is not None:
             entry.bundle = None
@@ -140,7 +137,7 @@ class Queue:
             self._shrink(bundle, model, items)
 
     def give(self, items: list[Entry], model: Model) -> list[int]:
-        """A worker is given an item of each of these entries, which wait no more; returns which items."""
+        """Remove one item of each entry for a worker; return the item numbers."""
         self.items -= len(items)
         found: list[int] = []
         counts: dict[Bundle, int] = {}
@@ -158,7 +155,7 @@ class Queue:
         return found
 
     def _shrink(self, bundle: Bundle, model: Model, items: int) -> None:
-        """A bundle has lost items."""
+        """Remove items from a bundle."""
         by = bundle.by
         by.owes -= items
         bundle.count -= items
@@ -171,21 +168,15 @@ class Queue:
             by.remove(bundle)
         if by.leaves:
             worker = self._pool.workers.get(by.worker)
-            if worker is not None:  # perhaps another model may have the memory now
+            if worker is not None:  # perhaps the memory is free now
                 self._orders.dirty[worker.id] = worker
 
     def bring_forward(self, holding: Holding) -> None:
-        """A model leaves: what its worker has promised of it is due before.
-
-        A step for each request that waits for it.
-        """
+        """Move a leaving model's reservations to before it leaves; a step per queued request."""
         self._promise_again(holding, holding)
 
     def move(self, holding: Holding) -> None:
-        """A model will not be where it was to be: where it is besides promises what was promised there.
-
-        A step for each request that waits for it.
-        """
+        """Move a cancelled instance's reservations to another; a step per queued request."""
         here = holding.worker
         others = holding.model.holdings
         found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
@@ -209,7 +200,7 @@ class Queue:
     # Out
 
     def unwait(self, entry: Entry, model: Model) -> None:
-        """What of an entry waits is forgotten."""
+        """Remove the queued items of an entry."""
         if count := entry.waits:
             self.items -= count
             model.waiting.remove(entry)
@@ -219,24 +210,24 @@ class Queue:
             self._memory.settle(model)
 
     def cancel(self, id_: int) -> None:
-        """Nobody waits for a request any more."""
+        """Cancel a request."""
         found = self.entries.pop(id_, None)
         if found is not None:
             self.unwait(*found)
 
     def refuse(self, entry: Entry, model: Model, reason: Reason, detail: str = "") -> None:
-        """One that was admitted will not be run, if it has no end yet."""
+        """Reject an admitted request that has not ended."""
         if self.entries.pop(entry.id, None) is None:
             return
         self.unwait(entry, model)
         self.refusals.append(Refusal(entry.id, reason, detail))
 
     def drop(self, model: Model, start_s: float) -> None:
-        """Refuse those of a model's requests that could not be in time if they started then."""
+        """Reject a model's requests that would be late if started then."""
         self._drop(model, start_s + model.durations.worth_s[0])
 
     def _drop(self, model: Model, before_s: float) -> None:
-        """Refuse those of a model's requests whose deadline is earlier."""
+        """Reject a model's requests with earlier deadlines."""
         waiting = model.waiting
         for entry in waiting.hopeless(before_s):
             count, entry.waits = entry.waits, 0
@@ -252,7 +243,7 @@ class Queue:
             self._memory.settle(model)
 
     def expire(self, now_s: float) -> None:
-        """Refuse what has become hopeless."""
+        """Reject requests whose deadline became unreachable."""
         expiry = self._expiry
         while expiry and expiry[0][0] < now_s:
             at_s, _, model = heapq.heappop(expiry)
@@ -261,7 +252,7 @@ class Queue:
                 self._drop_late(model, now_s)
 
     def _drop_late(self, model: Model, now_s: float) -> None:
-        """Drop what is later than was watched for, or watch anew: sums are rounded, and durations change."""
+        """Drop late requests or schedule another check: sums are rounded and durations change."""
         if not model.waiting.entries:
             return
         least_s, first_s = model.durations.worth_s[0], model.waiting.deadlines_s[0]
@@ -271,7 +262,7 @@ class Queue:
             self.watch(model)
 
     def expiry_s(self) -> float:
-        """When the next becomes hopeless; what is out of date in the heap is forgotten."""
+        """Return when the next deadline becomes unreachable; purge stale heap entries."""
         expiry = self._expiry
         while expiry and expiry[0][2].expiry_s != expiry[0][0]:
             heapq.heappop(expiry)

@@ -1,25 +1,26 @@
 r"""The clockwork scheduler: nothing starts that cannot finish in time.
 
-One controller decides everything for a pool of workers and the many models that may run on them: which model
-is in which worker's memory, and which batch starts when. A worker does what it is told, in its window or not
-at all. So the controller can tell, from what actions took before, when a worker will be free, and by which
-time a request would be answered; what cannot be in time is refused when it comes, and what becomes hopeless
-while it waits, the moment it does (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 and 5).
+One controller decides which model is in which worker's memory and which batch starts when; workers
+run an action in its window or not at all. Past durations predict when a worker is free. A request
+is rejected as soon as its deadline is unreachable (Gujarati et al., Serving DNNs like Clockwork,
+OSDI'20, sections 4 and 5).
 
-    request --fits a worker's promises?--> waits, by deadline --largest batch in time--> INFER, in a window
-            \--its model is in no memory--> LOAD, if that is in time --^
+    request -- schedulable? --> queued by deadline -- largest batch in time --> INFER, in a window
+            \-- in no memory --> LOAD, if in time --^
 
-A batch is given to a worker only `ahead` before the worker is free, so that it is chosen late. Work is promised
-when a request is admitted, so that one that was admitted is hardly ever lost to a later one; the paper admits
-all and drops in the queue. Under overload flows have shares, which are kept when requests come, too (`shares`).
+A batch is issued only `ahead` before the worker is free, so it is chosen late. Work is reserved on
+admission, so later requests hardly ever displace admitted ones; the paper admits all and drops in
+the queue. Under overload admission keeps flows' shares (`shares`).
 
-    scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings (what is known)
+    scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings
               \                        \-> places
                \-> batches ---------------------------/
 
-Each knows those to its right alone. Everything is incremental: an event costs a few steps of heaps and of a
-fixed number of buckets, however much waits; a swap that is planned, a step for each model in its worker's memory or on
-its way there, and for each request that waits for one that leaves. The same events give the same plans.
+Each module knows only those to its right. An event costs a few heap and bucket steps for any queue;
+planning a swap, a step per model of the worker and per request for an evicted one. Plans are
+deterministic.
+
+All modules are pure; times are in seconds on the controller's clock.
 """
 
 from __future__ import annotations
@@ -77,29 +78,29 @@ class ClockworkScheduler:
         self._admission = Admission(pool, memory, queue, self._loading)
         self._batches = Batches(pool, orders, memory, queue)
         self._indices = itertools.count()
-        """Of models: never given twice, as workers hold those that are gone."""
+        """Model indices, never reused: workers may hold models that are gone."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
-        """As settings have it."""
+        """Create a scheduler from settings."""
         return cls(Parameters.of(settings))
 
     @property
     def waiting_items(self) -> int:
-        """Items in the queue."""
+        """Queued items."""
         return self._queue.items
 
     def waiting_of(self, model: ModelId) -> int:
-        """Those of a model."""
+        """Return the queued items of a model."""
         known = self._pool.models.get(model)
         return 0 if known is None else len(known.waiting)
 
     def models(self) -> Collection[Model]:
-        """All models, to look at."""
+        """Return all models, read-only."""
         return self._pool.models.values()
 
     def workers(self) -> Collection[Worker]:
-        """All workers, to look at."""
+        """Return all workers, read-only."""
         return self._pool.workers.values()
 
     def on(self, event: Event, now_s: float) -> None:
@@ -130,7 +131,7 @@ class ClockworkScheduler:
                     self._changed(event)
 
     def plan(self, now_s: float) -> Plan:
-        """What is to be done now."""
+        """Return what to do now."""
         self._pool.now_s = now_s
         self._queue.expire(now_s)
         self._batches.expire(now_s)
@@ -186,11 +187,11 @@ class ClockworkScheduler:
         self._orders.dirty[worker.id] = worker
         for model in self._pool.models.values():
             is_nowhere = all(holding.worker.draining for holding in model.holdings)
-            if model.waiting.entries and is_nowhere:  # there was nobody to promise them
+            if model.waiting.entries and is_nowhere:  # there was no worker
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
-        """It ends what it was given; what it has promised besides is promised anew."""
+        """Let a worker finish its issued actions; place its other reservations again."""
         worker = self._pool.workers.get(event.worker)
         if worker is None or worker.draining:
             return
@@ -224,7 +225,7 @@ class ClockworkScheduler:
             self._admission.replace(model, now_s)
 
     def _changed(self, event: SettingsChanged) -> None:
-        """Other parameters; what is known of models begins anew with their profiles where it must."""
+        """Apply new parameters; reset models to their profiles if needed."""
         pool = self._pool
         before, pool.parameters = pool.parameters, Parameters.of(event.settings)
         if event.keep_learnt and pool.parameters == before:
@@ -234,14 +235,14 @@ class ClockworkScheduler:
             self._begin(model)
 
     def _profiled(self, event: Profiled) -> None:
-        """What was known of a model's actions is forgotten for a new profile."""
+        """Replace a model's durations by a new profile."""
         model = self._pool.models.get(event.model)
         if model is not None:
             model.told(event)
             self._begin(model)
 
     def _begin(self, model: Model) -> None:
-        """A model's actions take what its profile tells, and who waits for it is looked at anew."""
+        """Reset a model to its profile and check its queue again."""
         model.begin(self._pool.parameters)
         if model.waiting.entries:
             self._queue.watch(model)

@@ -1,21 +1,17 @@
-"""Whose work the workers do: what a flow that has had its share must leave free for those that have not.
+"""Fair shares at admission: what a flow that has had its share must leave to others.
 
-In: what flows ask for and get, in seconds of work. Out: who has had its share, and the time that a worker must have
-free besides for one more request of it to be admitted. What was admitted is never dropped for a share: shares are
-kept at the door, as telephone exchanges keep lines free for calls that have no other way (trunk reservation: Kelly,
-Loss Networks, Annals of Applied Probability 1, 1991).
+A flow that has had its share is admitted only where a worker has more time free. Admitted requests
+are never dropped for a share, as in trunk reservation (Kelly, Loss Networks, Annals of Applied
+Probability 1, 1991).
 
-    asked for of late   A: 4.0 s   B: 0.5 s   C: 0.2 s       of 2.0 s that could be admitted
-    the share           1.3 s: B and C get what they ask for, and A what is left
+    requested recently  A: 4.0 s   B: 0.5 s   C: 0.2 s       of 2.0 s that could be admitted
+    the share           1.3 s: B and C get all they request, A the rest
 
-The share is the level up to which all get what they ask for (max-min fairness). Nobody has had it while nearly all
-that is asked for is admitted: what a flow leaves unused the others get. Flows that all ask for more get equal work in
-the end, for one that is behind is let in before others. Work counts as it is in the largest batches: what is run in
-smaller ones, because there is time, costs nobody anything.
+The share is max-min fair and applies only while work is rejected; others get what a flow leaves
+unused. Work counts as in the largest batches: smaller ones run in spare time.
 
-A request costs a few steps, and the share is worked out anew after as many requests as there are flows, or after
-`ANEW_S`: O(log flows) for each. Clients choose the names, so these are bounded.
-Pure; times are in seconds on the controller's clock. Knows nothing of models, workers or deadlines.
+The share is recomputed after as many requests as flows, or `ANEW_S`: O(log flows) per request.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,43 +19,43 @@ from __future__ import annotations
 import math
 
 MAX_FLOWS = 256
-"""Flows with a share of their own; those beyond share the one without a name, so that names cost nothing."""
+"""Flows with their own share; clients choose the names, so further ones share one."""
 _UNNAMED = ""
 REMEMBERS_S = 2.0
-"""What flows had counts for about so long: a flow that comes is given no more than that before others."""
+"""Decay time of flows' work, which limits a new flow's lead."""
 FORGOTTEN_S = 16.0
-"""A flow that has asked for nothing for so long is none."""
+"""A flow without requests for this long is dropped."""
 ANEW_S = 0.05
-"""The share is worked out anew after so long at the latest."""
+"""Longest time between computations of the share."""
 SCARCE = 0.05
-"""Share of what is asked for that is refused, below which there is enough for all."""
+"""Rejected share of requested work below which shares do not apply."""
 FIRST_S = 0.5
-"""So many seconds of work are taken to have been asked for and admitted before all: a few refusals tell nothing."""
+"""Seconds of work per worker assumed admitted before: a few rejections say little."""
 BURST = 0.1
-"""Of the items that may wait, kept for those that come together."""
+"""Share of the queue kept for bursts."""
 ALIKE = 0.98
-"""Of its share a flow has had enough with so much."""
+"""Part of its share with which a flow counts as having had it."""
 MOST_ROOM = 0.5
-"""Of the time up to a deadline that is kept for one request of others."""
+"""Most of the time up to a deadline kept for one request of others."""
 
 
 class Flow:
-    """What one flow asks for and gets."""
+    """Requested and admitted work of one flow."""
 
     __slots__ = ("asked_at_s", "asked_s", "had_s", "name", "promised_s", "request_s")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.asked_at_s = -math.inf
-        """When it asked last."""
+        """Time of the last request."""
         self.asked_s = 0.0
-        """Work that it asked for of late."""
+        """Recently requested work."""
         self.had_s = 0.0
-        """Work of it that was admitted of late."""
+        """Recently admitted work."""
         self.promised_s = 0.0
-        """Work of it that waits."""
+        """Queued work."""
         self.request_s = 0.0
-        """What its last request takes in batches of its own."""
+        """Seconds of its last request in batches of its own."""
 
 
 class Shares:
@@ -81,24 +77,24 @@ class Shares:
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
         self._asked_s = self._refused_s = 0.0
-        """Work that all have asked for of late, and what of it was refused."""
+        """Recently requested work of all flows, and its rejected part."""
         self._count = 0
-        """Requests until the share is worked out anew."""
+        """Requests until the share is recomputed."""
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
-        """Work of late with which a flow has had its share; infinity: there is enough for all."""
+        """Recent work with which a flow has had its share; infinity: enough for all."""
         self.room_s = 0.0
-        """The largest request of those that have not."""
+        """Largest request of flows below their share."""
         self.part = 0.0
-        """Of a worker's time, what these are going to ask for."""
+        """Share of a worker's time that they will request."""
         self.behind_s = 0.0
-        """What of that waits already, with each worker."""
+        """Their queued work per worker."""
 
     def __len__(self) -> int:
         return len(self._flows)
 
     def flow(self, name: str, now_s: float, workers: int) -> Flow:
-        """Who asks now, of so many workers."""
+        """Return the flow of a new request."""
         flows = self._flows
         flow = flows.get(name)
         if flow is None:
@@ -114,33 +110,33 @@ class Shares:
         return flow
 
     def admitted(self, flow: Flow, work_s: float, alone_s: float) -> None:
-        """What it asked for was admitted: so much work in the largest batches, and in batches of its own."""
+        """Record admitted work, in the largest batches and in batches of its own."""
         flow.had_s += work_s
         flow.asked_s += work_s
         flow.request_s = alone_s
         self._asked_s += work_s
 
     def refused(self, flow: Flow, work_s: float, alone_s: float) -> None:
-        """It was refused, and what was promised to others stood in its way."""
+        """Record work rejected because of reservations of others."""
         flow.asked_s += work_s
         flow.request_s = alone_s
         self._asked_s += work_s
         self._refused_s += work_s
 
     def kept(self, items: int, item_s: float) -> float:
-        """Of so many items that may wait, those that one that has had its share leaves to others.
+        """Return how many of `items` queue places a flow above its share leaves to others.
 
-        An item takes so long.
+        `items` is the queue's capacity.
         """
         return BURST * items + max(0.0, self.part * items - self.behind_s / item_s)
 
     def held_s(self, within_s: float) -> float:
-        """Seconds up to a deadline that is so far, which one that has had its share leaves to others."""
+        """Return the time, of `within_s`, that a flow above its share leaves to others."""
         room_s = min(self.room_s, MOST_ROOM * within_s)
         return max(room_s, self.part * within_s - self.behind_s)
 
     def _work_out(self, now_s: float, workers: int) -> None:
-        """What the share is; what is old counts less."""
+        """Decay old work and recompute the share."""
         flows = self._flows
         self._count, self._anew_s = len(flows), now_s + ANEW_S
         left = math.exp((self._since_s - now_s) / REMEMBERS_S)
@@ -159,7 +155,7 @@ class Shares:
             self._share(workers)
 
     def _share(self, workers: int) -> None:
-        """As much as each can get of what all have got."""
+        """Set the share: the highest level that the work of all flows allows."""
         flows = sorted(self._flows.values(), key=_asked_s)
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:

@@ -1,18 +1,13 @@
-"""Swaps: a model is loaded in the place of others that are in use, by a time that is set when it is asked for.
+"""Swaps: loads in place of models in use, at a time set on admission.
 
-    planned -------- waits --------> those in its place have left -> LOAD
-    in its place --- is promised for what can be done until then, and no more --> UNLOAD
+    planned -------- waits --------> evicted models have left -> LOAD
+    evicted model -- reserved for what can be done until then --> UNLOAD
 
-So the promise to who waits for the load is as good as any, and those of before are kept. What is promised is no
-more than what is left when all promised work has been done first, so a swap finds its time at any load. It is
-put off, for who else asks for the model meanwhile comes along, and where loads and batches share an executor it
-has its turn among them by its time. Where and when, is for `places` to find.
+A swap gets only time that is left after all reserved work, and is put off so that more requests can
+join. `places` finds where and when.
 
-A model that leaves may be planned to come back, behind the one that it leaves for. Starts along such a chain
-grow, so that nothing waits for itself.
-
-Pure; when a swap is planned, a step for each request that waits for a model that leaves. Times are in seconds
-on the controller's clock.
+An evicted model may be planned to return behind its successor. Starts along such a chain increase,
+so nothing waits for itself. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +37,7 @@ class Swapping:
         self._orders, self._memory, self._queue = orders, memory, queue
 
     def bind(self, holding: Holding, place: Place, now_s: float) -> None:
-        """Have a planned load wait for the memory of those who give it."""
+        """Make a planned load wait for the memory of the models it evicts."""
         worker, model = place.worker, holding.model
         start_s, load_s = place.start_s, model.load.worth_s
         given = sum(one.model.pages for one in place.gives)
@@ -63,10 +58,10 @@ class Swapping:
         self._orders.look(worker, start_s)
 
     def may_begin(self, holding: Holding, swap: Swap, free_s: float, now_s: float) -> bool:
-        """Whether its memory may be taken now, and the executor has the time."""
+        """Whether the memory may be taken now, and the executor has time."""
         worker = holding.worker
         if worker.held[holding.model.index] is not holding:
-            return False  # it has not left yet
+            return False
         if any(one.state is not State.LOADED or one.busy for one in swap.gives):
             return False
         if now_s < swap.start_s:
@@ -82,7 +77,7 @@ class Swapping:
         return worker.loads_apart or worker.turn_s(now_s) >= until_s
 
     def begin(self, holding: Holding, swap: Swap) -> list[Model]:
-        """It takes the memory; returns models that are nowhere now."""
+        """Evict the models; return those that are on no worker now."""
         for one in swap.gives:
             self._stay(one)
             self._memory.evict(one)
@@ -90,10 +85,10 @@ class Swapping:
         return [one.model for one in swap.gives if not one.model.holdings]
 
     def cancel(self, holding: Holding) -> list[Holding]:
-        """It will not be loaded, so those in whose place it was to be stay.
+        """Cancel a load; the models it would have evicted stay.
 
         Returns:
-            Planned loads that are not needed any more: of those that stay.
+            Planned loads that are no longer needed, of models that stay.
         """
         worker, swap, leave = holding.worker, holding.swap, holding.leave
         needless = []
@@ -137,7 +132,7 @@ class Swapping:
 
 
 def _is_awaited(worker: Worker) -> bool:
-    """Whether somebody waits for a model that the worker is loading."""
+    """Whether requests wait for a model that the worker is loading."""
     return any(
         sent.kind is Kind.LOAD and sent.holding.model.waiting.entries
         for sent in worker.sent.values()

@@ -1,9 +1,6 @@
-"""One executor of a worker: what it was given, and when it will have done it.
+"""One executor of a worker: its issued actions, and when it will have run them.
 
-The controller decides everything, so it knows: an executor runs one action at a time, in order, and each
-takes about what it is expected to take. What ends earlier or later moves all that follows.
-
-Pure; times are in seconds on the controller's clock.
+It runs one action at a time, in order; one that ends early or late moves all that follow. Pure.
 """
 
 from __future__ import annotations
@@ -14,23 +11,23 @@ from serving.scheduling.clockwork.durations import Window
 
 
 class Timeline:
-    """Actions with one executor, the first of which runs."""
+    """Issued actions of one executor, the first of which runs."""
 
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
     def __init__(self, back: Window) -> None:
-        """Nothing is given yet.
+        """Start without actions.
 
         Args:
-            back: what passes between an end and its result.
+            back: latency of results.
         """
         self._back = back
         self._free_s = 0.0
-        """When all will be done, as far as ends have told."""
+        """When all will be done, as far as is known."""
         self._moved_s = 0.0
-        """By how much ends so far have moved what was expected when it was added."""
+        """Total shift of expected ends so far."""
         self._ends_s: dict[int, float] = {}
-        """Action -> its expected end, without that."""
+        """Action -> expected end, without the shift."""
         self._due_s = math.inf
         """Expected end of the first."""
 
@@ -38,10 +35,10 @@ class Timeline:
         return len(self._ends_s)
 
     def free_s(self, now_s: float) -> float:
-        """When it can start something more; may lie in the past.
+        """Return when it can start more; may lie in the past.
 
-        What is not told to have ended when it should have been is taken to need as long again as it is late: nobody
-        knows better, and a worker that hangs is trusted less the longer it does.
+        An overdue action is expected to need as long again as it is late, so a hanging worker is
+        trusted ever less.
         """
         late_s = now_s - self._due_s
         if late_s <= 0.0:
@@ -50,7 +47,7 @@ class Timeline:
         return self._free_s + 2.0 * late_s if late_s > 0.0 else self._free_s
 
     def add(self, action: int, start_s: float, expected_s: float) -> float:
-        """Give it an action; returns its expected end."""
+        """Add an action; return its expected end."""
         self._free_s = end_s = start_s + expected_s
         if not self._ends_s:
             self._due_s = end_s
@@ -58,9 +55,9 @@ class Timeline:
         return end_s
 
     def ended(self, action: int, at_s: float) -> None:
-        """An action has ended, or will not be run: what follows moves by as much.
+        """Record an action's end and shift those that follow.
 
-        One that is not the first will not be run, and what follows it is due earlier by what it would have taken.
+        If it is not the first, it will not run, and what follows starts earlier by its duration.
         """
         if action != next(iter(self._ends_s)):
             self._taken_out(action)

@@ -1,7 +1,6 @@
-"""The requests of one model that wait, by deadline: which batch can still be made of them, and who promised it.
+"""Queued requests of one model by deadline, the batches they allow, and their reservations.
 
-In: entries with deadlines. Out: the largest batch that meets the deadline of each of its members, were it to
-start at a time. Pure; no scan: deadlines are kept in order, and what is needed is found by halving.
+Pure; no scan: deadlines are sorted and searched by bisection.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ from serving.scheduling.clockwork.shares import Flow
 
 
 class Promises:
-    """What a worker has promised of one model that it holds, or will: bundles, by their cells."""
+    """A worker's reservations for one of its models: bundles by bucket."""
 
     __slots__ = ("backlog", "bundles", "cells_s", "leaves", "owes", "worker")
 
     def __init__(self, worker: int, backlog: Backlog) -> None:
         self.worker = worker
         self.backlog = backlog
-        """Of the worker: where the work stands."""
+        """Of the worker."""
         self.cells_s: list[float] = []
         self.bundles: list[Bundle] = []
         self.owes = 0
-        """Items that wait."""
+        """Reserved items still queued."""
         self.leaves = False
-        """Whether they are to be done before the model leaves."""
+        """Whether they precede a planned eviction."""
 
     def add(self, bundle: Bundle) -> None:
-        """A new bundle."""
+        """Add a bundle."""
         place = bisect.bisect_right(self.cells_s, bundle.cell_s)
         self.cells_s.insert(place, bundle.cell_s)
         self.bundles.insert(place, bundle)
 
     def remove(self, bundle: Bundle) -> None:
-        """One that is done, or will not be."""
+        """Remove a bundle."""
         place = bisect.bisect_left(self.cells_s, bundle.cell_s)
         while self.bundles[place] is not bundle:
             place += 1
@@ -45,9 +44,9 @@ class Promises:
 
 
 class Bundle:
-    """Items of one model that a worker has promised to run together, and what that takes.
+    """Items of one model that a worker has reserved time to run together.
 
-    One batch, or more where a request has more items than a batch.
+    One batch, or more for a request larger than a batch.
     """
 
     __slots__ = ("by", "cell_s", "cost_s", "count", "entries", "until_s")
@@ -55,19 +54,19 @@ class Bundle:
     def __init__(self, by: Promises, cell_s: float, until_s: float) -> None:
         self.by = by
         self.cell_s = cell_s
-        """Where in the worker's backlog."""
+        """Bucket in the worker's backlog."""
         self.until_s = until_s
-        """By when: the first deadline of those that have been in it, or when the model leaves."""
+        """First deadline of all its items so far, or when the model leaves."""
         self.count = 0
-        """Items that wait."""
+        """Queued items."""
         self.cost_s = 0.0
-        """Work that is promised for them."""
+        """Reserved seconds."""
         self.entries: list[Entry] = []
-        """Whose they are."""
+        """Their requests."""
 
 
 class Entry:
-    """One request; each of its items waits, is with a worker, or has its result."""
+    """One request; each item is queued, with a worker, or has its result."""
 
     __slots__ = (
         "alone",
@@ -98,33 +97,32 @@ class Entry:
         self.id = id_
         self.items = items
         self.deadline_s = deadline_s
-        """When its batch must have ended: the caller's, less the way back and a buffer."""
+        """When its batch must end: the client's deadline less the result latency and a margin."""
         self.due_s = due_s
-        """The caller's."""
+        """The client's deadline."""
         self.waits = 0
-        """Items in the queue."""
+        """Queued items."""
         self.next_item = 0
-        """The first item that no worker was given yet."""
+        """First item never given to a worker."""
         self.returned: list[int] = []
-        """Items that a worker was given and did not run, the next one last."""
+        """Items that a worker did not run, the next one last."""
         self.open_items = items
         """Items without a result."""
         self.losses = 0
-        """Workers that were lost with it."""
+        """Workers lost with it."""
         self.alone = False
-        """It is in no batch with others, or with parts of its own that do not adjoin: too large for that, or not run
-        twice."""
+        """Whether it runs solo, in adjoining parts: too large to share, or not run twice."""
         self.was_unrun = False
-        """Whether a worker was given it and did not run it."""
+        """Whether a worker did not run it."""
         self.bundle: Bundle | None = None
-        """With which its items that wait are promised."""
+        """Reservation of its queued items."""
         self.flow = flow or Flow("")
-        """Whose it is."""
+        """Its flow."""
         self.cost_s = cost_s
-        """What an item of it counts in the share of that."""
+        """Charge per item to the flow's share."""
 
     def give(self) -> int:
-        """Another of its items is given to a worker; returns which."""
+        """Return the next item for a worker."""
         self.waits -= 1
         if self.returned:
             return self.returned.pop()
@@ -132,7 +130,7 @@ class Entry:
         return self.next_item - 1
 
     def adjoining(self) -> int:
-        """How many of its items that wait are one part, were they given next."""
+        """Return how many of its next queued items form one part."""
         count = 1
         while count < len(self.returned) and self.returned[-count - 1] == self.returned[-1] + count:
             count += 1
@@ -143,18 +141,18 @@ class Entry:
 
 
 class Chosen(NamedTuple):
-    """A batch that could be made."""
+    """A possible batch."""
 
     latest_s: float
-    """When it must have started."""
+    """Latest start."""
     place: int
-    """Of its size, in the sizes."""
+    """Index of its size."""
     first: int
-    """Place of its first item among those that wait."""
+    """Index of its first item in the queue."""
 
 
 class Waiting:
-    """Items of one model, the earliest deadline first."""
+    """Queued items of one model, earliest deadline first."""
 
     __slots__ = ("alone", "deadlines_s", "entries")
 
@@ -162,13 +160,13 @@ class Waiting:
         self.deadlines_s: list[float] = []
         self.entries: list[Entry] = []
         self.alone: list[Entry] = []
-        """Those that share no batch, and some that wait no more."""
+        """Solo requests, some no longer queued."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def push(self, entry: Entry, count: int) -> bool:
-        """So many items of an entry wait from now on; returns whether it is the first now."""
+        """Queue items of an entry; return whether it is now the first."""
         deadlines_s, deadline_s = self.deadlines_s, entry.deadline_s
         entry.waits += count
         place = len(deadlines_s)
@@ -183,7 +181,7 @@ class Waiting:
         return not place
 
     def remove(self, entry: Entry) -> None:
-        """All items of an entry that wait."""
+        """Remove all queued items of an entry."""
         place = bisect.bisect_left(self.deadlines_s, entry.deadline_s)
         entries = self.entries
         while place < len(entries) and self.deadlines_s[place] == entry.deadline_s:
@@ -194,7 +192,7 @@ class Waiting:
         entry.waits = 0
 
     def hopeless(self, before_s: float) -> list[Entry]:
-        """Entries whose deadline is earlier; all of their items leave, and `waits` still tells how many did."""
+        """Remove and return entries with earlier deadlines; `waits` keeps their item counts."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
             return []
@@ -205,11 +203,10 @@ class Waiting:
     def choose(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
     ) -> Chosen | None:
-        """The largest batch that could start then; None where not even one item can.
+        """Return the largest batch that could start then; None if not even one item can.
 
-        The first requests are passed over where a larger batch can be made without them: at that time there
-        is more to do than can be done, and a small batch for the first would lose more behind it. Not where
-        all that waits would be done in time without that.
+        The first requests are skipped for a larger batch, as a small one would lose more behind it,
+        unless all would be in time anyway.
         """
         if self.alone:
             self.alone = [entry for entry in self.alone if entry.waits]
@@ -237,7 +234,7 @@ class Waiting:
     def _choose_apart(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
     ) -> Chosen | None:
-        """The same where some share no batch: the first that is in time goes with as many as may be with it."""
+        """Choose if some are solo: the first in time, with as many as may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
         first = bisect.bisect_left(deadlines_s, start_s + worth_s[0])
         if first == len(entries):
@@ -260,7 +257,7 @@ class Waiting:
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], worth_s: Sequence[float]
     ) -> bool:
-        """Whether what is left after the first `gone` items can be one batch that starts then."""
+        """Whether all after the first `gone` items fit one batch that starts then."""
         left = len(self.deadlines_s) - gone
         if not left:
             return True
@@ -268,7 +265,7 @@ class Waiting:
         return self.deadlines_s[gone] >= start_s + worth_s[min(place, len(sizes) - 1)]
 
     def pick(self, items: Sequence[Entry]) -> None:
-        """An item of each of these entries leaves the queue."""
+        """Remove one item of each entry."""
         deadlines_s, entries = self.deadlines_s, self.entries
         for entry in items:
             place = bisect.bisect_left(deadlines_s, entry.deadline_s)
@@ -277,7 +274,7 @@ class Waiting:
             del entries[place], deadlines_s[place]
 
     def take(self, first: int, count: int) -> list[Entry]:
-        """The entries of so many items from one on, one for each item; these leave the queue."""
+        """Remove and return items from `first` on, one entry for each."""
         stop = first + count
         found = self.entries[first:stop]
         del self.entries[first:stop], self.deadlines_s[first:stop]

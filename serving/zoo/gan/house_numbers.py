@@ -1,11 +1,8 @@
-"""Draws house numbers: coloured digits on coloured walls, with neighbours, clutter and blur, 3x32x32.
+"""Generator of 3x32x32 house numbers: coloured digits on walls, with neighbours, clutter, blur.
 
-They stand in for the cropped digits of SVHN (Netzer et al. 2011), which cannot be had from a package: the digit in
-the middle counts, those beside it only disturb. What is drawn is far more regular than photographs are, so
-accuracies on it say nothing about photographs.
-
-In: a source of randomness and the fonts of a machine. Out: uint8 (n, 3, 32, 32) and the digits. Used by the
-training script only; it needs the package pillow and the Debian packages fonts-dejavu and fonts-liberation.
+Substitute for SVHN's cropped digits (Netzer et al. 2011), which no package offers; the middle digit
+counts. They are far more regular than photographs, so accuracies do not carry over. For the
+training script; needs pillow and the Debian packages fonts-dejavu and fonts-liberation.
 """
 
 from __future__ import annotations
@@ -20,14 +17,14 @@ FONTS = pathlib.Path("/usr/share/fonts/truetype")
 FAMILIES = ("dejavu", "liberation")
 SIDE = 32
 SCALE = 2
-"""Everything is drawn larger and made smaller at the end, which smooths the edges."""
+"""Oversampling, which smooths edges."""
 LEAST_CONTRAST = 60
-"""Between the digit and the wall, in levels of brightness."""
+"""Brightness levels between digit and wall."""
 _BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 
 
 def fonts() -> list[pathlib.Path]:
-    """The files of the fonts, sorted.
+    """Return the font files, sorted.
 
     Raises:
         FileNotFoundError: there are none.
@@ -43,10 +40,6 @@ def fonts() -> list[pathlib.Path]:
 
 def draw(count: int, rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Draw house numbers.
-
-    Args:
-        count: how many.
-        rng: the source of randomness.
 
     Returns:
         Images (count, 3, 32, 32), digits (count,).
@@ -78,7 +71,7 @@ def _one(digit: int, files: list[pathlib.Path], rng: np.random.Generator) -> NDA
         letters.text(at, text, fill=255, font=font, anchor=anchor)
     number = number.rotate(float(rng.uniform(-12, 12)), Image.Resampling.BILINEAR)
     number = number.crop((side // 2, side // 2, side // 2 + side, side // 2 + side))
-    if rng.random() < 0.3:  # a shadow below the digits
+    if rng.random() < 0.3:  # shadow
         picture.paste(_shaded(wall, -50), (2, 2), number)
     picture.paste(ink, (0, 0), number)
     picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0, 2.5))))
@@ -90,7 +83,7 @@ def _one(digit: int, files: list[pathlib.Path], rng: np.random.Generator) -> NDA
 
 
 def _colours(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the wall and of the ink, which can be told apart."""
+    """Draw distinguishable colours of wall and ink."""
     while True:
         wall, ink = rng.integers(20, 236, (2, 3))
         if abs(float((wall - ink) @ _BRIGHTNESS)) >= LEAST_CONTRAST:
@@ -100,7 +93,7 @@ def _colours(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]
 def _clutter(
     pen: ImageDraw.ImageDraw, side: int, wall: tuple[int, ...], rng: np.random.Generator
 ) -> None:
-    """Frames, edges and stains."""
+    """Draw frames, edges and stains."""
     for _ in range(rng.integers(0, 4)):
         (left, top), (width, height) = rng.integers(-10, side, 2), rng.integers(4, side, 2)
         box = (int(left), int(top), int(left + width), int(top + height))

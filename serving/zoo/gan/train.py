@@ -1,16 +1,16 @@
-"""Trains the bundled `gan` and writes `model.onnx`, `samples.npz` and `training.json` beside this file.
+"""Training of the bundled `gan`; writes `model.onnx`, `samples.npz`, `training.json` here.
 
-The discriminator of a semi-supervised GAN (Salimans et al. 2016, arXiv:1606.03498, section 5): a classifier of
-ten digits and an eleventh class, "generated", whose logit is fixed at 0. It learns from few images with labels, many
-without, and those of a generator, which learns to match the mean of its features. Weight normalisation, leaky
-rectifiers, dropout; 0.1 million parameters, a smaller net than the paper's.
+Discriminator of a semi-supervised GAN (Salimans et al. 2016, arXiv:1606.03498, section 5): ten
+digits and a class "generated" with logit 0. It learns from few labelled images, many unlabelled,
+and those of a generator that matches its mean features. 0.1 million parameters, fewer than the
+paper's; weight normalisation, leaky rectifiers, dropout.
 
-Data: house numbers that `house_numbers.py` draws, not photographs: 1,000 with labels, 20,000 without, and 2,000
-others for the measurement, of which the first 256 are the sample. `supervised_only` in `training.json` is the
-same network's accuracy after as many steps on the 1,000 images alone; in so short a training it is the better one.
+Data: drawings by `house_numbers.py`: 1,000 labelled, 20,000 unlabelled, 2,000 held out, the first
+256 as sample. `supervised_only` is the accuracy after as many steps on the 1,000 alone, higher in
+so short a training.
 
-The graph takes `image` UINT8 [batch, 3, 32, 32] and gives `scores` FP32 [batch, 10], the digits' softmax, and
-`real` FP32 [batch], how probable it is that the image was not generated.
+Maps `image` UINT8 [batch, 3, 32, 32] to `scores` FP32 [batch, 10] (softmax over digits) and `real`
+FP32 [batch], the probability of not being generated.
 
     apt-get install fonts-dejavu fonts-liberation
     pip install torch onnxruntime numpy pyyaml pillow
@@ -39,16 +39,16 @@ DIGITS = 10
 LABELLED, UNLABELLED, TEST = 1000, 20_000, 2000
 SAMPLE_ITEMS = 256
 NOISE = 64
-"""Numbers that the generator makes an image of."""
+"""Inputs of the generator."""
 SLOPE = 0.2
 """Of the leaky rectifiers."""
 CALIBRATED = 200
-"""Images by which the first weights are scaled."""
+"""Images that scale the initial weights."""
 REPORT = 100
-"""Steps of one entry of `losses`."""
+"""Steps per entry of `losses`."""
 
 LAYERS = (
-    # channels in and out, size, stride, padding, dropped before
+    # channels in and out, size, stride, padding, dropout before
     (3, 32, 3, 1, 1, 0.1),
     (32, 32, 3, 2, 1, 0.0),
     (32, 64, 3, 1, 1, 0.3),
@@ -59,7 +59,7 @@ LAYERS = (
 
 
 class Discriminator(nn.Module):
-    """Convolutions, the mean over the image, logits of the digits."""
+    """Convolutions, image mean, digit logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,10 +70,10 @@ class Discriminator(nn.Module):
         self.head = weight_norm(nn.Linear(LAYERS[-1][1], DIGITS))
 
     def calibrate(self, image: torch.Tensor) -> None:
-        """Scale and shift every layer to outputs of mean 0 and deviation 1 (Salimans and Kingma 2016).
+        """Scale and shift each layer to mean 0 and deviation 1 (Salimans and Kingma 2016).
 
         Args:
-            image: (n, 3, 32, 32) in -1..1, some that are typical.
+            image: typical (n, 3, 32, 32) in -1..1.
         """
         x = image
         with torch.no_grad():
@@ -101,7 +101,7 @@ class Discriminator(nn.Module):
 
 
 class Generator(nn.Module):
-    """Noise to images in -1..1, doubled in size three times."""
+    """Noise to images in -1..1, doubled three times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Generator(nn.Module):
 
 
 def as_onnx(network: Discriminator) -> onnx_file.Graph:
-    """The network in evaluation, its normalisation folded into the weights."""
+    """Return the evaluation network with folded normalisation."""
     graph = onnx_file.Graph("gan")
     x = graph.add("Cast", graph.input("image", "uint8", ["batch", 3, 32, 32]), to=1)
     x = graph.add("Mul", x, graph.weight("scale", np.float32(1 / 127.5)))
@@ -150,7 +150,7 @@ def as_onnx(network: Discriminator) -> onnx_file.Graph:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Train the bundled gan.")
     parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--batch", type=int, default=32, help="images of each sort per step")
@@ -170,7 +170,7 @@ def trained(
     labels: torch.Tensor,
     unlabelled: torch.Tensor | None,
 ) -> tuple[Discriminator, list[float]]:
-    """A discriminator after all steps; without images that have no label it is an ordinary classifier."""
+    """Train a discriminator; without unlabelled images a plain classifier."""
     torch.manual_seed(options.seed)
     discriminator, generator = Discriminator(), Generator()
     discriminator.calibrate(labelled[:CALIBRATED].float() / 127.5 - 1)
@@ -194,7 +194,7 @@ def trained(
             logits = discriminator.head(features)
             real = logits[options.batch : 2 * options.batch].logsumexp(dim=1)
             generated = logits[2 * options.batch :].logsumexp(dim=1)
-            # -log p(real) of an image without a label, -log p(generated) of a generated one
+            # -log p(real) of unlabelled images, -log p(generated) of generated ones
             loss = functional.cross_entropy(logits[: options.batch], labels[chosen])
             loss = loss + 0.5 * (functional.softplus(-real) + functional.softplus(generated)).mean()
         step_of(optimizers[0], loss)
@@ -218,7 +218,7 @@ def trained(
 
 
 def step_of(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """One step down."""
+    """Take a descent step."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)

@@ -1,16 +1,15 @@
-"""Trains the bundled `linear` and writes `model.npz` and `training.json` beside this file.
+"""Training of the bundled `linear`; writes `model.npz` and `training.json` here.
 
-Multinomial logistic regression on the 3,072 raw bytes of a 3x32x32 image, on the same Fashion-MNIST
-images as `resnet`. Fitted on pixels in [0, 1]; the division by 255 is folded into the coefficients,
-so the model takes bytes. Shipped as plain arrays (`serving/models/sklearn.py` says which), because
-a stored scikit-learn object only loads with the version that stored it.
+Multinomial logistic regression on the bytes of 3x32x32 Fashion-MNIST images, as for `resnet`. The
+fit's division by 255 is folded into the coefficients. Shipped as arrays (see
+`serving/models/sklearn.py`): stored scikit-learn objects load only in their version.
 
     apt-get install dataset-fashion-mnist
     pip install scikit-learn threadpoolctl numpy pyyaml
     python -m serving.zoo.linear.train
 
-About two minutes on one core. There is no randomness: L-BFGS starts from zero, and stops (with a
-warning) after a fixed number of iterations; three times as many are 0.1 % better.
+About two minutes on one core. Deterministic: L-BFGS starts from zero and stops (with a warning)
+after fixed iterations; three times as many gain 0.1 %.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PIXEL_MAX = 255.0
 
 
 def accuracy(path: pathlib.Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> float:
-    """Share of right answers of the file as it is shipped, through the container that serves it."""
+    """Return the shipped file's accuracy, through the model kind that serves it."""
     model = Model(path, threads=1)
     right = 0
     for start in range(0, len(labels), 100):
@@ -45,7 +44,7 @@ def accuracy(path: pathlib.Path, images: NDArray[np.uint8], labels: NDArray[np.i
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Train the bundled linear model.")
     parser.add_argument("--iterations", type=int, default=100, help="at most, of L-BFGS")
     parser.add_argument("--inverse-penalty", type=float, default=0.01, help="C of the l2 penalty")

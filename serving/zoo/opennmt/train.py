@@ -1,13 +1,11 @@
-"""Trains the bundled `opennmt` and writes its two ONNX files, `vocabulary.json`, `samples.npz`, `training.json`.
+"""Training of the bundled `opennmt`; writes two ONNX files, vocabulary, samples, record here.
 
-An encoder-decoder with attention (Bahdanau et al. 2014; Luong et al. 2015, arXiv:1508.04025, "general" score): a
-bidirectional GRU over English words, a GRU over German letters, 0.3 million parameters. `translator.py` runs
-it as it is served.
+Encoder-decoder with attention (Bahdanau et al. 2014; Luong et al. 2015, arXiv:1508.04025, "general"
+score): bidirectional GRU over English words, GRU over German letters, 0.3 million parameters.
 
-Data: numbers in words, cardinals below a million, ordinals below ten thousand, and years, as the package num2words
-writes them in both languages, so that every answer can be checked. Numbers of all lengths are drawn equally often.
-One number in ten (of those from 100 on, by a checksum) is held out for the measurement; the sample is the first
-256 of these. Right is a translation in which every letter is right.
+Data: cardinals below a million, ordinals below ten thousand, and years, by num2words, so that
+outputs can be checked; all lengths equally often. A tenth (from 100 on, by checksum) is held out,
+the first 256 as sample. A translation is right if all its letters are.
 
     pip install torch onnxruntime numpy pyyaml num2words==0.5.14
     python -m serving.zoo.opennmt.train
@@ -40,11 +38,11 @@ SAMPLE_ITEMS = 256
 TEST_ITEMS = 2000
 MAX_DIGITS = {"cardinal": 6, "ordinal": 4, "year": 4}
 KINDS = ("cardinal", "cardinal", "ordinal", "year")
-"""Half of the texts are cardinals."""
+"""Half are cardinals."""
 REPORT = 250
-"""Steps of one entry of `losses`."""
+"""Steps per entry of `losses`."""
 IGNORED = -100
-"""Target of a step after the end."""
+"""Target after the end."""
 
 Pair = tuple[str, str]
 
@@ -78,7 +76,10 @@ class Network(nn.Module):
     def decode(
         self, letters: torch.Tensor, state: torch.Tensor, memory: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(L, n) letters, (1, n, hidden), (n, T, hidden), (n, T) -> logits (n, L, letters), state."""
+        """(L, n) letters, (1, n, hidden), (n, T, hidden), (n, T) mask -> logits, state.
+
+        Logits are (n, L, letters).
+        """
         outputs, state = self.decoder(self.target(letters), state)
         outputs = outputs.transpose(0, 1)
         scores = outputs @ memory.transpose(1, 2) + mask[:, None]
@@ -88,12 +89,12 @@ class Network(nn.Module):
 
 
 def is_held_out(kind: str, number: int) -> bool:
-    """Whether a number is for the measurement alone."""
+    """Whether a number is held out."""
     return number >= 100 and zlib.crc32(f"{kind} {number}".encode()) % 10 == 0
 
 
 def draw(rng: random.Random, count: int, *, held_out: bool) -> list[Pair]:
-    """Pairs of texts, of all lengths of number equally often."""
+    """Draw pairs of texts, all lengths of number equally often."""
     pairs: list[Pair] = []
     while len(pairs) < count:
         kind = rng.choice(KINDS)
@@ -108,7 +109,7 @@ def draw(rng: random.Random, count: int, *, held_out: bool) -> list[Pair]:
 
 
 def pair_of(kind: str, number: int) -> Pair:
-    """English and German words of a number."""
+    """Return a number's English and German words."""
     english, german = (num2words(number, lang=language, to=kind) for language in ("en", "de"))
     return english, german
 
@@ -116,7 +117,7 @@ def pair_of(kind: str, number: int) -> Pair:
 def tensors_of(
     pairs: list[Pair], texts: Translator, letters: dict[str, int]
 ) -> tuple[torch.Tensor, ...]:
-    """Words (T, n), lengths (n,), letters (L, n), their successors (n, L)."""
+    """Return words (T, n), lengths (n,), letters (L, n), their successors (n, L)."""
     batch = texts.preprocess({"text": np.array([english for english, _ in pairs], object)})
     longest = max(len(german) for _, german in pairs) + 1
     inputs = torch.full((longest, len(pairs)), END)
@@ -129,13 +130,13 @@ def tensors_of(
 
 
 def gates(weights: torch.Tensor) -> NDArray[np.float32]:
-    """PyTorch's order of a GRU's gates (reset, update, new) in ONNX's (update, reset, hidden)."""
+    """Reorder GRU gates from PyTorch (reset, update, new) to ONNX (update, reset, hidden)."""
     reset, update, new = weights.detach().chunk(3)
     return torch.cat([update, reset, new]).numpy()
 
 
 def gru(graph: onnx_file.Graph, name: str, layer: nn.GRU) -> list[str]:
-    """A GRU's weights: names of W, R and B."""
+    """Store a GRU's weights; return names of W, R, B."""
     parts = ("", "_reverse")[: 1 + layer.bidirectional]
 
     def stacked(kind: str) -> NDArray[np.float32]:
@@ -150,14 +151,17 @@ def gru(graph: onnx_file.Graph, name: str, layer: nn.GRU) -> list[str]:
 
 
 def dense(graph: onnx_file.Graph, name: str, layer: nn.Linear, x: str) -> str:
-    """A dense layer over the last axis of any number of axes."""
+    """Append a dense layer over the last axis."""
     weight = graph.weight(f"{name}_weight", layer.weight.detach().numpy().T)
     bias = graph.weight(f"{name}_bias", layer.bias.detach().numpy())
     return graph.add("Add", graph.add("MatMul", x, weight), bias)
 
 
 def encoder_as_onnx(network: Network) -> onnx_file.Graph:
-    """`words` INT64 [T, n], `lengths` INT32 [n] -> `memory` [n, T, hidden], `state` [1, n, hidden]."""
+    """`words` INT64 [T, n], `lengths` INT32 [n] -> `memory`, `state`.
+
+    `memory` is [n, T, hidden], `state` [1, n, hidden].
+    """
     graph = onnx_file.Graph("encoder")
     hidden = network.encoder.hidden_size
     words = graph.input("words", "int64", ["words", "batch"])
@@ -183,7 +187,10 @@ def encoder_as_onnx(network: Network) -> onnx_file.Graph:
 
 
 def decoder_as_onnx(network: Network) -> onnx_file.Graph:
-    """One letter: `letter` INT64 [n], `state`, `memory`, `mask` [n, T] -> `next` INT64 [n], `next_state`."""
+    """One letter: `letter` INT64 [n], `state`, `memory`, `mask` -> `next`, `next_state`.
+
+    `mask` is [n, T], `next` INT64 [n].
+    """
     graph = onnx_file.Graph("decoder")
     hidden = network.decoder.hidden_size
     letter = graph.input("letter", "int64", ["batch"])
@@ -213,7 +220,7 @@ def decoder_as_onnx(network: Network) -> onnx_file.Graph:
 
 
 def translated(texts: Translator, english: list[str]) -> list[str]:
-    """Translations by the files as they are shipped."""
+    """Translate with the shipped files."""
     found: list[str] = []
     for start in range(0, len(english), training.BATCH):
         batch = texts.preprocess(
@@ -225,7 +232,7 @@ def translated(texts: Translator, english: list[str]) -> list[str]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Train the bundled opennmt.")
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--batch", type=int, default=96, help="texts per step")
@@ -249,7 +256,7 @@ def learnt(
     options: argparse.Namespace,
     rng: random.Random,
 ) -> list[float]:
-    """Train a network; returns the mean loss of every `REPORT` steps."""
+    """Train and return the mean loss per `REPORT` steps."""
     optimizer = torch.optim.Adam(network.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=options.rate, total_steps=options.steps
@@ -259,7 +266,7 @@ def learnt(
     started_s = time.monotonic()
     batches: list[list[Pair]] = []
     for step in range(options.steps):
-        if not batches:  # an epoch: texts of like length together, these groups in random order
+        if not batches:  # new epoch: batches of similar length, shuffled
             order = sorted(pairs, key=lambda pair: (len(pair[1]) // 8, rng.random()))
             batches = [order[at : at + options.batch] for at in range(0, len(order), options.batch)]
             rng.shuffle(batches)
@@ -346,7 +353,7 @@ def main() -> None:
 
 
 def difference(network: Network, texts: Translator, english: list[str]) -> float:
-    """Largest difference of the encoder's file from PyTorch's, in memory and state."""
+    """Return the encoder file's largest difference from PyTorch."""
     batch = texts.preprocess({"text": np.array(english, object)})
     with torch.inference_mode():
         memory, state = network.encode(

@@ -1,11 +1,9 @@
-"""The bundled `opennmt`: English number words into German ones, letter by letter, as an encoder and a decoder.
+"""Model `opennmt`: encoder and decoder from English number words to German, letter by letter.
 
-The encoder reads a batch of texts at once. The decoder is run once for each letter, of all texts of the batch
-together, until the last of them has ended: so the time depends on the longest text, and a text that ends early
-waits for the others, as in OpenNMT's translation of a padded batch (Klein et al. 2017, arXiv:1701.02810).
+The decoder runs once per letter for the whole batch until the last text has ended. So the longest
+text determines the time, as in OpenNMT (Klein et al. 2017, arXiv:1701.02810).
 
-In: `text` BYTES [n]. Out: `translation` BYTES [n]. What is no number in words comes out as nonsense of at most
-`MAX_LETTERS` letters.
+Maps `text` BYTES [n] to `translation` BYTES [n]; other texts to at most `MAX_LETTERS` of nonsense.
 """
 
 from __future__ import annotations
@@ -21,26 +19,26 @@ from numpy.typing import NDArray
 from serving.models import Arrays, onnx
 
 PAD, UNKNOWN = 0, 1
-"""Source words that fill up, and that are not in the vocabulary."""
+"""Source tokens of padding and unknown words."""
 START, END = 0, 1
-"""Target letters before the first, and after the last."""
+"""Target tokens before and after the letters."""
 MAX_LETTERS = 96
 """The longest German number below a million has 65."""
 MAX_WORDS = 64
-"""Of a source text; what comes after them is not read. The longest number below a million has 12."""
+"""Source words read; the longest number below a million has 12."""
 MASKED = -1e9
-"""Added to the attention's score of a word that only fills up."""
+"""Added to attention scores of padding."""
 
 _WORD = re.compile(r"[a-z]+")
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in small letters; marks between them are left out."""
+    """Split into lower-case words without marks."""
     return _WORD.findall(text.lower())
 
 
 class Batch(NamedTuple):
-    """Texts as numbers, filled up to the longest."""
+    """Padded token arrays."""
 
     words: NDArray[np.int64]
     """(longest, n)"""
@@ -49,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class Translator:
-    """Two sessions, and the loop between them."""
+    """Encoder, decoder, and their loop."""
 
     def __init__(self, path: pathlib.Path, threads: int) -> None:
         self.encoder = onnx.Model(path.with_name("encoder.onnx"), threads=threads)
@@ -61,7 +59,7 @@ class Translator:
         self.outputs = [{"name": "translation", "datatype": "BYTES", "shape": [-1]}]
 
     def preprocess(self, inputs: Arrays) -> Batch:
-        """Texts to numbers of words; marks between words are not looked at."""
+        """Convert texts to word tokens."""
         rows = [self._read(text) for text in inputs["text"]]
         lengths = np.array([len(row) for row in rows], np.int32)
         words = np.full((int(lengths.max()), len(rows)), PAD, np.int64)
@@ -70,7 +68,7 @@ class Translator:
         return Batch(words, lengths)
 
     def predict_batch(self, batch: Batch) -> NDArray[np.int64]:
-        """Numbers of letters (n, longest translation); what comes after a text's END means nothing."""
+        """Return letter tokens (n, longest), undefined after END."""
         encoded = self.encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
         filled = np.arange(len(batch.words)) >= batch.lengths[:, np.newaxis]
         mask = np.where(filled, np.float32(MASKED), np.float32(0))
@@ -88,7 +86,7 @@ class Translator:
         return np.stack(letters, axis=1)
 
     def postprocess(self, letters: NDArray[np.int64]) -> Arrays:
-        """Letters to texts."""
+        """Convert letter tokens to texts."""
         texts = np.empty(len(letters), object)
         for place, row in enumerate(letters.tolist()):
             end = row.index(END) if END in row else len(row)

@@ -1,26 +1,23 @@
-"""Trains the bundled `resnet` and writes `model.onnx` and `training.json` beside this file.
+"""Training of the bundled `resnet`; writes `model.onnx` and `training.json` here.
 
-ResNet-20 as for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2: n = 3, 16/32/64 channels,
-identity shortcuts with zero padding, "option A"), 0.27 million parameters, 41 million multiply-adds
-per image. Data: Fashion-MNIST, 28x28 zero-padded to 32x32 and repeated to three channels.
-`--depth 8 --epochs 6` and `--depth 14 --epochs 5` (n = 1 and 2) trained the shallower variants,
-`model-8.onnx` and `model-14.onnx`, with `training-8.json` and `training-14.json`.
+ResNet-20 for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2: n = 3, 16/32/64 channels,
+zero-padded identity shortcuts, "option A"), 0.27 million parameters, 41 million multiply-adds per
+image, on Fashion-MNIST. `--depth 8 --epochs 6` and `--depth 14 --epochs 5` (n = 1, 2) trained the
+variants `model-8.onnx` and `model-14.onnx`.
 
-One-cycle SGD (Smith and Topin 2017, arXiv:1708.07120), random shifts of up to two pixels,
-horizontal flips, label smoothing. The test set is only looked at, never selected on: the shipped
-weights are those of the last epoch. Weights and numbers are written after every epoch, so a run cut
-short leaves a model of lower accuracy, and `--checkpoint` lets it go on.
+One-cycle SGD (Smith and Topin 2017, arXiv:1708.07120), random shifts of up to two pixels, flips,
+label smoothing. The test set is never selected on: the last epoch ships. Files are written after
+every epoch; `--checkpoint` resumes.
 
-The graph takes `image` UINT8 [batch, 3, 32, 32] and gives `scores` FP32 [batch, 10], softmax
-included; the normalisation is inside, batch norms are folded into the convolutions.
+Maps `image` UINT8 [batch, 3, 32, 32] to `scores` FP32 [batch, 10], normalisation and softmax
+included, batch norms folded.
 
     apt-get install dataset-fashion-mnist
     pip install torch onnx onnxruntime numpy pyyaml
     python -m serving.zoo.resnet.train
 
-About 40 minutes on one core of a 2.5 GHz Cascade Lake, 10 to 15 for a shallower one. The seed fixes the
-order and the augmentation; the last digits of the weights also depend on the number of threads and on the
-versions, which the record keeps.
+About 40 minutes on one core of a 2.5 GHz Cascade Lake, 10 to 15 for a variant. The seed fixes order
+and augmentation; the last digits also depend on recorded threads and versions.
 """
 
 from __future__ import annotations
@@ -43,20 +40,20 @@ from serving.zoo import fashion_mnist
 
 MEAN = 0.2860
 STD = 0.3530
-"""Of the training pixels, in [0, 1], before padding."""
+"""Of the unpadded training pixels in [0, 1]."""
 SCALE = 1.0 / (255.0 * STD)
 SHIFT = MEAN / STD
-"""A byte times SCALE minus SHIFT has mean 0 and deviation 1."""
+"""byte * SCALE - SHIFT has mean 0 and deviation 1."""
 CLASSES = 10
 SHIFT_PIXELS = 2
 DEPTHS = (8, 14, 20)
 OPSET = 17
 IR_VERSION = 8
-"""Read by ONNX Runtime 1.11 (2022) and later."""
+"""Readable by ONNX Runtime 1.11 (2022) and later."""
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and the shortcut around them."""
+    """Two 3x3 convolutions with a shortcut."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -66,7 +63,7 @@ class Block(nn.Module):
         self.second_norm = nn.BatchNorm2d(channels_out)
         self.stride = stride
         self.missing = channels_out - channels_in
-        # A block starts as the identity, which lets the one-cycle schedule begin at a high rate.
+        # Blocks start as the identity, so the schedule can begin at a high rate.
         nn.init.zeros_(self.second_norm.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -74,15 +71,15 @@ class Block(nn.Module):
         inner = functional.relu(self.first_norm(self.first(x)))
         inner = self.second_norm(self.second(inner))
         if self.missing:
-            # Every second pixel, by a pooling of size 1: a little quicker in ONNX Runtime than a
-            # strided slice.
+            # Pooling of size 1 takes every second pixel, faster in ONNX Runtime than a strided
+            # slice.
             x = functional.max_pool2d(x, 1, self.stride)
             x = functional.pad(x, (0, 0, 0, 0, 0, self.missing))
         return functional.relu(inner + x)
 
 
 class ResNet(nn.Module):
-    """Normalisation, the residual network of 6n + 2 layers, logits."""
+    """Normalisation, residual network of 6n + 2 layers, logits."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -110,14 +107,10 @@ class ResNet(nn.Module):
 
 
 def augment(images: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Shift each image by up to `SHIFT_PIXELS` both ways and flip half of them.
+    """Shift images by up to `SHIFT_PIXELS` both ways and flip half of them.
 
     Args:
-        images: uint8 (n, 1, 32, 32).
-        rng: the source of randomness.
-
-    Returns:
-        uint8 (n, 1, 32, 32).
+        images: uint8 (n, 1, 32, 32), like the result.
     """
     count, _, height, width = images.shape
     places = 2 * SHIFT_PIXELS + 1
@@ -125,9 +118,7 @@ def augment(images: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     left = torch.randint(0, places, (count,), generator=rng)
     flipped = torch.rand(count, generator=rng) < 0.5
     padded = functional.pad(images, (SHIFT_PIXELS,) * 4)
-    windows = padded.unfold(2, height, 1).unfold(
-        3, width, 1
-    )  # (n, 1, places, places, h, w), a view
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # view (n, 1, places, places, h, w)
     shifted = windows[torch.arange(count), :, top, left]
     return torch.where(flipped[:, None, None, None], shifted.flip(3), shifted)
 
@@ -135,7 +126,7 @@ def augment(images: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 def fold(
     convolution: nn.Conv2d, norm: nn.BatchNorm2d
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weights and bias of the one convolution that does what the two layers do in evaluation."""
+    """Return weights and bias of one convolution equal to both layers in evaluation."""
     with torch.no_grad():
         scale = norm.weight.double() / torch.sqrt(norm.running_var.double() + norm.eps)
         weight = convolution.weight.double() * scale[:, None, None, None]
@@ -144,7 +135,7 @@ def fold(
 
 
 class Graph:
-    """An ONNX graph under construction: each `add` appends one node and returns its output's name."""
+    """ONNX graph builder; `add` appends a node and returns its output's name."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -158,7 +149,7 @@ class Graph:
     def add(
         self, operator: str, *inputs: str, output: str | None = None, **attributes: object
     ) -> str:
-        """Append a node, named after its place."""
+        """Append a node."""
         name = f"{operator.lower()}_{len(self.nodes)}"
         output = output or name
         self.nodes.append(
@@ -167,7 +158,7 @@ class Graph:
         return output
 
     def convolve(self, x: str, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> str:
-        """A 3x3 convolution with its batch norm folded in."""
+        """Append a 3x3 convolution with its batch norm folded in."""
         weight, bias = fold(convolution, norm)
         place = len(self.nodes)
         return self.add(
@@ -182,7 +173,7 @@ class Graph:
 
 
 def as_onnx(network: ResNet, *, name: str) -> onnx.ModelProto:
-    """The network with its softmax as an ONNX model, node by node: no exporter in between, so nothing unexpected."""
+    """Return the network with softmax, built without an exporter."""
     graph = Graph()
     x = graph.add("Cast", "image", to=onnx.TensorProto.FLOAT)
     x = graph.add("Mul", x, graph.weight("scale", np.float32(SCALE)))
@@ -218,7 +209,7 @@ def as_onnx(network: ResNet, *, name: str) -> onnx.ModelProto:
 
 
 def export(network: ResNet, path: pathlib.Path, *, name: str) -> None:
-    """Write the network as one ONNX file, by way of a temporary one: readers never see half a model."""
+    """Write the network to an ONNX file atomically."""
     model = as_onnx(network, name=name)
     onnx.checker.check_model(model, full_check=True)
     unfinished = path.with_suffix(".partial")
@@ -229,7 +220,7 @@ def export(network: ResNet, path: pathlib.Path, *, name: str) -> None:
 def accuracy(
     path: pathlib.Path, images: NDArray[np.uint8], labels: NDArray[np.int64], *, threads: int
 ) -> float:
-    """Share of right answers of the file as it is shipped, through ONNX Runtime."""
+    """Return the shipped file's accuracy, through ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -243,7 +234,7 @@ def accuracy(
 
 
 def difference(network: ResNet, path: pathlib.Path, images: NDArray[np.uint8]) -> float:
-    """Largest difference between the file's scores and torch's, over batches of 1 and of 7."""
+    """Return the largest difference of file and torch, in batches of 1 and 7."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     network.eval()
     largest = 0.0
@@ -257,7 +248,7 @@ def difference(network: ResNet, path: pathlib.Path, images: NDArray[np.uint8]) -
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Train the bundled resnet.")
     parser.add_argument("--depth", type=int, default=20, choices=DEPTHS, help="layers")
     parser.add_argument("--epochs", type=int, default=9)

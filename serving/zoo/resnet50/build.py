@@ -1,17 +1,14 @@
-"""Builds the bundled `resnet50` where it is served: ResNet-50 as for ImageNet, with weights from a seed.
+"""Builder of the bundled `resnet50`: ResNet-50 for ImageNet, with weights from a seed.
 
-The architecture is He et al.'s (2015, arXiv:1512.03385, table 1) with the stride in the 3x3 convolutions, as in
-torchvision: 25.5 million parameters with the batch norms folded in, 4.1 billion multiply-adds per image. The
-weights are random: its answers mean nothing, its cost is that of the trained network. A hundred megabytes have no
-place in a repository, so the file is made on first use, in about a second, and kept in the user's cache:
-`$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
+He et al. (2015, arXiv:1512.03385, table 1), stride in the 3x3 convolutions as in torchvision: 25.5
+million parameters with folded batch norms, 4.1 billion multiply-adds per image. Outputs are
+meaningless, the cost is a trained network's. 100 MB are too large for a repository, so it is built
+on first use, in about a second, in `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
 
-The random numbers are 64-bit integers of NumPy's PCG64, whose stream is fixed, so the file is the same, byte for
-byte, on every machine; it is held against `SHA256` when it is written, and at each start.
+NumPy's PCG64 has a fixed stream, so every machine writes the same bytes; each start checks
+`SHA256`. Maps `image` UINT8 [batch, 3, 224, 224] to `scores` FP32 [batch, 1000] with softmax.
 
-The graph takes `image` UINT8 [batch, 3, 224, 224] and gives `scores` FP32 [batch, 1000], softmax included.
-
-    python -m serving.zoo.resnet50.build        # prints where the file is
+    python -m serving.zoo.resnet50.build        # prints the file's path
 """
 
 from __future__ import annotations
@@ -30,22 +27,22 @@ SEED = 50
 BLOCKS = (3, 4, 6, 3)
 WIDTHS = (64, 128, 256, 512)
 EXPANSION = 4
-"""Channels behind a block, in multiples of its width."""
+"""Output channels of a block over its width."""
 CLASSES = 1000
 BRANCH = 0.25
-"""Scale of the last convolution of a block, which keeps the sums over many blocks in range."""
+"""Scale of a block's last convolution, bounding sums over blocks."""
 FILE_NAME = "model-1.onnx"
-"""Another number where the weights change: several versions of Luthier may share a cache."""
+"""Numbered by weights, since versions of Luthier may share a cache."""
 BYTES = 102_136_888
 SHA256 = "ba6d07dc6f2fe0689c3283a0630b6f7e2a62cc343aeab45e461f462317aa3ae5"
 
 
 def weights() -> pathlib.Path:
-    """The file, built if it is not there, or is not what it should be.
+    """Return the file, rebuilt if missing or invalid.
 
     Raises:
-        OSError: the cache cannot be written.
-        ModelLoadFailed: what was built is not what it should be.
+        OSError: the cache is not writable.
+        ModelLoadFailed: the built hash differs.
     """
     path = zoo.built_folder("resnet50") / FILE_NAME
     if path.is_file() and path.stat().st_size == BYTES and _digest(path) == SHA256:
@@ -68,14 +65,14 @@ def _digest(path: pathlib.Path) -> str:
 
 
 def built() -> onnx_file.Graph:
-    """The network."""
+    """Build the network."""
     graph = onnx_file.Graph("resnet50")
     random = np.random.PCG64(SEED)
 
     def uniform(shape: tuple[int, ...], fan_in: int, scale: float) -> NDArray[np.float32]:
-        """Of the variance 2 / fan_in (He et al. 2015, arXiv:1502.01852), times scale squared."""
+        """Return variance 2 / fan_in (He et al. 2015, arXiv:1502.01852) times scale squared."""
         size = int(np.prod(shape))
-        bits = random.random_raw(size) >> np.uint64(40)  # 24 bits: exact in a float32
+        bits = random.random_raw(size) >> np.uint64(40)  # 24 bits are exact in float32
         numbers = bits.astype(np.float32) * np.float32(2.0**-23) - np.float32(1)
         return (numbers * np.float32(scale * (6.0 / fan_in) ** 0.5)).reshape(shape)
 

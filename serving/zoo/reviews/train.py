@@ -1,19 +1,18 @@
-"""Trains the bundled `reviews` and writes `model.onnx`, `vocabulary.txt`, `samples.npz` and `training.json` here.
+"""Training of the bundled `reviews`; writes model, vocabulary, samples and `training.json` here.
 
-The text CNN of Kim (2014, arXiv:1408.5882): embedding, convolutions over 3, 4 and 5 words, the highest value of
-each over the text, one dense layer; positive or negative. Word vectors are learnt from scratch: 0.3 million
-parameters.
+Text CNN of Kim (2014, arXiv:1408.5882): embedding, convolutions over 3, 4 and 5 words, maximum over
+the text, dense layer; two classes, 0.3 million parameters, no pretrained vectors.
 
-Data: sentences of reviews, 10,605 of films (from Pang and Lee 2004) and 3,708 of products (from Hu and Liu 2004),
-each with the mean of twenty people's ratings from -4 to 4 (Hutto and Gilbert 2014, VADER). They stand in the source
-distribution of vaderSentiment 3.3.2 (MIT licence: LICENSE-vaderSentiment.txt). Positive is a mean of at least 0.5,
-negative of at most -0.5; what lies between is left out. Every tenth of the rest is held out for the measurement
-and never selected on; the sample is the first 512 of these in a random order. Single sentences without a context
-are hard, and so few of them do not make a good model: this one is for its cost, and its accuracy is what it is.
+Data: review sentences, 10,605 of films (Pang and Lee 2004), 3,708 of products (Hu and Liu 2004),
+with the mean of twenty people's ratings from -4 to 4 (Hutto and Gilbert 2014, VADER), from the
+source distribution of vaderSentiment 3.3.2 (MIT licence: LICENSE-vaderSentiment.txt). Means from
+0.5 are positive, to -0.5 negative; others are omitted. Every tenth is held out, never selected on;
+the sample is 512 random ones of these. So few, hard sentences give a mediocre accuracy; the model
+serves for its cost.
 
-The graph takes `tokens` INT32 [batch, words], at least `MIN_WORDS`, and gives `scores` FP32 [batch, 2], softmax
-included. A word's number is its line in `vocabulary.txt`, from 0: `<pad>`, which fills up, and `<unknown>` come
-first. In the sample every text is cut or filled up to `SAMPLE_WORDS`.
+Maps `tokens` INT32 [batch, words], at least `MIN_WORDS`, to `scores` FP32 [batch, 2] with softmax.
+Tokens are lines of `vocabulary.txt` from 0, `<pad>` and `<unknown>` first. Samples are cut or
+padded to `SAMPLE_WORDS`.
 
     pip download --no-deps --no-binary :all: vaderSentiment==3.3.2
     pip install torch onnxruntime numpy pyyaml
@@ -46,12 +45,12 @@ PARTS = (
     "hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt",
 )
 NEUTRAL = 0.5
-"""Mean ratings nearer to 0 have no label."""
+"""Means nearer to 0 have no label."""
 PAD, UNKNOWN = 0, 1
 FEWEST = 2
-"""Times that a word must stand in the training texts to be in the vocabulary."""
+"""Least training occurrences of a vocabulary word."""
 MAX_WORDS = 4000
-"""Of the vocabulary."""
+"""In the vocabulary."""
 WIDTHS = (3, 4, 5)
 MIN_WORDS = max(WIDTHS)
 SAMPLE_WORDS = 32
@@ -60,7 +59,7 @@ CLASSES = 2
 
 
 class TextCnn(nn.Module):
-    """Embedding, convolutions, the highest value of each, one dense layer."""
+    """Embedding, convolutions, maxima, one dense layer."""
 
     def __init__(self, words: int, *, dimension: int, filters: int) -> None:
         super().__init__()
@@ -79,7 +78,7 @@ class TextCnn(nn.Module):
 
 
 def load(archive: pathlib.Path) -> tuple[list[list[str]], NDArray[np.int64]]:
-    """Words and labels of the sentences that have one."""
+    """Load labelled sentences."""
     texts, labels = [], []
     with tarfile.open(archive) as outer:
         inner = outer.extractfile(INNER).read()
@@ -94,12 +93,12 @@ def load(archive: pathlib.Path) -> tuple[list[list[str]], NDArray[np.int64]]:
 
 
 def words_of(text: str) -> list[str]:
-    """Words in small letters, and marks; what is joined by an apostrophe is two words."""
+    """Split into lower-case words and marks; apostrophes begin words."""
     return re.findall(r"[a-z]+|'[a-z]+|\d+|[!?.,;:]", text.lower())
 
 
 def as_tokens(texts: list[list[str]], numbers: dict[str, int]) -> NDArray[np.int32]:
-    """(n, SAMPLE_WORDS), cut and filled up."""
+    """Return (n, SAMPLE_WORDS), cut and padded."""
     tokens = np.full((len(texts), SAMPLE_WORDS), PAD, np.int32)
     for row, words in zip(tokens, texts, strict=True):
         known = [numbers.get(word, UNKNOWN) for word in words[:SAMPLE_WORDS]]
@@ -108,7 +107,7 @@ def as_tokens(texts: list[list[str]], numbers: dict[str, int]) -> NDArray[np.int
 
 
 def as_onnx(network: TextCnn) -> onnx_file.Graph:
-    """The network with its softmax."""
+    """Return the network with softmax."""
     graph = onnx_file.Graph("reviews")
     table = graph.weight("embedding", network.embedding.weight.detach().numpy())
     tokens = graph.input("tokens", "int32", ["batch", "words"])
@@ -128,7 +127,7 @@ def as_onnx(network: TextCnn) -> onnx_file.Graph:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Train the bundled reviews.")
     parser.add_argument("archive", type=pathlib.Path, help="vaderSentiment-3.3.2.tar.gz")
     parser.add_argument("--epochs", type=int, default=14)

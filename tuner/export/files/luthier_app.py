@@ -1,7 +1,7 @@
-"""A model of Luthier as a deployment of Ray Serve, asked over the Open Inference Protocol (JSON).
+"""A Luthier model as a Ray Serve deployment with the Open Inference Protocol (JSON).
 
-Needs the package `luthier` beside `ray[serve]`, with what its kind of model needs. Which model,
-which variant of it, how many threads and how batches are made stand in `ray.yaml`.
+Needs `luthier` and `ray[serve]`, and the dependencies of the model kind. `ray.yaml` sets the model,
+its variant, threads and batching.
 
     POST /v2/models/NAME/infer      GET /v2/models/NAME      GET /v2/health/ready
 """
@@ -34,17 +34,17 @@ class Model:
         self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """How batches are made; Ray calls this at the start and at every change."""
+        """Set the batching; Ray calls this at start and on changes."""
         self.predict.set_max_batch_size(user_config["max_batch_size"])
         self.predict.set_batch_wait_timeout_s(user_config["batch_wait_timeout_s"])
 
     @serve.batch
     async def predict(self, requests: list[Arrays]) -> list[Arrays | Exception]:
-        """Run a batch; the loop goes on taking requests."""
+        """Run a batch in a thread, without blocking the loop."""
         return await asyncio.to_thread(self.model.run, requests)
 
     async def __call__(self, request: Request) -> JSONResponse:
-        """Answer one request."""
+        """Handle one request."""
         path, model = request.url.path, f"/v2/models/{self.name}"
         if path in {"/v2/health/live", "/v2/health/ready", f"{model}/ready"}:
             return JSONResponse({})
@@ -59,7 +59,7 @@ class Model:
         return JSONResponse({"model_name": self.name, "outputs": outputs})
 
     async def infer(self, body: bytes) -> list[dict[str, Any]]:
-        """The outputs of one request, as JSON."""
+        """Return the outputs of one request as JSON."""
         tensors = json_tensors.decode_inputs(body)
         check_inputs([tensor[:3] for tensor in tensors], self.model.signature)
         answer = await self.predict({tensor.name: array_of(tensor) for tensor in tensors})
@@ -75,7 +75,7 @@ class Model:
 
 
 def array_of(tensor: Tensor) -> Any:
-    """The array of one input."""
+    """Return one input as an array."""
     if tensor.datatype != "BYTES":
         return arrays.array_of(tensor.datatype, tensor.shape, [tensor.data])
     count = 1
@@ -85,7 +85,7 @@ def array_of(tensor: Tensor) -> Any:
 
 
 def app(args: dict[str, Any]) -> serve.Application:
-    """The application that `ray.yaml` names."""
+    """Build the application that `ray.yaml` names."""
     return Model.bind(
         args["model"], args.get("variant"), int(args["threads"]), bool(args.get("trust"))
     )

@@ -1,7 +1,7 @@
-"""A model of Luthier in Triton's python backend.
+"""A Luthier model in Triton's python backend.
 
-Needs the package `luthier` in the Python of the backend, with what its kind of model needs. Which
-model, which variant of it and how many threads stand in `config.pbtxt`.
+Needs `luthier` and the dependencies of the model kind in the backend's Python. `config.pbtxt` sets
+the model, its variant and threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from serving.models.together import Together
 
 
 class TritonPythonModel:
-    """One instance: what is a replica in Luthier."""
+    """One instance, like a replica of Luthier."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model."""
@@ -28,7 +28,7 @@ class TritonPythonModel:
         self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Run what Triton has batched in one call."""
+        """Run a batch of Triton in one call."""
         signature = self.model.signature
         inputs = [
             {
