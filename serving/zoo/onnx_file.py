@@ -4,7 +4,7 @@ In: nodes and weights, added in the order in which they run. Out: a file of the 
 lays down in `onnx.proto` (IR version 8, a subset of it: one graph, dense tensors, attributes that are numbers,
 texts, or lists of whole numbers). The fields' numbers below are that file's; the encoding is Protocol Buffers'.
 
-Training scripts use it, and models that are built where they are served: Luthier installs no ONNX tools.
+Models that are built where they are served use it, and the scripts that train others: Luthier installs no ONNX tools.
 """
 
 from __future__ import annotations

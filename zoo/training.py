@@ -1,7 +1,7 @@
 """What the training scripts of bundled models share: the record that they keep, and how they measure.
 
-Used by these scripts only, never by a server: it needs PyTorch. The figures of a record are measured on the file
-as it is shipped, through the container that serves it.
+It needs PyTorch. The figures of a record are measured on the file as it is shipped, through the container that
+serves it.
 """
 
 from __future__ import annotations

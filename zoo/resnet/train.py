@@ -1,4 +1,4 @@
-"""Trains the bundled `resnet` and writes `model.onnx` and `training.json` beside this file.
+"""Trains the bundled `resnet`: writes `model.onnx` into the package, `training.json` beside this file.
 
 ResNet-20 as for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2: n = 3, 16/32/64 channels,
 identity shortcuts with zero padding, "option A"), 0.27 million parameters, 41 million multiply-adds
@@ -16,7 +16,7 @@ included; the normalisation is inside, batch norms are folded into the convoluti
 
     apt-get install dataset-fashion-mnist
     pip install torch onnx onnxruntime numpy pyyaml
-    python -m serving.zoo.resnet.train
+    python -m zoo.resnet.train
 
 About 40 minutes on one core of a 2.5 GHz Cascade Lake, 10 to 15 for a shallower one. The seed fixes the
 order and the augmentation; the last digits of the weights also depend on the number of threads and on the
@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import fashion_mnist
+from zoo import fashion_mnist, places
 
 MEAN = 0.2860
 STD = 0.3530
@@ -268,11 +268,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", type=pathlib.Path, default=fashion_mnist.FOLDER)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
     parser.add_argument(
         "--checkpoint", type=pathlib.Path, help="file to go on from, written after every epoch"
     )
-    return parser.parse_args()
+    return places.parsed(parser, "resnet")
 
 
 def main() -> None:
@@ -375,7 +374,7 @@ def main() -> None:
             },
             "epochs": history,
         }
-        (options.out / f"training{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
+        (options.record / f"training{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
         if options.checkpoint:
             saved = {
                 "network": network.state_dict(),

@@ -1,15 +1,16 @@
-"""Trains the bundled `reviews` and writes `model.onnx`, `vocabulary.txt`, `samples.npz` and `training.json` here.
+"""Trains the bundled `reviews`: writes `model.onnx`, `vocabulary.txt` and `samples.npz` into the package.
 
 The text CNN of Kim (2014, arXiv:1408.5882): embedding, convolutions over 3, 4 and 5 words, the highest value of
 each over the text, one dense layer; positive or negative. Word vectors are learnt from scratch: 0.3 million
-parameters.
+parameters. The record, `training.json`, is written beside this file.
 
 Data: sentences of reviews, 10,605 of films (from Pang and Lee 2004) and 3,708 of products (from Hu and Liu 2004),
 each with the mean of twenty people's ratings from -4 to 4 (Hutto and Gilbert 2014, VADER). They stand in the source
-distribution of vaderSentiment 3.3.2 (MIT licence: LICENSE-vaderSentiment.txt). Positive is a mean of at least 0.5,
-negative of at most -0.5; what lies between is left out. Every tenth of the rest is held out for the measurement
-and never selected on; the sample is the first 512 of these in a random order. Single sentences without a context
-are hard, and so few of them do not make a good model: this one is for its cost, and its accuracy is what it is.
+distribution of vaderSentiment 3.3.2 (MIT licence: LICENSE-vaderSentiment.txt in the package). Positive is a mean of at
+least 0.5, negative of at most -0.5; what lies between is left out. Every tenth of the rest is held out for the
+measurement and never selected on; the sample is the first 512 of these in a random order. Single sentences without
+a context are hard, and so few of them do not make a good model: this one is for its cost, and its accuracy is what
+it is.
 
 The graph takes `tokens` INT32 [batch, words], at least `MIN_WORDS`, and gives `scores` FP32 [batch, 2], softmax
 included. A word's number is its line in `vocabulary.txt`, from 0: `<pad>`, which fills up, and `<unknown>` come
@@ -17,7 +18,7 @@ first. In the sample every text is cut or filled up to `SAMPLE_WORDS`.
 
     pip download --no-deps --no-binary :all: vaderSentiment==3.3.2
     pip install torch onnxruntime numpy pyyaml
-    python -m serving.zoo.reviews.train vaderSentiment-3.3.2.tar.gz
+    python -m zoo.reviews.train vaderSentiment-3.3.2.tar.gz
 
 About three minutes on one core.
 """
@@ -38,7 +39,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import onnx_file, training
+from serving.zoo import onnx_file
+from zoo import places, training
 
 INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 PARTS = (
@@ -140,8 +142,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--forgotten", type=float, default=0.1, help="share of words made unknown")
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "reviews")
 
 
 def main() -> None:
@@ -197,7 +198,7 @@ def main() -> None:
     )
     majority = float(np.bincount(test_labels).max() / len(test_labels))
     training.write_record(
-        options.out,
+        options.record,
         quality={
             "dataset": "sentences of film and product reviews (VADER), held out",
             "metric": "accuracy",

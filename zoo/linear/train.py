@@ -1,4 +1,4 @@
-"""Trains the bundled `linear` and writes `model.npz` and `training.json` beside this file.
+"""Trains the bundled `linear`: writes `model.npz` into the package, `training.json` beside this file.
 
 Multinomial logistic regression on the 3,072 raw bytes of a 3x32x32 image, on the same Fashion-MNIST
 images as `resnet`. Fitted on pixels in [0, 1]; the division by 255 is folded into the coefficients,
@@ -7,7 +7,7 @@ a stored scikit-learn object only loads with the version that stored it.
 
     apt-get install dataset-fashion-mnist
     pip install scikit-learn threadpoolctl numpy pyyaml
-    python -m serving.zoo.linear.train
+    python -m zoo.linear.train
 
 About two minutes on one core. There is no randomness: L-BFGS starts from zero, and stops (with a
 warning) after a fixed number of iterations; three times as many are 0.1 % better.
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from serving.models.sklearn import Model
-from serving.zoo import fashion_mnist
+from zoo import fashion_mnist, places
 
 PIXEL_MAX = 255.0
 
@@ -51,8 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--inverse-penalty", type=float, default=0.01, help="C of the l2 penalty")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", type=pathlib.Path, default=fashion_mnist.FOLDER)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "linear")
 
 
 def main() -> None:
@@ -91,7 +90,7 @@ def main() -> None:
         "iterations": int(estimator.n_iter_.max()),
         "seconds": fitted_s,
     }
-    (options.out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+    (options.record / "training.json").write_text(json.dumps(record, indent=2) + "\n")
     print(json.dumps(record))
 
 

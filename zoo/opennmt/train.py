@@ -1,8 +1,8 @@
-"""Trains the bundled `opennmt` and writes its two ONNX files, `vocabulary.json`, `samples.npz`, `training.json`.
+"""Trains the bundled `opennmt`: writes ONNX files, `vocabulary.json` and `samples.npz` into the package.
 
 An encoder-decoder with attention (Bahdanau et al. 2014; Luong et al. 2015, arXiv:1508.04025, "general" score): a
-bidirectional GRU over English words, a GRU over German letters, 0.3 million parameters. `translator.py` runs
-it as it is served.
+bidirectional GRU over English words, a GRU over German letters, 0.3 million parameters. The package's
+`translator.py` runs it as it is served. The record, `training.json`, is written beside this file.
 
 Data: numbers in words, cardinals below a million, ordinals below ten thousand, and years, as the package num2words
 writes them in both languages, so that every answer can be checked. Numbers of all lengths are drawn equally often.
@@ -10,7 +10,7 @@ One number in ten (of those from 100 on, by a checksum) is held out for the meas
 256 of these. Right is a translation in which every letter is right.
 
     pip install torch onnxruntime numpy pyyaml num2words==0.5.14
-    python -m serving.zoo.opennmt.train
+    python -m zoo.opennmt.train
 
 About ten minutes on one core.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import pathlib
 import random
 import time
 import zlib
@@ -32,9 +31,10 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import onnx_file, training
+from serving.zoo import onnx_file
 from serving.zoo.opennmt import translator
 from serving.zoo.opennmt.translator import END, PAD, START, Translator
+from zoo import places, training
 
 SAMPLE_ITEMS = 256
 TEST_ITEMS = 2000
@@ -237,8 +237,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--drawn", type=int, default=40_000, help="texts to learn from")
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "opennmt")
 
 
 def learnt(
@@ -329,7 +328,7 @@ def main() -> None:
         labels=np.array(german[:SAMPLE_ITEMS]),
     )
     training.write_record(
-        options.out,
+        options.record,
         quality={
             "dataset": "numbers in words (num2words), held out",
             "metric": "translations without an error",

@@ -5,10 +5,10 @@ MIT licence).
 Out: images uint8 (n, 1, 32, 32), zero-padded from 28x28 to the input size of the CIFAR models, whose
 cost is the reason for it; `repeat` makes the three channels; and labels int64 (n,) in 0..9.
 
-Used by the training scripts only, never by a server. Run as a program, it rewrites the sample:
+Used by training scripts and benchmarks. Run as a program, it rewrites the sample:
 
     apt-get install dataset-fashion-mnist
-    python -m serving.zoo.fashion_mnist
+    python -m zoo.fashion_mnist
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import pathlib
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import zoo
+
 FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 """Where the Debian package puts the data."""
-SAMPLE = pathlib.Path(__file__).resolve().parent / "samples.npz"
+SAMPLE = zoo.FOLDER / "samples.npz"
 """The shipped sample: the first `SAMPLE_ITEMS` test images and their labels."""
 SAMPLE_ITEMS = 512
 
