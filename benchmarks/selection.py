@@ -43,7 +43,7 @@ from serving.selection.decisions import DecisionLog
 from serving.selection.policy import Query
 from serving.selection.prediction import Answer, Scores
 from serving.selection.state_store import MemoryStore
-from serving.zoo import fashion_mnist
+from zoo import fashion_mnist
 
 ZOO = fashion_mnist.SAMPLE.parent
 TRAINED_ON = 20_000

@@ -16,7 +16,7 @@ from serving.settings import ENVIRONMENT_PREFIX, KNOBS
 from tuner import cli
 
 ROOT = pathlib.Path(__file__).parent.parent
-FOLDERS = ("docs", "runs", "docker", "benchmarks", "examples", "search_spaces")
+FOLDERS = ("docs", "runs", "docker", "benchmarks", "examples", "search_spaces", "zoo")
 
 
 def tracked() -> list[pathlib.Path]:

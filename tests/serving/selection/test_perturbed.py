@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from serving import zoo
 from serving.models import onnx
 from serving.selection.answering import Finished, Result, Selector
 from serving.selection.application import Application
 from serving.selection.policy import Query, State
 from serving.selection.prediction import Answer, Scores
-from serving.zoo import fashion_mnist
 
-ZOO = fashion_mnist.SAMPLE.parent
 LABELS = tuple("0123456789")
 MODELS = ("linear", "means", "resnet")
 SELECTOR = Selector(
@@ -42,10 +41,10 @@ class Models:
     """Probabilities of three models."""
 
     def __init__(self, images: Images, labels: NDArray[np.int64]) -> None:
-        with np.load(ZOO / "linear" / "model.npz") as stored:
+        with np.load(zoo.FOLDER / "linear" / "model.npz") as stored:
             self.coefficients = stored["coef"].astype(np.float64)
             self._intercept = stored["intercept"]
-        self._resnet = onnx.Model(ZOO / "resnet" / "model.onnx", threads=1)
+        self._resnet = onnx.Model(zoo.FOLDER / "resnet" / "model.onnx", threads=1)
         flat = self._flat(images)
         self._means = np.stack([flat[labels == label].mean(axis=0) for label in range(10)])
 
@@ -84,7 +83,7 @@ def results(rows: Mapping[str, Rows], state: State) -> list[Result]:
 
 @pytest.fixture(scope="module")
 def sample() -> Sample:
-    with np.load(fashion_mnist.SAMPLE) as stored:
+    with np.load(zoo.FOLDER / "samples.npz") as stored:
         images, labels = stored["image"], stored["labels"]
     models = Models(images[JUDGED:], labels[JUDGED:])
     taught = slice(JUDGED, JUDGED + TAUGHT)

@@ -1,11 +1,8 @@
-"""The shipped weights: what they are, what they get right, and where their numbers come from."""
+"""The shipped weights: what they are, and what they get right."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import hashlib
-import json
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +10,6 @@ import pytest
 
 from serving import models, zoo
 from serving.values import TensorSpec
-from serving.zoo import fashion_mnist
 
 IMAGE = TensorSpec(name="image", datatype="UINT8", shape=(-1, 3, 32, 32))
 DIGIT = TensorSpec(name="image", datatype="UINT8", shape=(-1, 1, 28, 28))
@@ -109,32 +105,11 @@ def test_a_batch_gives_what_its_items_give_alone(card, model, sample):
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
-def hashes(record):
-    """File name -> SHA-256, of a record of one or of several files."""
-    return record["files"] if "files" in record else {record["file"]: record["sha256"]}
-
-
-@pytest.mark.parametrize("name", [*PROMISES, "opennmt"])
-def test_the_cards_quality_is_what_the_training_script_measured_on_these_very_weights(name):
-    card = zoo.find(name)
-    record = json.loads((card.path.parent / "training.json").read_text())
-    assert card.quality == {key: record[key] for key in ("dataset", "metric", "value", "n")}
-    for file, digest in hashes(record).items():
-        weights = card.path.with_name(file)
-        assert hashlib.sha256(weights.read_bytes()).hexdigest() == digest
-        assert weights.stat().st_size < 3 * 2**20
-    assert card.kind == "python" or card.path.name in hashes(record)
-
-
 @pytest.mark.parametrize("depth", [8, 14, 20])
-def test_the_resnets_variants_are_what_was_measured(depth):
-    """Each its own weights and its own record; the deepest is the default one."""
+def test_the_resnets_variants_are_as_accurate_as_they_say(depth):
+    """Each its own weights; the deepest is the default one."""
     card = zoo.find("resnet")
     variant = card.variants[f"resnet{depth}"]
-    suffix = "" if depth == 20 else f"-{depth}"
-    record = json.loads((card.path.parent / f"training{suffix}.json").read_text())
-    assert variant.quality == {key: record[key] for key in ("dataset", "metric", "value", "n")}
-    assert hashlib.sha256(variant.path.read_bytes()).hexdigest() == record["sha256"]
     assert (variant.path == card.path) is (depth == 20)
     model = models.load(card.kind, variant.path, threads=1)
     assert nameless(model.signature.outputs) == (SCORES,)
@@ -159,32 +134,3 @@ def test_the_resnet_is_as_good_and_as_small_as_promised():
     assert card.quality["value"] >= 0.92
     assert card.quality["n"] == 10_000
     assert card.path.stat().st_size < 3 * 2**20
-
-
-@pytest.mark.skipif(not fashion_mnist.FOLDER.is_dir(), reason="needs dataset-fashion-mnist")
-def test_the_sample_is_the_first_test_images_of_the_data_set():
-    with np.load(zoo.find("resnet").sample) as arrays:
-        sample = dict(arrays)
-    images, labels = fashion_mnist.load("test")
-    count = fashion_mnist.SAMPLE_ITEMS
-    np.testing.assert_array_equal(sample["image"], fashion_mnist.repeat(images[:count]))
-    np.testing.assert_array_equal(sample["labels"], labels[:count])
-
-
-def test_idx_files_are_padded_to_32_pixels(tmp_path):
-    pixels = np.arange(2 * 28 * 28, dtype=np.uint8).reshape(2, 28, 28)
-    sizes = np.array(pixels.shape, ">u4").tobytes()
-    images_file = tmp_path / "t10k-images-idx3-ubyte.gz"
-    images_file.write_bytes(gzip.compress(b"\0\0\x08\x03" + sizes + pixels.tobytes()))
-    labels_file = tmp_path / "t10k-labels-idx1-ubyte.gz"
-    labels_file.write_bytes(gzip.compress(b"\0\0\x08\x01\0\0\0\x02\x05\x09"))
-    images, labels = fashion_mnist.load("test", folder=tmp_path)
-    assert images.shape == (2, 1, 32, 32)
-    np.testing.assert_array_equal(images[:, 0, 2:30, 2:30], pixels)
-    assert images.sum(dtype=np.int64) == pixels.sum(dtype=np.int64)
-    assert labels.tolist() == [5, 9]
-
-
-def test_a_missing_data_set_names_the_package(tmp_path):
-    with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
-        fashion_mnist.load("test", folder=tmp_path / "none")

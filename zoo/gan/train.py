@@ -1,4 +1,4 @@
-"""Training of the bundled `gan`; writes `model.onnx`, `samples.npz`, `training.json` here.
+"""Trains the bundled `gan`: writes `model.onnx` and `samples.npz` into the package, `training.json` beside this file.
 
 Discriminator of a semi-supervised GAN (Salimans et al. 2016, arXiv:1606.03498, section 5): ten
 digits and a class "generated" with logit 0. It learns from few labelled images, many unlabelled,
@@ -14,7 +14,7 @@ FP32 [batch], the probability of not being generated.
 
     apt-get install fonts-dejavu fonts-liberation
     pip install torch onnxruntime numpy pyyaml pillow
-    python -m serving.zoo.gan.train
+    python -m zoo.gan.train
 
 About fifteen minutes on one core.
 """
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import pathlib
 import time
 
 import numpy as np
@@ -32,8 +31,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
-from serving.zoo import onnx_file, training
-from serving.zoo.gan import house_numbers
+from serving.zoo import onnx_file
+from zoo import places, training
+from zoo.gan import house_numbers
 
 DIGITS = 10
 LABELLED, UNLABELLED, TEST = 1000, 20_000, 2000
@@ -160,8 +160,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=2, help="steps for one of the generator")
     parser.add_argument("--seed", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "gan")
 
 
 def trained(
@@ -247,7 +246,7 @@ def main() -> None:
         labels=test_digits[:SAMPLE_ITEMS],
     )
     training.write_record(
-        options.out,
+        options.record,
         quality={
             "dataset": "drawn house numbers (not photographs), held out",
             "metric": "accuracy",

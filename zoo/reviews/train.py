@@ -1,4 +1,4 @@
-"""Training of the bundled `reviews`; writes model, vocabulary, samples and `training.json` here.
+"""Trains the bundled `reviews`: writes `model.onnx`, `vocabulary.txt` and `samples.npz` into the package.
 
 Text CNN of Kim (2014, arXiv:1408.5882): embedding, convolutions over 3, 4 and 5 words, maximum over
 the text, dense layer; two classes, 0.3 million parameters, no pretrained vectors.
@@ -16,7 +16,7 @@ padded to `SAMPLE_WORDS`.
 
     pip download --no-deps --no-binary :all: vaderSentiment==3.3.2
     pip install torch onnxruntime numpy pyyaml
-    python -m serving.zoo.reviews.train vaderSentiment-3.3.2.tar.gz
+    python -m zoo.reviews.train vaderSentiment-3.3.2.tar.gz
 
 About three minutes on one core.
 """
@@ -37,7 +37,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import onnx_file, training
+from serving.zoo import onnx_file
+from zoo import places, training
 
 INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 PARTS = (
@@ -139,8 +140,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--forgotten", type=float, default=0.1, help="share of words made unknown")
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "reviews")
 
 
 def main() -> None:
@@ -196,7 +196,7 @@ def main() -> None:
     )
     majority = float(np.bincount(test_labels).max() / len(test_labels))
     training.write_record(
-        options.out,
+        options.record,
         quality={
             "dataset": "sentences of film and product reviews (VADER), held out",
             "metric": "accuracy",

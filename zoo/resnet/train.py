@@ -1,4 +1,4 @@
-"""Training of the bundled `resnet`; writes `model.onnx` and `training.json` here.
+"""Trains the bundled `resnet`: writes `model.onnx` into the package, `training.json` beside this file.
 
 ResNet-20 for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2: n = 3, 16/32/64 channels,
 zero-padded identity shortcuts, "option A"), 0.27 million parameters, 41 million multiply-adds per
@@ -14,7 +14,7 @@ included, batch norms folded.
 
     apt-get install dataset-fashion-mnist
     pip install torch onnx onnxruntime numpy pyyaml
-    python -m serving.zoo.resnet.train
+    python -m zoo.resnet.train
 
 About 40 minutes on one core of a 2.5 GHz Cascade Lake, 10 to 15 for a variant. The seed fixes order
 and augmentation; the last digits also depend on recorded threads and versions.
@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from serving.zoo import fashion_mnist
+from zoo import fashion_mnist, places
 
 MEAN = 0.2860
 STD = 0.3530
@@ -259,11 +259,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", type=pathlib.Path, default=fashion_mnist.FOLDER)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
     parser.add_argument(
         "--checkpoint", type=pathlib.Path, help="file to go on from, written after every epoch"
     )
-    return parser.parse_args()
+    return places.parsed(parser, "resnet")
 
 
 def main() -> None:
@@ -366,7 +365,7 @@ def main() -> None:
             },
             "epochs": history,
         }
-        (options.out / f"training{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
+        (options.record / f"training{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
         if options.checkpoint:
             saved = {
                 "network": network.state_dict(),
