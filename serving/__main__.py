@@ -1,6 +1,6 @@
-"""`python -m serving`: `serving.command`, on Linux.
+"""Entry point of `python -m serving`: check the platform, then run `serving.command`.
 
-What the command imports is looked for after that: elsewhere some of it is not there.
+The command is imported after the check, as some of its imports need Linux.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from serving import elsewhere
 
 
 def main() -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return its exit code."""
     told = elsewhere.told("python -m serving", sys.argv[1:], serves=True)
     if told is not None:
         sys.stderr.write(told)
         return 1
-    gc.disable()  # what is imported stays: looking through it again and again takes a tenth of the time
+    gc.disable()  # imported objects stay alive: collecting takes 10 % of the time
     command = importlib.import_module("serving.command")
     gc.enable()
     code: int = command.main()

@@ -1,10 +1,9 @@
-"""The token that a server makes for its admin port where nobody gave one: in a file that this user alone can read.
+"""Generated admin tokens: one file per server, readable by its user only.
 
     $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
 
-In: the port. Out: the file, there until the server ends. The folder's name tells its owner (`serving.owner`), so that
-a later start removes what a killed server has left. Where this user has no runtime directory, the folder lies in the
-temporary one. Clients on the same machine find the file by the port. Reads and writes files.
+The folder's name identifies its owner (`serving.owner`), so later servers remove files of killed
+ones. Without a runtime directory the folder is in the temporary directory.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from serving import owner
 from serving.errors import NotReady
 
 _BYTES = 24
-"""Of randomness: nobody guesses so many."""
+"""Random bytes of a token."""
 _LONGEST = 4096
-"""Characters that are read of a file."""
+"""Maximum characters read from a token file."""
 
 
 class MadeToken(NamedTuple):
-    """A token and where it is kept."""
+    """A token and its file."""
 
     text: str
     file: pathlib.Path
@@ -37,21 +36,19 @@ class MadeToken(NamedTuple):
 
 @contextlib.contextmanager
 def made(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[MadeToken]:
-    """A new token, in a file of its own until the block is left; what killed servers have left is removed.
+    """Generate a token in a new file, which exists until the block is left.
 
-    Args:
-        port: of the admin port.
-        environment: names the user's runtime directory.
+    Token files of killed servers are removed first. `environment` names the runtime directory.
 
     Raises:
-        NotReady: there is no place for the file.
+        NotReady: the file cannot be created.
     """
     remove_left(environment)
     folder = _bases(environment)[0] / owner.this_process().new_name()
     file = folder / f"admin-{port}.token"
     text = secrets.token_urlsafe(_BYTES)
     try:
-        folder.mkdir(mode=0o700)  # nobody can know the name before: what is made is ours
+        folder.mkdir(mode=0o700)  # the name is unpredictable, so the folder is ours
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as written:
             written.write(f"{text}\n")
@@ -68,10 +65,10 @@ def made(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[Mad
 
 
 def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Path]:
-    """Remove the files of servers that were killed; returns which."""
+    """Remove the token files of killed servers, and return their paths."""
     removed = []
     for file in _files("*", environment, are_left=True):
-        with contextlib.suppress(OSError):  # another was quicker
+        with contextlib.suppress(OSError):  # another process was quicker
             file.unlink()
             file.parent.rmdir()
             removed.append(file)
@@ -79,7 +76,7 @@ def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Pat
 
 
 def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The token that a server of this user has made for its admin port on this machine; None: none is found."""
+    """Return the token that a server of this user has for an admin port here; None: not found."""
     for file in _files(str(port), environment, are_left=False):
         with contextlib.suppress(OSError, ValueError):  # the server has just ended
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -89,7 +86,7 @@ def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | Non
 
 
 def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list[pathlib.Path]:
-    """Files of this user's servers for a port (`*`: for any): of those that were killed, or of the others."""
+    """Return the token files of this user's killed or other servers; port `*` matches all."""
     found = []
     for base in _bases(environment):
         for file in base.glob(f"luthier-*/admin-{port}.token"):
@@ -100,7 +97,7 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
 
 
 def _is_mine(folder: pathlib.Path) -> bool:
-    """Whether a folder is this user's, and no link: in the temporary directory anybody can make one."""
+    """Whether this user owns the folder, which must be no link; others can create them in /tmp."""
     try:
         seen = folder.lstat()
     except OSError:
@@ -109,13 +106,13 @@ def _is_mine(folder: pathlib.Path) -> bool:
 
 
 def _bases(environment: Mapping[str, str]) -> list[pathlib.Path]:
-    """Where such folders may be: in the user's runtime directory, where there is one, before the temporary one."""
+    """Return the folders to search: the user's runtime directory, then the temporary one."""
     temporary = pathlib.Path(tempfile.gettempdir())
     given = environment.get("XDG_RUNTIME_DIR")
     if given:
         with contextlib.suppress(OSError):
             seen = pathlib.Path(given).stat()
-            # After `su` and `sudo` it may be somebody else's.
+            # After `su` or `sudo` it may belong to another user.
             if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid():
                 return [pathlib.Path(given), temporary]
     return [temporary]

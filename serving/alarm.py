@@ -1,9 +1,8 @@
-"""One timer of an event loop, finer than a millisecond.
+"""A timer of an event loop, finer than a millisecond.
 
-uvloop rounds timers to whole milliseconds, which is longer than most batches take. A Linux timerfd
-in the loop does not: it is set to an absolute time of CLOCK_MONOTONIC, the clock of
-`time.monotonic`. Elsewhere the loop's own timer is used. In: a time in seconds; out: a call of
-`ring` in the loop.
+uvloop rounds timers to whole milliseconds, longer than most batches take. On Linux a timerfd is
+used, set to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`; elsewhere the loop's
+timer.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ class _Timespec(ctypes.Structure):
 
 
 class Alarm:
-    """Calls `ring` at the earliest time that was set since it last rang.
+    """Calls `ring` at the earliest time set since its last expiry.
 
-    A later time does not replace an earlier one: a ring too early costs one look at the plan, a
-    system call for every change would cost more.
+    A later time never replaces an earlier one: an early expiry is cheaper than a system call for
+    each change.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
@@ -52,7 +51,7 @@ class Alarm:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, at_s: float | None) -> None:
-        """Ring at `at_s` (`time.monotonic` seconds) at the latest; None: no wish."""
+        """Expire at `at_s` (`time.monotonic`) at the latest; None changes nothing."""
         if at_s is None or at_s >= self._at_s:
             return
         self._at_s = at_s
@@ -67,7 +66,7 @@ class Alarm:
         self._handle = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._fire)
 
     def close(self) -> None:
-        """Never ring again."""
+        """Stop for good."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd >= 0:

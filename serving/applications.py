@@ -1,15 +1,8 @@
-"""Applications: queries that a policy sends to one or more models, and feedback that it learns from.
+"""Applications: a policy sends each query to one or more models and learns from feedback.
 
-    ask:      policy chooses models -> each is resolved and asked -> answers combined -> asker
-              (at the latest at the application's latency objective, with what has arrived)
-    feedback: joins the decision that it speaks of -> policy learns -> state kept
-
-The policies are pure (`serving.selection`); this file asks the models, keeps the time, and holds what was
-decided until feedback comes. An answer of the single model of a `fixed` application is passed on as it is,
-whatever it is, unless the application has a threshold of confidence; answers of several are read as classes
-or numbers and combined.
-
-All methods belong to the event loop's thread.
+A query is answered within the application's SLO, with the outputs that have arrived. A `fixed`
+application with one model and no confidence threshold passes any response on unchanged. Policies
+are pure (`serving.selection`). All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -48,78 +41,78 @@ log = logging.getLogger(__name__)
 
 
 class Question(Protocol):
-    """One input, as a protocol's codec made it."""
+    """One query input, parsed by a protocol's codec."""
 
     @property
     def key(self) -> bytes:
-        """Bytes that are equal for equal inputs: what feedback joins by."""
+        """Bytes that are equal for equal inputs; feedback is joined by them."""
         ...
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> Query:
-        """The query for a model; raises InvalidRequest where the model takes something else."""
+        """Return the request for a model; raise InvalidRequest if it does not fit."""
         ...
 
 
 class Feedback(Protocol):
-    """What was right for an input."""
+    """The true label of an input."""
 
     @property
     def user(self) -> str:
-        """Whose query it was."""
+        """User who sent the query."""
         ...
 
     @property
     def input(self) -> Question:
-        """The input."""
+        """Query input."""
         ...
 
     @property
     def label(self) -> float | str:
-        """The truth."""
+        """True label."""
         ...
 
     @property
     def query_id(self) -> int | None:
-        """The query, where the client kept its number."""
+        """Query id, if the client kept it."""
         ...
 
 
 class Answered(NamedTuple):
-    """What an asker gets."""
+    """Response to a query."""
 
     query_id: int
     output: memoryview | str | float | None
-    """A tensors frame, only borrowed for the call; or a label or number; None: no model answered."""
+    """Tensors frame, borrowed for the call; or label or number; None: no response."""
     is_default: bool = False
     explanation: str | None = None
-    """Why the default output is to be given."""
+    """Why the default output applies."""
     confidence: float | None = None
-    """Of several models; None where one alone was asked."""
+    """None if only one model was asked."""
     is_suspicious: bool = False
 
 
 class Asker(Protocol):
-    """Whoever waits for the answer to one query."""
+    """Response handler of a query."""
 
     def answered(self, result: Answered) -> None:
-        """Called once, by the latency objective's end at the latest."""
+        """Receive the response: called once, within the latency SLO."""
         ...
 
 
 class Resolves(Protocol):
-    """What is needed of an engine."""
+    """The part of an engine that applications use."""
 
     def resolve(self, name: str, version: str | None) -> Target:
-        """The model meant; raises UnknownModel or NotReady."""
+        """Return the deployment; raise UnknownModel or NotReady."""
         ...
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """All versions of a model; raises UnknownModel."""
+        """Return a model's versions; raise UnknownModel."""
         ...
 
 
 class _App:
-    """One application at work."""
+    """One application with its user states and decisions."""
 
     __slots__ = ("application", "contexts", "decisions", "selector")
 
@@ -136,7 +129,7 @@ class _App:
 
 
 class _Asked:
-    """One query on its way: its tickets, its timer, and what its models say."""
+    """In-flight query."""
 
     __slots__ = ("_app", "_asker", "_passes", "_pending", "_tickets", "_timer")
 
@@ -147,7 +140,7 @@ class _Asked:
         self._tickets: dict[str, Ticket] = {}
         self._timer: asyncio.TimerHandle | None = None
         application = app.application
-        # With a threshold the answer has to be read: its confidence decides.
+        # A threshold needs the output's confidence.
         self._passes = (
             application.policy == "fixed"
             and len(pending.models) == 1
@@ -155,18 +148,18 @@ class _Asked:
         )
 
     def sent(self, model: str, ticket: Ticket) -> None:
-        """A model was asked."""
+        """Add a model's ticket."""
         self._tickets[model] = ticket
 
     def wait(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """All models were asked: answer at the objective's end, or at once where none will."""
+        """Start the SLO timer; respond at once if no model will."""
         if self._pending.is_complete:
             loop.call_soon(self._finish)
         else:
             self._timer = loop.call_later(seconds, self._finish)
 
     def arrived(self, model: str, frame: memoryview) -> None:
-        """A model has answered."""
+        """Add a model's response."""
         self._tickets.pop(model, None)
         if self._asker is None:
             return
@@ -183,24 +176,24 @@ class _Asked:
             self._finish()
 
     def failed(self, model: str) -> None:
-        """A model will not answer."""
+        """Drop a failed model."""
         self._tickets.pop(model, None)
         if self._pending.failed(model) or not self._tickets:
             self._finish()
 
     def late(self, model: str) -> None:
-        """A model cannot answer in time: it is missing from the answer, which need not wait for it."""
+        """Drop a model that is too late; it counts as missing."""
         self._tickets.pop(model, None)
         if not self._tickets:
             self._finish()
 
     def cancel(self) -> None:
-        """The asker went away."""
+        """Drop the query; its client is gone."""
         self._asker = None
         self._end()
 
     def _pass_on(self, model: str, frame: memoryview) -> None:
-        """The only model's answer, as it is; the log keeps it where it is one that can be learnt from."""
+        """Pass on the only model's response; log the decision if readable."""
         try:
             (answer,) = prediction.answers(self._app.application.task, wire.decode_frame(frame))
         except (ServingError, ValueError):
@@ -235,7 +228,7 @@ class _Asked:
             asker.answered(answered)
 
     def _end(self) -> None:
-        """What is late is not needed any more."""
+        """Cancel the timer and outstanding requests."""
         if self._timer is not None:
             self._timer.cancel()
         for ticket in self._tickets.values():
@@ -244,7 +237,7 @@ class _Asked:
 
 
 class _Model:
-    """Waiter of one model's answer to one query."""
+    """Response handler of one model for one query."""
 
     __slots__ = ("_asked", "_model", "_started_s", "_target")
 
@@ -278,15 +271,10 @@ class Applications:
         clock: Callable[[], float] = time.monotonic,
         first_id: int = 1,
     ) -> None:
-        """No application yet.
+        """Start without applications.
 
-        Args:
-            engine: what answers for the models.
-            store: where policies' states are kept.
-            draw: a number in [0, 1) for each query.
-            clock: seconds, never running back.
-            first_id: number of the first query; higher than those of a process before, whose askers may
-                still send feedback.
+        `draw` returns numbers in [0, 1). `first_id` must exceed earlier processes' query ids, as
+        clients may still send feedback for them.
         """
         self._engine = engine
         self._store = store
@@ -298,32 +286,32 @@ class Applications:
     # Applications and their links
 
     def all(self) -> tuple[Application, ...]:
-        """Every application."""
+        """Return all applications."""
         return tuple(app.application for app in self._apps.values())
 
     def application(self, name: str) -> Application | None:
-        """The application of a name."""
+        """Return an application, or None."""
         app = self._apps.get(name)
         return None if app is None else app.application
 
     def add(self, application: Application) -> None:
-        """A new one; a state that was kept under its name is taken up.
+        """Add an application; it resumes a state saved under its name.
 
         Raises:
-            InvalidRequest: there is one of that name.
+            InvalidRequest: the name exists.
         """
         if application.name in self._apps:
             raise InvalidRequest(f"application {application.name!r} exists already")
         self._apps[application.name] = _App(application, self._store)
 
     def delete(self, name: str) -> None:
-        """Its queries are not answered any more, and what its policy has learnt is forgotten."""
+        """Delete an application and its policy's state."""
         self._of(name)
         del self._apps[name]
         self._store.delete(name)
 
     def link(self, name: str, models: Sequence[str]) -> None:
-        """Queries go to these models, too.
+        """Link models to an application.
 
         Raises:
             InvalidSettings: one is linked already.
@@ -332,7 +320,7 @@ class Applications:
         app.change(app.application.linked(*models))
 
     def unlink(self, name: str, models: Sequence[str]) -> None:
-        """Queries go to these models no more.
+        """Unlink models from an application.
 
         Raises:
             InvalidSettings: one is not linked.
@@ -341,7 +329,7 @@ class Applications:
         app.change(app.application.unlinked(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
-        """What an application's policy has learnt, and how its decisions fared, as plain data."""
+        """Return policy state and decision counts, as plain data."""
         app = self._of(name)
         state = app.contexts.state(user)
         decisions = app.decisions
@@ -361,13 +349,13 @@ class Applications:
         }
 
     def fresh_states(self) -> dict[str, int]:
-        """Queries by application that were decided without what was learnt, as it could not be read."""
+        """Return, by application, how many queries found their state unreadable."""
         return {name: app.contexts.fresh for name, app in self._apps.items()}
 
     # Queries
 
     def model_versions(self, model: str) -> tuple[str, ...]:
-        """The versions of a model that are served."""
+        """Return the served versions of a model."""
         try:
             return self._engine.versions(model)
         except UnknownModel:
@@ -382,17 +370,12 @@ class Applications:
         version: str | None = None,
         user: str = EVERYBODY,
     ) -> Ticket:
-        """Take a query; the asker is called once, later, never before this returns.
+        """Take a query; the asker is called once, after this method has returned.
 
-        Args:
-            application: one that exists.
-            question: the input.
-            asker: whoever waits.
-            version: of the single linked model.
-            user: whose query it is.
+        `version` names a version of the only linked model.
 
         Raises:
-            InvalidRequest: none of the chosen models takes such an input.
+            InvalidRequest: no chosen model takes the input.
         """
         app = self._of(application)
         now_s = self._clock()
@@ -423,16 +406,16 @@ class Applications:
             asked.wait(asyncio.get_running_loop(), slo_s)
             is_under_way = True
         finally:
-            if not is_under_way:  # a fault of ours: what other models were asked, nobody waits for
+            if not is_under_way:  # an internal error: nobody waits for the models already asked
                 asked.cancel()
         return asked
 
     def feedback(self, application: str, update: Feedback) -> bool:
-        """Learn from what was right; False where no decision is known of which it speaks.
+        """Learn from a true label; False: no decision matches.
 
         Raises:
-            InvalidRequest: the label is none of this application.
-            NotReady: what was learnt so far cannot be read; the same feedback may be sent again.
+            InvalidRequest: the label does not fit the application.
+            NotReady: the learned state is unreadable; the feedback may be repeated.
         """
         app = self._of(application)
         truth = prediction.truth(app.application.task, update.label)
@@ -451,15 +434,15 @@ class Applications:
         return True
 
     def flush(self) -> None:
-        """Return when what was learnt, or is to be forgotten, is durable; any thread may call it.
+        """Wait until learned and deleted states are durable; thread-safe.
 
         Raises:
-            NotReady: it cannot be written; it is kept and tried again.
+            NotReady: writing failed; it is retried.
         """
         self._store.flush()
 
     def close(self) -> None:
-        """Make durable what was learnt."""
+        """Make learned states durable."""
         self._store.close()
 
     def _of(self, name: str) -> _App:

@@ -1,9 +1,7 @@
-"""The core behind the listeners, put together from the command line and from what a server before it kept.
+"""Build the server's components from the command line and the saved state.
 
-In: model cards, settings, a folder of models, and the folder of the state. Out: engine, applications and
-their hubs; nothing runs before `Core.open`. What is kept in the state's folder: `records.db`, what
-management changed, `states.db`, what policies have learnt, unless a Redis server keeps that, and `profiles.db`,
-what was measured of models that share replicas.
+Files of the state folder: `records.db` (changes through management calls), `states.db` (learned
+policy states, unless in Redis), `profiles.db` (profiles of models that share replicas).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from serving.values import ModelCard
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What stands behind the listeners."""
+    """The components behind the listeners."""
 
     engine: Engine
     repository: Repository | None
@@ -41,13 +39,13 @@ class Core:
     past: Past
     profiles: KeptProfiles
     keeper: Keeper | None
-    """None where nothing outlives the server."""
+    """None without a state folder."""
 
     async def open(self) -> None:
-        """Load the models, and put back what was changed before.
+        """Load the models and restore saved changes.
 
         Raises:
-            ServingError: what the start names cannot be served; nothing is left running.
+            ServingError: a model of the start cannot be served; nothing is left running.
         """
         await self.engine.open()
         try:
@@ -60,12 +58,12 @@ class Core:
             raise
 
     async def keep(self) -> None:
-        """Make durable what was changed."""
+        """Make changes durable."""
         if self.keeper is not None:
             await self.keeper.keep()
 
     def close(self) -> None:
-        """Write what is left to write."""
+        """Write pending data and close."""
         self.applications.close()
         self.profiles.close()
         if self.keeper is not None:
@@ -81,21 +79,15 @@ def assembled(
     folder: pathlib.Path | None,
     store_password: str | None = None,
 ) -> Core:
-    """The parts, connected; nothing runs yet.
+    """Build the components; nothing runs before `Core.open`.
 
-    Args:
-        cards: models of the command line.
-        settings: all settings, as the start gives them.
-        homes: where replicas live.
-        root: a watched folder of models.
-        folder: of the state, which this process owns; None: nothing outlives it.
-        store_password: of the Redis server of the states, where it asks for one.
+    `folder` is the state folder, owned by this process, `root` the model repository.
 
     Raises:
-        NotReady: the folder's files cannot be read, or the server of the states cannot be reached.
-        InvalidSettings: `server.state_store` is no address of such a server, or its package is missing.
+        NotReady: the state folder is unreadable, or Redis unreachable.
+        InvalidSettings: `server.state_store` is invalid, or the redis package is missing.
     """
-    with contextlib.ExitStack() as opened:  # what fails leaves nothing open
+    with contextlib.ExitStack() as opened:  # close everything on failure
         records = None
         if folder is not None:
             records = SqliteRecords(folder / "records.db")
@@ -114,7 +106,7 @@ def assembled(
             kept=settings.server.repository_kept,
             poll_s=settings.server.repository_poll_s,
         )
-    # Microseconds since 1970: no number of a query comes again after a restart.
+    # Microseconds since 1970: query ids stay unique across restarts.
     applications = Applications(engine, states, first_id=time.time_ns() // 1000)
     clipper = ClipperHub(engine, applications, settings)
     keeper = None
@@ -139,7 +131,7 @@ def assembled(
 
 
 def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
-    """Where policies' states are kept."""
+    """Return the store of policy states."""
     if address is not None:
         return RedisStore(address, password=password)
     return MemoryStore() if folder is None else SqliteStore(folder / "states.db")

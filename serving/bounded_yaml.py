@@ -1,7 +1,4 @@
-"""Reads YAML that may be large or malicious: what it may hold is bounded before any of it is built.
-
-In: a file, or a text. Out: plain data. Errors say what is too much, or where the text is wrong.
-"""
+"""Read YAML from untrusted sources, with bounds on size, depth and aliases."""
 
 from __future__ import annotations
 
@@ -13,20 +10,20 @@ import yaml
 from serving import user_files
 
 MAX_DEPTH = 32
-"""Of lists and mappings in one another: the time that reading takes grows with its square."""
+"""Maximum nesting; parse time grows with its square."""
 MAX_BYTES = 1024 * 1024
-"""Of a text: it is read in some seconds at most."""
+"""Maximum text size, parsed in a few seconds."""
 
 
 class Loader(yaml.SafeLoader):
-    """Plain data without what stands for more than is written."""
+    """Safe loader that rejects aliases and deep nesting."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """One value, of which a list or a mapping holds more."""
+        """Compose a node and its children."""
         if self.check_event(yaml.AliasEvent):
-            # A few lines of them stand for gigabytes, once they are written out in an error or a record.
+            # A few lines of aliases can expand to gigabytes in an error or a record.
             raise ValueError("anchors are not used here, nor aliases (*name); write the value out")
         holds_more = self.check_event(yaml.CollectionStartEvent)
         self._depth += holds_more
@@ -38,15 +35,11 @@ class Loader(yaml.SafeLoader):
 
 
 def parsed(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
-    """What is written in a text.
-
-    Args:
-        text: of one document.
-        max_bytes: the most that it may have.
+    """Return the data of a text with one document.
 
     Raises:
-        yaml.YAMLError: it is no YAML.
-        ValueError: it is too much, or holds a value that cannot be, as a 32nd of May.
+        yaml.YAMLError: invalid YAML.
+        ValueError: a limit is exceeded, or a value is impossible, such as May 32.
     """
     if len(text) > max_bytes:
         raise ValueError(f"larger than {max_bytes} bytes")
@@ -58,15 +51,11 @@ def parsed(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """What is written in a file.
-
-    Args:
-        file: its path.
-        max_bytes: the most that it may have.
+    """Return the data of a file.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is too large.
-        yaml.YAMLError: it is no YAML.
-        ValueError: it holds too much, as of `parsed`.
+        OSError: unreadable, not a regular file, or too large.
+        yaml.YAMLError: invalid YAML.
+        ValueError: as for `parsed`.
     """
     return parsed(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)

@@ -1,9 +1,7 @@
-"""Which version a name means: versions, the current one, labels, shares of the traffic, a shadow.
+"""Registry of model versions: current version, labels, traffic shares, shadow.
 
-In: a name, perhaps a version or a label, and a number drawn from [0, 1) where the traffic is
-split. Out: the thing that was registered under that version. Every change is one assignment in the
-event loop's thread, so that each request sees one state or the next. Pure; it does not know what a
-version is.
+Each change is one assignment in the event loop's thread, so a request sees the state before or
+after it. Pure.
 """
 
 from __future__ import annotations
@@ -14,13 +12,13 @@ from typing import Any, Generic, TypeVar
 from serving.errors import InvalidRequest, UnknownLabel, UnknownModel
 
 STABLE = "stable"
-"""Label that means the current version until it is set to another one."""
+"""Label of the current version, unless it is set to another."""
 
 Version = TypeVar("Version")
 
 
 class Entry(Generic[Version]):
-    """One model name."""
+    """Versions of one model."""
 
     __slots__ = ("current", "labels", "name", "previous", "shadow", "shares", "versions")
 
@@ -28,21 +26,17 @@ class Entry(Generic[Version]):
         self.name = name
         self.versions: dict[str, Version] = {}
         self.current = ""
-        """The version that a request without one gets."""
+        """Version for requests that name none."""
         self.previous: str | None = None
-        """The one before it, for a roll-back."""
+        """Current version before, for a roll-back."""
         self.labels: dict[str, str] = {}
         self.shares: dict[str, float] = {}
-        """Version -> share of the requests that name none; empty: all go to the current one."""
+        """Version -> share of requests that name none; empty: all go to the current one."""
         self.shadow: str | None = None
-        """Gets a copy of what goes to the current version; its answers are dropped."""
+        """Version that gets copies of the current one's requests."""
 
     def of(self, version: str | None, draw: float) -> Version:
-        """What a request gets.
-
-        Args:
-            version: as the request names it, a version or a label; None: it names none.
-            draw: from [0, 1), decides where the traffic is split.
+        """Return what serves a request; `draw` in [0, 1) selects under a split.
 
         Raises:
             UnknownModel: no such version or label.
@@ -57,7 +51,7 @@ class Entry(Generic[Version]):
         return self.versions[self.current]
 
     def as_json(self) -> dict[str, Any]:
-        """What was decided about the versions, and which there were, as plain data."""
+        """Return versions, labels, shares and shadow as plain data."""
         return {
             "current": self.current,
             "previous": self.previous,
@@ -68,7 +62,7 @@ class Entry(Generic[Version]):
         }
 
     def named(self, version: str) -> str:
-        """The version that a version or a label means.
+        """Return the version for a version or label.
 
         Raises:
             UnknownModel: no such version or label.
@@ -83,13 +77,13 @@ class Entry(Generic[Version]):
 
 
 class Catalogue(Generic[Version]):
-    """All models."""
+    """Versions of all models."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry[Version]] = {}
 
     def entry(self, name: str) -> Entry[Version]:
-        """The entry of a model.
+        """Return a model's entry.
 
         Raises:
             UnknownModel: no such name.
@@ -100,16 +94,16 @@ class Catalogue(Generic[Version]):
         return entry
 
     def all(self) -> tuple[Version, ...]:
-        """What is registered, over all models."""
+        """Return what is registered for all models."""
         return tuple(
             version for entry in self.entries.values() for version in entry.versions.values()
         )
 
     def add(self, name: str, version: str, what: Version, *, current: bool) -> None:
-        """Register a version; the first one of a name is its current one.
+        """Register a version; the first of a name becomes current.
 
         Raises:
-            InvalidRequest: the version is there already.
+            InvalidRequest: the version exists.
         """
         entry = self.entries.get(name)
         if entry is not None and version in entry.versions:
@@ -121,7 +115,7 @@ class Catalogue(Generic[Version]):
             self.set_current(name, version)
 
     def set_current(self, name: str, version: str) -> None:
-        """Give requests without a version another one; a split of the traffic ends.
+        """Set the current version and end a traffic split.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -136,14 +130,9 @@ class Catalogue(Generic[Version]):
             entry.shadow = None
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
-        """Decide about the versions as it was decided before, as far as they are there.
+        """Restore decisions of `Entry.as_json`, as far as the versions exist.
 
-        A version that was not there then is newer than those decisions: what is current stays, and the
-        traffic is not split.
-
-        Args:
-            name: the model.
-            past: as `Entry.as_json` gave it.
+        If a version is newer than `past`, the current one stays and traffic is not split.
 
         Raises:
             UnknownModel: no such name.
@@ -167,11 +156,11 @@ class Catalogue(Generic[Version]):
             entry.shadow = None
 
     def remove(self, name: str, version: str) -> Version:
-        """Take a version out; the last one takes the name with it. Returns what was registered.
+        """Remove and return a version; the last one takes the name with it.
 
         Raises:
             UnknownModel: no such name or version.
-            InvalidRequest: it is the current one beside others, or has a share of the traffic.
+            InvalidRequest: it is a label, has a traffic share, or is current beside others.
         """
         entry = self.entry(name)
         if version not in entry.versions:
@@ -197,7 +186,7 @@ class Catalogue(Generic[Version]):
         return what
 
     def remove_all(self, name: str) -> tuple[Version, ...]:
-        """Take a model out with all its versions. Returns what was registered.
+        """Remove a model; return what was registered.
 
         Raises:
             UnknownModel: no such name.
@@ -207,12 +196,12 @@ class Catalogue(Generic[Version]):
         return tuple(entry.versions.values())
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
-        """Let a label mean a version; None takes the label away.
+        """Point a label to a version; None removes it.
 
         Raises:
             UnknownModel: no such name or version.
-            UnknownLabel: there is no such label to take away.
-            InvalidRequest: the label is empty or also a version's name.
+            UnknownLabel: no such label to remove.
+            InvalidRequest: the label is empty or a version's name.
         """
         entry = self.entry(name)
         if version is None:
@@ -227,20 +216,18 @@ class Catalogue(Generic[Version]):
         entry.labels[label] = entry.named(version)
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
-        """Split the traffic without a version; empty shares end the split.
+        """Split the traffic that names no version; empty `shares` end the split.
 
-        Args:
-            name: the model.
-            shares: version or label -> share; together 1. What lacks to 1 goes to the current version.
+        What is missing to 1 goes to the current version.
 
         Raises:
             UnknownModel: no such name, version or label.
-            InvalidRequest: a share is negative, or they are more than 1 together.
+            InvalidRequest: a share is outside [0, 1], or their sum exceeds 1.
         """
         entry = self.entry(name)
         wanted: dict[str, float] = {}
         for version, share in shares.items():
-            if not 0.0 <= share <= 1.0:  # so nor if it is none, or is too large for a float
+            if not 0.0 <= share <= 1.0:  # also rejects NaN and huge integers
                 raise InvalidRequest(f"the share of {version!r} is {share!r:.40}, expected 0 to 1")
             known = entry.named(version)
             wanted[known] = wanted.get(known, 0.0) + share
@@ -251,7 +238,7 @@ class Catalogue(Generic[Version]):
         entry.shares = {version: share for version, share in wanted.items() if share > 0.0}
 
     def set_shadow(self, name: str, version: str | None) -> None:
-        """Send a copy of the current version's requests to another version; None ends it.
+        """Set the current version's shadow; None ends it.
 
         Raises:
             UnknownModel: no such name, version or label.

@@ -1,12 +1,8 @@
-"""Clipper's view of one gateway: applications, registered models, and the replicas that run them.
+"""Service behind Clipper's protocols: applications, registered models, replicas.
 
-Clipper registers a model's version apart from its containers; here a registered version is a record, and
-its replicas are a version that the engine serves. The current version of the record is the engine's
-current one as soon as it runs; until then the version before it answers.
-
-In: the commands of `protocol.clipper_management` and `protocol.clipper_containers`, the queries of
-`protocol.clipper_routes`. Out: changes of the engine and of the applications. All methods belong to the event
-loop's thread.
+Clipper registers a version apart from its containers: here a record apart from a deployment. The
+record's current version becomes the engine's once it runs; until then the previous one serves. All
+methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from serving.waiter import Ticket
 log = logging.getLogger(__name__)
 
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
-"""Settings that commands give a model."""
+"""Model settings that commands set."""
 
 
 class ClipperHub:
@@ -41,13 +37,9 @@ class ClipperHub:
     def __init__(
         self, engine: Engine, applications: Applications, given: ServingSettings | None = None
     ) -> None:
-        """Nothing is registered yet.
+        """Start without registered models.
 
-        Args:
-            engine: runs the models.
-            applications: ask them.
-            given: settings as the server's start gave them, which models have again that are stopped;
-                None: those that are in force now.
+        `given` are the settings to which stopped models return; None: those now in force.
         """
         self._engine = engine
         self._applications = applications
@@ -56,22 +48,22 @@ class ClipperHub:
         self._current: dict[str, str] = {}
 
     def restore(self, models: Sequence[Model], current: Mapping[str, str]) -> None:
-        """Registered versions and the current ones as they were; what they run on is the engine's affair."""
+        """Restore registered and current versions; the engine restores deployments."""
         self._models = {ModelId(model.name, model.version): model for model in models}
         self._current = dict(current)
 
     def current_versions(self) -> Mapping[str, str]:
-        """The current version of every registered model."""
+        """Return the current version of every registered model."""
         return self._current
 
     # Queries
 
     def application(self, name: str) -> Application | None:
-        """The application of a name."""
+        """Return an application, or None."""
         return self._applications.application(name)
 
     def model_versions(self, model: str) -> Sequence[str]:
-        """The versions of a model that are registered or served."""
+        """Return the registered and served versions of a model."""
         registered = [id_.version for id_ in self._models if id_.name == model]
         return tuple(dict.fromkeys([*registered, *self._applications.model_versions(model)]))
 
@@ -82,13 +74,13 @@ class ClipperHub:
         return self._applications.ask(application, question, asker, version=version, user=user)
 
     def feedback(self, application: str, update: Feedback) -> bool:
-        """Whether feedback was taken; see `Applications.feedback`."""
+        """Take feedback; see `Applications.feedback`."""
         return self._applications.feedback(application, update)
 
     # Applications
 
     def applications(self) -> Sequence[Application]:
-        """All of them."""
+        """Return all applications."""
         return self._applications.all()
 
     def add_application(
@@ -100,10 +92,10 @@ class ClipperHub:
         latency_slo_s: float,
         selection: Mapping[str, Any],
     ) -> None:
-        """A new one without links.
+        """Add an application without links.
 
         Raises:
-            InvalidSettings: what is said of the selection is wrong.
+            InvalidSettings: invalid selection settings.
         """
         given = {
             "name": name,
@@ -115,33 +107,33 @@ class ClipperHub:
         self._applications.add(Application.from_json(given))
 
     def delete_application(self, name: str) -> None:
-        """Its queries are not answered any more."""
+        """Delete an application."""
         self._applications.delete(name)
 
     def link(self, application: str, models: Sequence[str]) -> None:
-        """Queries go to these models, too."""
+        """Link models to an application."""
         self._applications.link(application, models)
 
     def unlink(self, application: str, models: Sequence[str]) -> None:
-        """Queries go to these models no more."""
+        """Unlink models from an application."""
         self._applications.unlink(application, models)
 
     def selection_state(self, application: str, user: str) -> str:
-        """What an application's policy has learnt, as JSON."""
+        """Return an application's policy state, as JSON."""
         return json.dumps(self._applications.state(application, user))
 
     # Models
 
     def models(self) -> Sequence[Model]:
-        """All registered versions of all models, deleted ones among them."""
+        """Return all registered versions, deleted ones included."""
         return tuple(self._models.values())
 
     def current_version(self, name: str) -> str | None:
-        """The version of a registered model that answers queries without one; None: no such model."""
+        """Return a registered model's current version; None: no such model."""
         return self._current.get(name)
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
-        """Input types that a model takes which is served, registered or not; None: it is not served."""
+        """Return a served model's input types; None: it is not served."""
         try:
             entry = self._engine.entry(name)
         except UnknownModel:
@@ -149,12 +141,12 @@ class ClipperHub:
         return input_types(entry.versions[entry.current].signature)
 
     def add_model(self, model: Model) -> None:
-        """A new version, which becomes the current one."""
+        """Register a version and make it current."""
         self._models[ModelId(model.name, model.version)] = model
         self.set_current_version(model.name, model.version)
 
     def set_current_version(self, name: str, version: str) -> None:
-        """Another version answers from now on, or as soon as it runs."""
+        """Set the current version; the engine follows once it runs."""
         self._current[name] = version
         if self._runs(ModelId(name, version)):
             self._engine.set_version(name, version)
@@ -167,11 +159,11 @@ class ClipperHub:
     # Replicas
 
     def containers(self) -> Sequence[Container]:
-        """The replicas that run, of registered versions."""
+        """Return the ready replicas of registered versions."""
         found: list[Container] = []
         seen: dict[ModelId, int] = {}
         for replica in self._engine.replicas()["replicas"]:
-            if "model" not in replica:  # many models share it
+            if "model" not in replica:  # shared by many models
                 continue
             id_ = ModelId(replica["model"], replica["version"])
             model = self._models.get(id_)
@@ -192,7 +184,7 @@ class ClipperHub:
         """Load a version; see `Containers.start`.
 
         Raises:
-            ServingError: it runs already, or cannot be loaded; an earlier version goes on serving.
+            ServingError: it runs already, or cannot be loaded.
         """
         async with self._engine.editing:
             await self._start(model, container, replicas, batch_size)
@@ -201,7 +193,7 @@ class ClipperHub:
         if self._runs(model):
             raise InvalidRequest(f"model {model.name}:{model.version} runs already")
         try:
-            # A slow disk holds up no request.
+            # A slow disk must not block requests.
             card = await asyncio.to_thread(zoo.find, container, name=model.name)
         except UnknownModel as error:
             raise ModelLoadFailed(container, str(error)) from error
@@ -219,11 +211,11 @@ class ClipperHub:
             self._engine.set_version(model.name, model.version)
 
     async def resize(self, model: ModelId, replicas: int) -> None:
-        """Return when so many replicas are ready; 0 stops them all.
+        """Return when that many replicas are ready; 0 stops all.
 
         Raises:
             UnknownModel: the version does not run.
-            ServingError: so many cannot be had; the old ones go on.
+            ServingError: so many cannot start; the old ones stay.
         """
         async with self._engine.editing:
             if not self._runs(model):
@@ -235,7 +227,7 @@ class ClipperHub:
         await self.stop([model])
 
     async def stop(self, models: Sequence[ModelId]) -> None:
-        """End the replicas of these versions, after what they hold; unknown ones are none."""
+        """Drain and end these versions' replicas; unknown versions are ignored."""
         endings = []
         async with self._engine.editing:
             for model in models:
@@ -249,11 +241,11 @@ class ClipperHub:
                     await self._engine.withdraw(model.name, model.version, within_s=RETIRE_S)
                 )
             await self._take_back_settings(dict.fromkeys(model.name for model in models))
-        # What they hold is answered while others change what they like.
+        # Drain outside the lock.
         await asyncio.gather(*(asyncio.shield(ending) for ending in endings if ending is not None))
 
     def count(self, model: ModelId) -> int:
-        """Replicas that are ready; 0 for an unknown version."""
+        """Return the number of ready replicas."""
         return sum(
             served.place.ready_count for served in self._engine.served() if served.id == model
         )
@@ -262,7 +254,7 @@ class ClipperHub:
         return model in self._engine.models()
 
     async def _settings_of(self, name: str, replicas: int, batch_size: int | None) -> None:
-        """Settings of one model: its replicas, and its batch size where one is said."""
+        """Apply a model's replica count and, if given, batch size."""
         values: dict[str, Any] = {f"models.{name}.replica.count": replicas}
         if batch_size == DEFAULT_BATCH_SIZE:
             values[f"models.{name}.batching.policy"] = "aimd"
@@ -273,7 +265,7 @@ class ClipperHub:
         await self._engine.apply(settings, keep_learnt=True)
 
     async def _take_back_settings(self, names: Iterable[str]) -> None:
-        """Models of which no version runs any more have of the settings of commands what the start gave."""
+        """Reset commanded settings of models that no longer run."""
         running = {id_.name for id_ in self._engine.models()}
         settings = self._engine.settings
         for name in names:

@@ -1,7 +1,6 @@
-"""`python -m serving`: serve models, the command behind `serving.__main__`.
+"""Command line of `python -m serving`.
 
-Exit codes: 0 stopped in order, 1 it could not be served (with the reason), 2 wrong use: an option, a
-setting, or a model that is not there.
+Exit codes: 0 stopped in order; 1 serving failed; 2 wrong use: an unknown option, setting or model.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from serving.values import ModelCard
 from serving.yaml_problem import yaml_problem
 
 _OBJECTS_PER_COLLECTION = 20_000
-"""More than requests in flight have: at Python's 700 every other batch would set off a collection, in vain."""
+"""GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """Argument parser with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, with the nearest option for one that is not known, and end with 2."""
+        """Print the error, with the nearest option for an unknown one, and exit with 2."""
         before, is_unknown, given = message.partition("unrecognized arguments: ")
         if is_unknown and not before:
             flag = given.split()[0]
@@ -43,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the command's argument parser."""
     options = _Parser(
         prog="python -m serving", description="Serve models over the Open Inference Protocol v2."
     )
@@ -111,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Settings that the command line gives, by dotted name."""
+    """Return the settings of the command line, by dotted name."""
     values: dict[str, Any] = {}
     for text in arguments.set:
         name, separator, value = text.partition("=")
@@ -143,7 +142,7 @@ def _cards(
     allow_empty: bool,
     is_trusted: bool,
 ) -> list[ModelCard]:
-    """The cards of the models, whose names must differ."""
+    """Return the model specs, with distinct names."""
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             "nothing to serve; name a model with --model (bundled: "
@@ -159,7 +158,7 @@ def _cards(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return its exit code."""
     arguments = parser().parse_args(argv)
     log_lines(arguments.log_level.upper())
     try:
@@ -176,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
     async def serve() -> None:
-        gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
+        gc.freeze()  # what is loaded by now lives as long as the server
         gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
         await Server(cards, settings, repository=arguments.model_repository).run()
 

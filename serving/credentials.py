@@ -1,7 +1,4 @@
-"""What the server shows and what it asks for: its certificate, and the token and the names of those who may ask it.
-
-In: the settings of the listeners and the environment. Out: tokens, names, and contexts of TLS. Reads files.
-"""
+"""The server's TLS certificates, tokens and trusted host names, from settings and environment."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from serving.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 from serving.settings import ServerSettings
 
 LEAST_CHARACTERS = 16
-"""Of a token: fewer can be guessed by trying, and nothing slows that down."""
+"""Minimum token length: nothing slows down guessing."""
 
 
 class Tls(NamedTuple):
@@ -28,18 +25,18 @@ class Tls(NamedTuple):
     key: str
 
     def context(self, protocol: str) -> ssl.SSLContext:
-        """A context of TLS for a server that speaks one protocol, by its name in ALPN.
+        """Return a server's TLS context for one ALPN protocol.
 
         Raises:
-            InvalidSettings: the files are no certificate and its key.
+            InvalidSettings: the files are no certificate with its key.
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
         try:
             for file in (self.certificate, self.key):
-                user_files.read(file)  # OpenSSL would wait for a FIFO, and read a device for ever
-            # a key with a password must not make the server wait for somebody to type it
+                user_files.read(file)  # OpenSSL would block on a FIFO, and read a device for ever
+            # a key with a password must not prompt for it
             context.load_cert_chain(self.certificate, self.key, password="")
         except (OSError, ValueError) as error:
             raise InvalidSettings(
@@ -50,10 +47,10 @@ class Tls(NamedTuple):
 
 
 def tls(settings: ServerSettings) -> Tls | None:
-    """What the settings say of TLS; None: there is none.
+    """Return the configured certificate and key; None: no TLS.
 
     Raises:
-        InvalidSettings: one of two is missing, or the files are no certificate and its key.
+        InvalidSettings: only one is set, or the files are invalid.
     """
     if settings.tls_certificate is None and settings.tls_key is None:
         return None
@@ -65,20 +62,20 @@ def tls(settings: ServerSettings) -> Tls | None:
 
 
 def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """The token of those who may ask; None: anybody may.
+    """Return the token of the inference port; None: access is open.
 
     Raises:
-        InvalidSettings: its file cannot be read, or it is none.
+        InvalidSettings: the file is unreadable, or the token invalid.
     """
     return _token("token_file", settings.token_file, TOKEN_VARIABLE, environment)
 
 
 def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """The token of those who may change the server, where one is given; None: none is.
+    """Return the configured token of the admin port, or None.
 
     Raises:
-        InvalidSettings: its file cannot be read, or it is none; one is given and `server.admin_access` is open; or
-            the port would be open to a network without one.
+        InvalidSettings: unreadable or invalid; needed but missing, as the port is open to a
+            network; or set although `server.admin_access` is open.
     """
     file = settings.admin_token_file
     found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
@@ -96,10 +93,10 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
 
 
 def admin_tls(settings: ServerSettings) -> Tls | None:
-    """TLS of the admin port: the query port's where it is open to a network; on loopback None.
+    """Return TLS of the admin port, the inference port's; None on loopback.
 
     Raises:
-        InvalidSettings: it would be open to a network without, where its token could be read; or as `tls`.
+        InvalidSettings: a network could read the token without TLS; or as `tls`.
     """
     if is_loopback(settings.admin_host):
         return None
@@ -113,7 +110,7 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
 
 
 def hosts(settings: ServerSettings, bound: str) -> Hosts | None:
-    """The names under which a port may be asked that is bound to an address; None: any."""
+    """Return the trusted host names of a port bound to `bound`; None: any."""
     further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
     if "*" in further or not (further or is_loopback(bound)):
         return None
@@ -121,7 +118,7 @@ def hosts(settings: ServerSettings, bound: str) -> Hosts | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

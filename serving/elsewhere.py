@@ -1,7 +1,6 @@
-"""What the commands say on a machine that is no Linux, where neither limits nor sockets are what they need: the same
-command in a container.
+"""Error line of the commands where the platform is not Linux: the same command in a container.
 
-In: the command's words. Out: a line, None on Linux. Imports nothing that is not in every Python.
+Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -19,14 +18,11 @@ IMAGE = "python:3.12-slim"
 
 
 def told(program: str, words: Sequence[str], *, serves: bool = False) -> str | None:
-    """A line with the `docker run` that does what was asked for; None on Linux.
+    """Return a line with the equivalent `docker run`; None on Linux.
 
-    Args:
-        program: the command, without its words.
-        words: as they were given.
-        serves: whether it answers on a port.
+    `program` is the command, `words` its arguments; `serves`: it listens on a port.
     """
-    system = str(sys.platform)  # mypy knows only its own
+    system = str(sys.platform)  # mypy knows only its own platform
     if system == "linux":
         return None
     source = _source()
@@ -36,7 +32,7 @@ def told(program: str, words: Sequence[str], *, serves: bool = False) -> str | N
     )
     port = _port(words)
     published = f"--publish 127.0.0.1:{port}:{port} --env LUTHIER_SERVER__HOST=0.0.0.0 "
-    here = '"${PWD}"'  # also of PowerShell
+    here = '"${PWD}"'  # also valid in PowerShell
     quoted = f'"{inner}"' if system == "win32" else shlex.quote(inner)
     where = " (in the folder of its sources)" if source is None else ""
     return (
@@ -55,7 +51,7 @@ def _port(words: Sequence[str]) -> str:
 
 
 def _source() -> pathlib.PurePath | None:
-    """From where this was installed: the checkout, or a wheel; None where nothing tells."""
+    """Return the checkout or wheel of this installation; None: unknown."""
     checkout = pathlib.Path(__file__).resolve().parent.parent
     if (checkout / "pyproject.toml").exists():
         return checkout

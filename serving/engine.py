@@ -1,15 +1,11 @@
-"""The hub: which model version a request means, and models, versions and settings that change while it serves.
+"""The engine: resolves requests to deployments; changes models, versions and settings live.
 
-    resolve: name -> version (current, label, share of a split) -> `Served`; submit there
-    deploy:  start replicas -> load and warm up -> register; then it takes traffic
-    retire:  out of the catalogue -> answers what it has taken -> replicas end
-    apply:   check -> replicas and limits (pool) -> scheduler -> cache -> generation, model by model
+    deploy:  start replicas -> load and warm up -> register -> take traffic
+    retire:  unregister -> drain -> end replicas
+    apply:   per model: replicas and limits -> scheduler -> cache; then the generation
 
-A request is resolved and submitted in one go, so that a version switch loses none: what was taken by the
-old version is answered by it. One change is made at a time; a version that is out of the catalogue is in
-nobody's way any more, so what it still answers holds up no other change.
-
-All methods belong to the event loop's thread.
+Requests are resolved and submitted in one step, so a version switch loses none. Changes are
+serialised; draining blocks none. All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -49,18 +45,18 @@ from serving.waiter import Ticket, Waiter
 log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
-"""Versions are part of URLs, of metrics and of what is kept."""
+"""Versions appear in URLs, metrics and saved state."""
 
 RETIRE_S = 30.0
-"""Longest time in which a version that was replaced answers what it has taken."""
+"""Maximum time for draining a replaced version."""
 
 
 class Target(Protocol):
-    """What a request is sent to."""
+    """Interface of a deployment, or of a shadowed one, for requests."""
 
     @property
     def id(self) -> ModelId:
-        """Name and version that answer."""
+        """Name and version."""
         ...
 
     @property
@@ -70,15 +66,15 @@ class Target(Protocol):
 
     @property
     def codecs(self) -> dict[str, Any]:
-        """Room for the protocols to keep what they make of the signature, by protocol."""
+        """Objects that protocols derive from the signature, by protocol."""
         ...
 
     def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
-        """Take a request of an application; the waiter is called once, later, in the event loop."""
+        """Take a request; the response handler is called once, later, in the event loop."""
         ...
 
     def done(self, status: int, seconds: float) -> None:
-        """Count an answered request."""
+        """Count a response."""
         ...
 
 
@@ -92,7 +88,7 @@ class Applied:
 
 
 class Engine:
-    """Serves models under settings that can change."""
+    """Serves models under live settings; a failed change leaves the old state in force."""
 
     def __init__(
         self,
@@ -103,15 +99,10 @@ class Engine:
         profiles: KeptProfiles | None = None,
         forms: Forms | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
-        Args:
-            cards: the first models.
-            settings: for all models, and what differs for some.
-            homes: where replicas live.
-            clock: holds the GPU's clock, from `open` to `close`.
-            profiles: what was measured of models before; None: nothing.
-            forms: of models that are loaded quicker than their files; None: there are none.
+        `clock` locks the GPU's clock from `open` to `close`; `forms` is the cache of optimised
+        models.
         """
         self.settings = settings
         self.generation = 1
@@ -125,33 +116,33 @@ class Engine:
         """See `Inference.resolved`."""
         self._changing = asyncio.Lock()
         self._unsettled: set[Served | SharedPool] = set()
-        """What a change that failed has left with its settings."""
+        """Deployments and pools left with other settings by a failed change."""
         self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles, forms)
         self._endings: dict[asyncio.Task[None], Served] = {}
-        """Versions that are out of service, and answer what they have taken."""
+        """Tasks that drain unregistered deployments."""
         self.editing = asyncio.Lock()
-        """Held by whoever reads the settings, changes some, and applies the whole: no change is lost."""
+        """Held while settings are read, changed and applied, so that no change is lost."""
         self._draining = False
         self.unresolved_responses: dict[int, int] = {}
-        """Responses by HTTP status to requests that meant no model."""
+        """HTTP status -> responses for unknown models."""
 
     # Requests
 
     def ready(self) -> bool:
-        """Whether a request that comes now, for whichever model, will be answered."""
+        """Whether models are served, and all can respond."""
         served = self._catalogue.all()
         return not self._draining and bool(served) and all(one.ready for one in served)
 
     def models(self) -> tuple[ModelId, ...]:
-        """What is served."""
+        """Return the served versions."""
         return tuple(served.id for served in self._catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> Target:
-        """What a name and an optional version or label mean; ask each time, a split draws each time.
+        """Return the deployment that a name and version or label mean, drawn anew under a split.
 
         Raises:
             UnknownModel: no such name, version or label.
-            NotReady: it is being loaded for the first time.
+            NotReady: its first load is running.
         """
         known = self.resolved.get((name, version))
         if known is not None:
@@ -167,11 +158,11 @@ class Engine:
         return served
 
     def unresolved(self, status: int) -> None:
-        """Count an answered request that meant no model."""
+        """Count a response for an unknown model."""
         self.unresolved_responses[status] = self.unresolved_responses.get(status, 0) + 1
 
     def model_ready(self, name: str, version: str | None) -> bool:
-        """Whether the model answers now.
+        """Whether a model can respond.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -187,7 +178,7 @@ class Engine:
     # Models and versions
 
     def entry(self, name: str) -> Entry[Served]:
-        """Versions, labels, shares and shadow of a model.
+        """Return versions, labels, shares and shadow of a model.
 
         Raises:
             UnknownModel: no such name.
@@ -195,7 +186,7 @@ class Engine:
         return self._catalogue.entry(name)
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """All versions of a model that are served.
+        """Return a model's served versions.
 
         Raises:
             UnknownModel: no such name.
@@ -203,16 +194,17 @@ class Engine:
         return tuple(self._catalogue.entry(name).versions)
 
     def resolve_label(self, name: str, label: str) -> str | None:
-        """The version that a label of a model means; None: the model or the label is unknown."""
+        """Return the version of a label; None: unknown model or label."""
         entry = self._catalogue.entries.get(name)
         if entry is None:
             return None
         return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
-        """State of every version that is known, and why, where it failed.
+        """Return the state of every known version, and why it failed.
 
-        One that serves is what it is while it is loaded anew; the reason tells that this has failed.
+        During a reload a served version keeps its state; a reason beside it means the reload
+        failed.
         """
         states = dict.fromkeys(self._loading, ("loading", ""))
         states |= {id_: ("failed", why) for id_, why in self._failed.items()}
@@ -222,23 +214,19 @@ class Engine:
         }
 
     def note_failure(self, id_: ModelId, why: str) -> None:
-        """List a version that could not even be tried, as one that could not be loaded."""
+        """List a version as failed."""
         self._failed[id_] = why
 
     def forget_failure(self, id_: ModelId) -> None:
-        """List a version no more that could not be loaded."""
+        """Unlist a failed version."""
         self._failed.pop(id_, None)
 
     async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
-        """Load a version and let it take traffic once it is warm.
-
-        Args:
-            card: what to load.
-            current: whether requests that name no version get it.
+        """Load a version; it takes traffic once warm.
 
         Raises:
-            InvalidRequest: the version is served already, or no version can be called so.
-            ServingError: it cannot be loaded; what was served before still is.
+            InvalidRequest: the version exists, or its name is invalid.
+            ServingError: loading failed.
         """
         async with self._changing:
             await self._deploy(card, current=current)
@@ -257,7 +245,7 @@ class Engine:
         self.resolved.clear()
 
     async def _opened(self, card: ModelCard) -> Served:
-        """A version with its replicas, loaded and warm, that takes no traffic yet."""
+        """Return a loaded and warm deployment without traffic."""
         began_s = time.monotonic()
         self._loading.add(card.id)
         self.forget_failure(card.id)
@@ -285,13 +273,11 @@ class Engine:
         return served
 
     async def redeploy(self, card: ModelCard) -> None:
-        """Load a version anew, from files that have changed, and let it take the place of the served one.
-
-        What the old one has taken it goes on to answer.
+        """Reload a version from changed files; its old deployment drains.
 
         Raises:
             UnknownModel: no such name or version.
-            ServingError: it cannot be loaded; the one that was served still is.
+            ServingError: loading failed.
         """
         async with self._changing:
             self._check_serving()
@@ -303,13 +289,13 @@ class Engine:
             self._end(old, RETIRE_S)
 
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
-        """Take a version out of service; return when it has answered what it has taken, within a time.
+        """Unregister a version; return when drained, after `within_s` at most.
 
-        Other changes need not wait for this one. Broken off, it goes on by itself.
+        Other changes do not wait. If cancelled, draining continues.
 
         Raises:
             UnknownModel: no such name or version.
-            InvalidRequest: requests without a version go to it, and there is another one.
+            InvalidRequest: requests without a version go to it, and others exist.
         """
         ending = await self.withdraw(name, version, within_s=within_s)
         if ending is not None:
@@ -318,11 +304,10 @@ class Engine:
     async def withdraw(
         self, name: str, version: str, *, within_s: float
     ) -> asyncio.Task[None] | None:
-        """As `retire`, but return as soon as the version is out of service.
+        """Like `retire`, but return once the version is unregistered.
 
         Returns:
-            What is done when it has ended, and is looked after here; None: it was only listed as one that
-            could not be loaded, and is no more.
+            The draining task; None if the version was only listed as failed.
 
         Raises:
             As `retire`.
@@ -339,7 +324,7 @@ class Engine:
             return self._end(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float) -> None:
-        """Take all versions of a model out of service, as `retire` does with one.
+        """Retire all versions of a model.
 
         Raises:
             UnknownModel: no such name.
@@ -353,7 +338,7 @@ class Engine:
         await asyncio.gather(*map(asyncio.shield, endings))
 
     def _end(self, served: Served, within_s: float) -> asyncio.Task[None]:
-        """Let a version that is in no catalogue any more answer what it has taken, and end it."""
+        """Drain and close an unregistered deployment in a task."""
         ending = asyncio.create_task(self._ended(served, within_s), name=f"end {served.id}")
         self._endings[ending] = served
         ending.add_done_callback(self._endings.pop)
@@ -369,11 +354,11 @@ class Engine:
                 await served.close()
                 async with self._changing:
                     await self._pools.give_up()
-            except Exception:  # it may be that nobody waits for this
+            except Exception:  # perhaps nobody awaits this task
                 log.exception("a version has not ended", extra={"model": name, "version": version})
 
     def set_version(self, name: str, version: str) -> None:
-        """Let requests that name no version get this one, from the next one on.
+        """Set the current version.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -382,11 +367,11 @@ class Engine:
         self.resolved.clear()
 
     def roll_back(self, name: str) -> str:
-        """Return to the version before the current one; returns it.
+        """Make the previous version current, and return it.
 
         Raises:
             UnknownModel: no such name.
-            InvalidRequest: there is none, or it is not loaded any more.
+            InvalidRequest: no previous version is loaded.
         """
         entry = self._catalogue.entry(name)
         if entry.previous is None:
@@ -395,22 +380,22 @@ class Engine:
         return entry.current
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
-        """Decide about a model's versions as before. Raises as `Catalogue.restore`."""
+        """Restore saved decisions; raises as `Catalogue.restore`."""
         self._catalogue.restore(name, past)
         self.resolved.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
-        """Let a label mean a version; None takes it away. Raises as `Catalogue.set_label`."""
+        """Point a label to a version, or remove it; raises as `Catalogue.set_label`."""
         self._catalogue.set_label(name, label, version)
         self.resolved.clear()
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
-        """Split the traffic that names no version. Raises as `Catalogue.set_shares`."""
+        """Split the traffic; raises as `Catalogue.set_shares`."""
         self._catalogue.set_shares(name, shares)
         self.resolved.clear()
 
     def set_shadow(self, name: str, version: str | None) -> None:
-        """Copy the current version's requests to another one. Raises as `Catalogue.set_shadow`."""
+        """Set the current version's shadow; raises as `Catalogue.set_shadow`."""
         self._catalogue.set_shadow(name, version)
         self.resolved.clear()
 
@@ -419,19 +404,15 @@ class Engine:
     async def apply(
         self, settings: ServingSettings, *, fresh: bool = False, keep_learnt: bool = False
     ) -> Applied:
-        """Bring new settings into force while serving.
+        """Apply settings while serving; no request fails.
 
-        Calls are serialised. This one returns when limits have been read back and replicas are
-        ready. No request fails meanwhile. What was learnt (cache, back-off, the scheduler's
-        estimates) is reset, so that apply(A), apply(B) behaves like a fresh start of B.
-
-        Args:
-            settings: complete settings; those of the listeners must be unchanged.
-            fresh: replace every replica, so that this is a launch of its own.
-            keep_learnt: do not reset what was learnt.
+        Returns when limits have been read back and replicas are ready. Calls are serialised. What
+        was learned (cache, back-off, the scheduler's estimates) is reset, so that apply(A),
+        apply(B) behaves like a new start of B; `keep_learnt` keeps it. `fresh` restarts every
+        replica. Listener settings must be unchanged.
 
         Raises:
-            ServingError: with the reason; the old generation still serves.
+            ServingError: the settings cannot be applied.
         """
         async with self._changing:
             began_s = time.monotonic()
@@ -472,8 +453,8 @@ class Engine:
     async def _put_back(
         self, changed: Sequence[Served], changed_pools: Sequence[SharedPool]
     ) -> None:
-        """The settings in force, for models that had got others already, and for the GPU."""
-        self._unsettled |= {*changed, *changed_pools}  # each until it has them again
+        """Restore the settings in force for what had changed, and the GPU's clock."""
+        self._unsettled |= {*changed, *changed_pools}  # each until it is restored
         try:
             await self._hold_clock(self.settings)
         except ServingError as error:
@@ -500,7 +481,7 @@ class Engine:
                 self._unsettled.discard(served)
 
     def unsettled(self) -> list[dict[str, Any]]:
-        """What runs with other settings than those in force, for they could not be put back: plain data."""
+        """Return, as plain data, what could not be restored to the settings in force."""
         models = [
             {"name": served.id.name, "version": served.id.version}
             for served in self._catalogue.all()
@@ -521,7 +502,7 @@ class Engine:
         """Load the first models.
 
         Raises:
-            ServingError: one cannot be served under these settings; nothing is left running.
+            ServingError: one cannot be served; nothing is left running.
         """
         try:
             await self._hold_clock(self.settings)
@@ -532,23 +513,23 @@ class Engine:
             raise
 
     def drain(self) -> None:
-        """Not ready from now on; what was taken is still answered."""
+        """Stop being ready; in-flight requests still run."""
         self._draining = True
 
     @property
     def unfinished(self) -> int:
-        """Requests without an answer."""
+        """In-flight requests."""
         served = [*self._catalogue.all(), *self._endings.values()]
         return sum(one.place.unfinished for one in served)
 
     async def close(self) -> None:
-        """End replicas and their homes; whoever still waits is refused."""
+        """End replicas and spawners; waiting requests are rejected."""
         self._draining = True
         endings = dict(self._endings)
         for ending in endings:
             ending.cancel()
         await asyncio.gather(*endings, return_exceptions=True)
-        # One that was cancelled before it began has ended nothing.
+        # A task cancelled before it began has ended nothing.
         served = [*self._catalogue.all(), *endings.values()]
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(asyncio.to_thread, self._clock.close)
@@ -561,19 +542,19 @@ class Engine:
 
     @property
     def limits(self) -> str:
-        """`enforced`, or `not enforced: why`."""
+        """Resource limits: `enforced`, or `not enforced: why`."""
         return self._homes.limits_text
 
     def notes(self) -> list[str]:
-        """A line for every setting in force that changes nothing, or less than it says."""
+        """Return a warning for every setting without full effect."""
         return setting_notes(self.settings, self._catalogue.all())
 
     def served(self) -> tuple[Served, ...]:
-        """Every version that is served."""
+        """Return all deployments."""
         return self._catalogue.all()
 
     def replicas(self) -> dict[str, Any]:
-        """Replicas and their deaths since the settings came into force, as plain data."""
+        """Return replicas, and deaths since the last change of settings, as plain data."""
         replicas: list[dict[str, Any]] = []
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():
@@ -586,7 +567,7 @@ class Engine:
         return {"replicas": replicas, "deaths": deaths}
 
     def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
-        """What the metrics show of this moment, with what others have counted."""
+        """Return a snapshot for the metrics."""
         return Snapshot(
             generation=self.generation,
             unsettled=len(self.unsettled()),

@@ -1,35 +1,35 @@
-"""Errors of the serving core, each with the HTTP status that answers it.
+"""Errors of the serving core, each with the HTTP status of its response.
 
     ServingError (500)
-    ├── InvalidRequest (400)          the client sent something wrong; the text goes back to it
+    ├── InvalidRequest (400)
     │   ├── TooLarge (413)
     │   │   ├── BodyTooLarge (413)
-    │   │   ├── JsonTooLarge (413)    more JSON than is read on the thread that serves everybody
-    │   │   ├── RequestTooLarge (413) no replica takes a message of its size
-    │   │   └── SplitTooLarge (413)   it would be sent to replicas too often
-    │   └── TooManyItems (413)        more items than may wait at all
-    ├── UnknownModel (404)            no such model or version; lists the known ones
-    │   └── UnknownLabel (404)        no such label to take away
-    ├── Overloaded (429)              the queue is full; `retry_after_s`
-    ├── TooMuchHeld (503)             more bytes of requests wait than the server holds; `retry_after_s`
-    ├── NotReady (503)                starting, draining, or no replica comes up
-    ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
-    ├── DeadlineTooShort (503)        refused early: shorter than the model takes, whatever else there is to do
-    ├── CannotLoad (503)              refused early: its model could not be loaded before its deadline; `retry_after_s`
-    ├── DeadlineExceeded (504)        the request's deadline passed before its answer
-    │   └── Hopeless (504)            it was admitted, and cannot be in time any more
-    ├── Unimplemented (501)           this server does not offer it
-    ├── ReplicaFailed (500)           the replica that held the request died, twice
-    ├── PredictionFailed (500)        the model raised, or broke its contract
-    ├── InvalidSettings (400)         unknown knob, wrong type, out of range
-    ├── ModelLoadFailed (500)         missing or broken file, missing runtime
-    │   └── ModelMissing (500)        the file or module is there, but the class or function is not
-    ├── ReplicaStartFailed (500)      no ready replicas; `reason`: oom, crash, timeout, load
-    ├── LimitsUnavailable (500)       CPU or memory limits cannot be set on this machine
-    └── AcceleratorUnavailable (500)  the GPU is not there, or does not let this be set or read
+    │   │   ├── JsonTooLarge (413)
+    │   │   ├── RequestTooLarge (413)
+    │   │   └── SplitTooLarge (413)
+    │   └── TooManyItems (413)
+    ├── UnknownModel (404)
+    │   └── UnknownLabel (404)
+    ├── Overloaded (429)
+    ├── TooMuchHeld (503)
+    ├── NotReady (503)
+    ├── CannotFinish (503)
+    ├── DeadlineTooShort (503)
+    ├── CannotLoad (503)
+    ├── DeadlineExceeded (504)
+    │   └── Hopeless (504)
+    ├── Unimplemented (501)
+    ├── ReplicaFailed (500)
+    ├── PredictionFailed (500)
+    ├── InvalidSettings (400)
+    ├── ModelLoadFailed (500)
+    │   └── ModelMissing (500)
+    ├── ReplicaStartFailed (500)
+    ├── LimitsUnavailable (500)
+    └── AcceleratorUnavailable (500)
 
-Every error keeps its facts as attributes and hands all of them to `super().__init__`, so it
-pickles. Texts say what was given, what was expected and what to try.
+Errors keep all facts as attributes and pass them to `super().__init__`, so that they pickle. Texts
+name what was given, what was expected and what to try.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 _LONGEST_NAME = 100
-"""Characters of what may be a misspelt name: to look for what is near to a text of megabytes takes seconds."""
+"""Maximum length of a misspelt name: matching megabytes takes seconds."""
 _LONGEST_SHOWN = 300
 _MOST_LISTED = 20
 
@@ -59,7 +59,7 @@ _SHORT = _short()
 
 
 def nearest(given: str, valid: Iterable[str]) -> str:
-    """A hint «, did you mean 'x'?» with the closest valid name, or the empty string."""
+    """Return a hint such as ", did you mean 'x'?", or an empty string."""
     if len(given) > _LONGEST_NAME:
         return ""
     close = difflib.get_close_matches(given, list(valid), n=1, cutoff=0.5)
@@ -67,12 +67,12 @@ def nearest(given: str, valid: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """What a stranger sent, for an error's text: as Python writes it, and short however large it is."""
+    """Return the repr of a client's value, shortened."""
     return _cut(_SHORT.repr(value))
 
 
 def shown_names(names: Iterable[str]) -> str:
-    """Names that a stranger sent, for an error's text: the first ones, each cut off where it is long."""
+    """Return the first of a client's names, each shortened."""
     first = [name[:_LONGEST_NAME] for name in itertools.islice(names, _MOST_LISTED)]
     return _cut(", ".join(first)) or "none"
 
@@ -88,7 +88,7 @@ class ServingError(Exception):
 
 
 class InvalidRequest(ServingError):
-    """The request cannot be understood or does not fit the model."""
+    """The request is malformed or does not fit the model."""
 
     status = 400
 
@@ -97,7 +97,7 @@ class InvalidRequest(ServingError):
 
 
 class TooLarge(InvalidRequest):
-    """More bytes than a limit allows."""
+    """A size limit is exceeded."""
 
     status = 413
 
@@ -116,7 +116,7 @@ class BodyTooLarge(TooLarge):
 
 
 class JsonTooLarge(TooLarge):
-    """The JSON of a body exceeds what is read on the thread that serves everybody."""
+    """The body's JSON exceeds what is parsed on the event loop's thread."""
 
     def __str__(self) -> str:
         return (
@@ -136,7 +136,7 @@ class RequestTooLarge(TooLarge):
 
 
 class SplitTooLarge(TooLarge):
-    """The request cannot be cut, and would be sent whole for each batch of its items."""
+    """The request cannot be cut and would be sent whole with each batch of its items."""
 
     def __str__(self) -> str:
         return (
@@ -146,7 +146,7 @@ class SplitTooLarge(TooLarge):
 
 
 class TooManyItems(InvalidRequest):
-    """Even alone the request exceeds what may wait."""
+    """Even alone the request exceeds the queue's capacity."""
 
     status = 413
 
@@ -169,10 +169,8 @@ class UnknownModel(ServingError):
     def __init__(self, name: str, known: tuple[str, ...], version: str | None = None) -> None:
         """Keep the facts.
 
-        Args:
-            name: of the model.
-            known: models that there are; where a version is named, versions and labels of this model.
-            version: version or label that was asked for; None: the model itself is not known.
+        `known` are the known models or, if `version` is given, the model's versions and labels.
+        `version` is the unknown version or label; None: the model is unknown.
         """
         super().__init__(name, known, version)
         self.name = name
@@ -192,7 +190,7 @@ class UnknownModel(ServingError):
 
 
 class UnknownLabel(UnknownModel):
-    """A model has no label of that name; `version` is the label, `known` the labels that there are."""
+    """The model has no such label: `version` is the label, `known` the existing labels."""
 
     def __str__(self) -> str:
         known = ", ".join(self.known) or "none"
@@ -202,7 +200,7 @@ class UnknownLabel(UnknownModel):
 
 
 class Overloaded(ServingError):
-    """The queue is full; try again after `retry_after_s`."""
+    """The queue is full."""
 
     status = 429
 
@@ -216,7 +214,7 @@ class Overloaded(ServingError):
 
 
 class TooMuchHeld(ServingError):
-    """No room for another body among those that are held; try again after `retry_after_s`."""
+    """No buffer space for another body."""
 
     status = 503
 
@@ -233,7 +231,7 @@ class TooMuchHeld(ServingError):
 
 
 class NotReady(ServingError):
-    """The server or the model cannot answer now."""
+    """The server or model cannot respond now."""
 
     status = 503
 
@@ -242,7 +240,7 @@ class NotReady(ServingError):
 
 
 class CannotFinish(ServingError):
-    """By the profile of the model it would be answered after its deadline; try again after `retry_after_s`."""
+    """Rejected: by the model's profile it would finish after its deadline."""
 
     status = 503
 
@@ -255,7 +253,7 @@ class CannotFinish(ServingError):
 
 
 class DeadlineTooShort(ServingError):
-    """The model takes longer than the request can wait, whatever else there is to do: another try is of no use."""
+    """Rejected: the model takes longer even without other load, so a retry is pointless."""
 
     status = 503
 
@@ -271,7 +269,7 @@ class DeadlineTooShort(ServingError):
 
 
 class CannotLoad(ServingError):
-    """Its model is in no replica's memory, and would not be before the deadline; try again after `retry_after_s`."""
+    """Rejected: its model is in no replica's memory and cannot be loaded by the deadline."""
 
     status = 503
 
@@ -287,7 +285,7 @@ class CannotLoad(ServingError):
 
 
 class DeadlineExceeded(ServingError):
-    """The deadline passed before an answer was there."""
+    """The deadline passed before the response."""
 
     status = 504
 
@@ -300,14 +298,14 @@ class DeadlineExceeded(ServingError):
 
 
 class Hopeless(DeadlineExceeded):
-    """It was admitted, and no answer can be there in time any more."""
+    """An admitted request can no longer meet its deadline."""
 
     def __str__(self) -> str:
         return "the request was admitted, but cannot be answered before its deadline any more"
 
 
 class Unimplemented(ServingError):
-    """This server does not offer it."""
+    """Not offered by this server."""
 
     status = 501
 
@@ -316,7 +314,7 @@ class Unimplemented(ServingError):
 
 
 class ReplicaFailed(ServingError):
-    """The replica died with the request in it, and so did the one that got it next."""
+    """Two replicas in a row died with the request."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -327,14 +325,14 @@ class ReplicaFailed(ServingError):
 
 
 class PredictionFailed(ServingError):
-    """The model raised an exception or returned something that breaks its contract."""
+    """The model raised an exception or broke its contract."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
 
 
 class InvalidSettings(ServingError):
-    """A setting is unknown, of the wrong type, or out of its range."""
+    """A setting is unknown, of the wrong type or out of range."""
 
     status = 400
 
@@ -343,7 +341,7 @@ class InvalidSettings(ServingError):
 
 
 class ModelLoadFailed(ServingError):
-    """A model's file is missing or broken, or its runtime is not installed."""
+    """A model's file is missing or broken, or its runtime is missing."""
 
     def __init__(self, model: str, text: str) -> None:
         super().__init__(model, text)
@@ -355,11 +353,11 @@ class ModelLoadFailed(ServingError):
 
 
 class ModelMissing(ModelLoadFailed):
-    """A Python file or module has no class or function of the name."""
+    """A Python file or module lacks the named class or function."""
 
 
 class ReplicaStartFailed(ServingError):
-    """Replicas do not become ready under these settings."""
+    """Replicas do not become ready; `reason` is oom, crash, timeout or load."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
@@ -378,7 +376,7 @@ class LimitsUnavailable(ServingError):
 
 
 class AcceleratorUnavailable(ServingError):
-    """There is no GPU, or it does not let this user set or read what is wanted."""
+    """There is no GPU, or this user may not set or read it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,8 +1,4 @@
-"""What this process has of memory and does not use: a heap keeps what was freed for what comes next.
-
-In: nothing. Out: the same memory, less what is free. Only glibc's heap can be told; with another C library nothing
-happens here.
-"""
+"""Return free heap memory to the system; glibc only, without effect elsewhere."""
 
 from __future__ import annotations
 
@@ -11,20 +7,23 @@ import functools
 from typing import Any
 
 LARGE_BYTES = 8 * 1024 * 1024
-"""Blocks from here on are mapped by themselves, and go back when they are freed. By default the heap learns from what
-is freed to map no block under 32 MiB and to keep 64 MiB for each thread: what a few requests leave would stay."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+"""Blocks of this size are mapped separately, and unmapped when freed.
+
+By default glibc raises this threshold up to 32 MiB and keeps 64 MiB per thread, so that the memory
+of a few requests would stay.
+"""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 def give_back() -> None:
-    """Give the system what is free; a thread that allocates meanwhile may wait for some milliseconds."""
+    """Return free memory; a thread that allocates meanwhile may wait some milliseconds."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 def keep_little() -> None:
-    """Let large blocks go back to the system when they are freed, from now on."""
+    """From now on, return large blocks when they are freed."""
     set_option = _function("mallopt")
     if set_option is not None:
         set_option(_MMAP_THRESHOLD, LARGE_BYTES)

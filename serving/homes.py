@@ -1,7 +1,6 @@
-"""The homes of replicas, one per kind of model: a template process imports one runtime, an image holds one.
+"""Spawners by model kind, each opened with the first model of its kind and kept open.
 
-In: model cards. Out: open homes, made when the first model of a kind is served and kept until the end,
-warm for the next one. Belongs to the event loop's thread.
+Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from serving.values import ModelCard
 
 
 def maker(settings: ReplicaSettings) -> Callable[[], Home]:
-    """What makes the homes that the settings ask for."""
+    """Return the factory of the wanted spawners."""
     if settings.home == "docker":
         return functools.partial(ContainerHome, settings.image)
     return ProcessHome
 
 
 class Homes:
-    """All homes of one gateway."""
+    """All spawners of one gateway."""
 
     def __init__(self, make: Callable[[], Home] = ProcessHome) -> None:
-        """No home is open yet; `make` makes them."""
+        """Open no spawner yet."""
         self._make = make
         self._homes: dict[str, Home] = {}
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
-        """Numbers for replicas, each given once."""
+        """Unique worker numbers."""
 
     async def of(self, card: ModelCard) -> Home:
-        """The open home of replicas that run a model.
+        """Return the open spawner for a model.
 
         Raises:
             ReplicaStartFailed: it cannot be opened.
@@ -55,7 +54,7 @@ class Homes:
             await home.open(kind)
         except BaseException as error:
             await home.close()
-            if isinstance(error, OSError):  # no descriptor left, no room for its files
+            if isinstance(error, OSError):  # no descriptor left, or no space
                 text = f"a home for replicas cannot be made: {error}"
                 raise ReplicaStartFailed("crash", text) from error
             raise
@@ -63,13 +62,13 @@ class Homes:
 
     @property
     def limits_text(self) -> str:
-        """The word "enforced", or "not enforced: " and why; the same for all kinds of one machine."""
+        """Either "enforced", or "not enforced: " and the reason; the same for all kinds."""
         for home in self._homes.values():
             return home.limits_text
         return "not enforced: no model has been served"
 
     async def close(self) -> None:
-        """End all replicas and remove all traces."""
+        """End all replicas and clean up."""
         async with self._opening:
             await asyncio.gather(*(home.close() for home in self._homes.values()))
             self._homes.clear()

@@ -1,9 +1,7 @@
-"""The hub behind Triton's extensions: statistics, configuration and control of the models of one engine.
+"""Service behind Triton's extensions: statistics, configuration and control of models.
 
-In: names and versions as requests say them. Out: values of `protocol.triton_extensions`; loads and
-unloads done by the engine, or by the repository for the models of its folder. What can be loaded by
-name: a model of the folder, a model that the server was started with, a bundled one. A path cannot:
-the query port is not its operator's alone.
+Loadable by name are models of the repository, of the command line, and bundled ones; no paths, as
+the inference port is open to others than the operator.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ from serving.repository import Repository
 from serving.values import ModelCard, ModelId
 
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
-"""State of a version in the engine -> the same here; others are UNAVAILABLE."""
+"""Engine state -> Triton state; others are UNAVAILABLE."""
 
 _NOTHING_CHANGES = {
     *("name", "platform", "backend", "input", "output", "version_policy", "parameters"),
 }
-"""Fields of a configuration that are the model's own: they may be there, as they come from `configured`."""
+"""Model-owned configuration fields: accepted without effect, as `configured` returns them."""
 
 
 class NotControlled(InvalidRequest):
-    """Models are not loaded and unloaded through this port."""
+    """Model control is off on this port."""
 
     status = 403
 
@@ -42,7 +40,7 @@ class NotControlled(InvalidRequest):
 
 
 class NotShown(InvalidRequest):
-    """What the server counts is not told through this port."""
+    """Statistics are off on this port."""
 
     status = 403
 
@@ -65,15 +63,10 @@ class Hub:
         shows_statistics: bool = True,
         keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Keep what is given.
+        """Keep the arguments.
 
-        Args:
-            engine: what serves the models.
-            repository: the watched folder, where there is one.
-            cards: models that can be loaded by name beside those of the folder; the last of a name counts.
-            is_controlled: whether models can be loaded and unloaded.
-            shows_statistics: whether what was counted is told.
-            keep: makes durable what was changed; called before a change is answered.
+        `cards` are loadable besides the repository's models; the last of a name counts. `keep`
+        saves changes, and is awaited before a change is answered.
         """
         self._engine = engine
         self._repository = repository
@@ -86,8 +79,8 @@ class Hub:
         """See `ModelHub`.
 
         Raises:
-            NotShown: not here.
-            UnknownModel: there is no such model.
+            NotShown: statistics are off.
+            UnknownModel: no such model.
         """
         if not self._shows_statistics:
             raise NotShown
@@ -117,10 +110,10 @@ class Hub:
         """See `ModelHub`.
 
         Raises:
-            NotControlled: it is not allowed.
-            InvalidRequest: the configuration asks for what this server does not have.
-            UnknownModel: there is nothing of that name to load.
-            ServingError: it cannot be loaded; what was served before still is.
+            NotControlled: model control is off.
+            InvalidRequest: unsupported configuration.
+            UnknownModel: no such model.
+            ServingError: loading failed; the old state stays.
         """
         self._check_controlled()
         try:
@@ -163,8 +156,8 @@ class Hub:
         """See `ModelHub`.
 
         Raises:
-            NotControlled: it is not allowed.
-            UnknownModel: no such model is served.
+            NotControlled: model control is off.
+            UnknownModel: the model is not served.
         """
         self._check_controlled()
         try:
@@ -185,10 +178,10 @@ class Hub:
 
 
 def _knobs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a configuration in Triton's names stands for.
+    """Return the settings for a Triton configuration.
 
     Raises:
-        InvalidRequest: it has a field that means nothing here.
+        InvalidRequest: a field is unsupported.
     """
     knobs: dict[str, Any] = {}
     for field, value in config.items():

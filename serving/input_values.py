@@ -1,7 +1,6 @@
-"""What stands in inputs that are made up: values that a user told, or the defaults of a datatype.
+"""Values of synthetic inputs, declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default.
 
-In: texts such as `ids=0..30521`, `mask=1` and `text=@lines.txt`, and a signature. Out: for every input what draws its
-values. Values that do not fit the datatype are refused. Files are read by the caller's function. Pure.
+Pure: files are read by the caller's function.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from serving.values import Signature, TensorSpec
 
 FORMS = "LOW..HIGH, one value, or @FILE with a value in each line"
 SMALL = 9
-"""The largest of the whole numbers that are sent where nothing is told of them."""
+"""Largest default integer."""
 MOST_LINES = 1_000_000
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _TRUTHS = {"true": 1, "false": 0}
@@ -32,20 +31,20 @@ class Content:
 
     spec: TensorSpec
     text: str
-    """As they were told; empty: they were not."""
+    """As declared; empty: not declared."""
     says: str
-    """For people."""
+    """Description for people."""
     draw: Draw
-    """Values in a shape, in the input's datatype."""
+    """Returns values of a shape, in the input's datatype."""
 
     @property
     def is_guessed(self) -> bool:
-        """Whether they are whole numbers of which nothing is known: another range may take another way."""
+        """Whether the values are undeclared integers; another range may take another path."""
         return not self.text and self.is_whole
 
     @property
     def is_whole(self) -> bool:
-        """Whether they are whole numbers, as indexes are."""
+        """Whether the values are integers, as indexes are."""
         return _is_whole(self.spec.datatype)
 
 
@@ -56,16 +55,12 @@ def contents_of(
     read: Callable[[str], str] | None = None,
     source: str = "--values",
 ) -> dict[str, Content]:
-    """What draws the values of every input.
+    """Return the generator of every input's values, from NAME=VALUES texts.
 
-    Args:
-        texts: NAME=VALUES.
-        signature: inputs of the model.
-        read: gives the text of a file; None: files are refused.
-        source: what to name in an error.
+    `read` returns a file's text (None: files are rejected); `source` is named in errors.
 
     Raises:
-        InvalidSettings: a text is none, names no input, or what it says does not fit the datatype.
+        InvalidSettings: malformed text, unknown input, or values that do not fit.
         OSError: a file cannot be read.
     """
     specs = {spec.name: spec for spec in signature.inputs}
@@ -81,10 +76,10 @@ def contents_of(
 
 
 def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, str]:
-    """Name of an input -> what is told of its values.
+    """Return the declared values by input name.
 
     Raises:
-        InvalidSettings: a text has another form, or a name comes twice.
+        InvalidSettings: malformed text, or a repeated name.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -98,7 +93,7 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
 
 
 def _dtype(datatype: str) -> np.dtype[Any]:
-    """NumPy's type of a datatype of numbers: UINT8 is uint8, FP32 is float32."""
+    """Return NumPy's type of a numeric datatype: UINT8 is uint8, FP32 is float32."""
     return np.dtype(datatype.lower().replace("fp", "float"))
 
 
@@ -150,7 +145,7 @@ def _told(spec: TensorSpec, told: str, where: str, read: Callable[[str], str] | 
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
-    """The numbers in the input's datatype."""
+    """Parse numbers in the input's datatype."""
     kind = _dtype(spec.datatype)
     found: list[Any] = []
     for text in texts:
@@ -162,7 +157,7 @@ def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]
                 f"{where}: {text!r} is no value of {spec.datatype}; expected {expected}, as {FORMS}"
             ) from None
         low, high = _range(kind)
-        if not low <= number <= high:  # also of what is no number
+        if not low <= number <= high:  # also rejects NaN
             raise InvalidSettings(
                 f"{where}: {text} is out of the range of {spec.datatype}, {low} to {high}"
             )
@@ -181,7 +176,7 @@ def _range(kind: np.dtype[Any]) -> tuple[float | int, float | int]:
 
 
 def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
-    """Numbers from `low` to `high`, both of the datatype."""
+    """Return a generator of uniform numbers, both ends included."""
     if low == high:
         return lambda _rng, shape: np.full(shape, low, kind)
     if kind.kind != "f":
@@ -192,13 +187,13 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
         ).astype(kind)
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
-        share = rng.random(shape)  # a difference of the ends may be too large for a number
+        share = rng.random(shape)  # high - low could overflow
         return np.clip(float(low) * (1 - share) + float(high) * share, low, high).astype(kind)
 
     return draw
 
 
 def _one_of(values: Sequence[Any] | NDArray[Any]) -> Draw:
-    """Each as likely as any other."""
+    """Return a generator that picks among values uniformly."""
     array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
     return lambda rng, shape: np.asarray(array[rng.integers(0, len(array), shape)])

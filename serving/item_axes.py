@@ -1,9 +1,7 @@
-"""Where the items of a batch lie in each input and output of a model, and whether it has such a place at all.
+"""Detect the item axis of each input and output, or why a model is not batched.
 
-In: a signature as a model's file has it, and what its `model.yaml` tells. Out: the signature with an item axis for each
-tensor, or with the reason why requests are run one at a time, each whole, as the model takes it. What is not told is
-taken to be axis 0 of everything, and only where nothing speaks against it: a batch that mixes up what is no item gives
-wrong answers without a word. Pure.
+Axes declared in `model.yaml` count. Otherwise axis 0 of every tensor is assumed, but only if
+nothing speaks against it, as batching along a wrong axis silently gives wrong results. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _LENGTHS = frozenset(
         *("time", "times", "timestep", "timesteps", "frame", "frames", "height", "width"),
     }
 )
-"""Words in names of dimensions that are a size of one item; none that is called so is the number of items."""
+"""Words in dimension names that mean a size of one item, never the number of items."""
 
 
 def judged(
@@ -32,16 +30,13 @@ def judged(
     shared: Collection[str],
     where: str,
 ) -> Signature:
-    """The signature with item axes, or the reason why there are none.
+    """Return the signature with item axes, or with the reason why requests run alone.
 
-    Args:
-        signature: from the model's file. Where it says already why requests run alone, that stays unless axes are told.
-        item_axis: input or output -> axis of the items, as `model.yaml` tells; empty: nothing is told.
-        shared: inputs that all requests of a batch must have equal, as it tells.
-        where: the model, for errors.
+    `item_axis` and `shared` are declared in `model.yaml`; without them, a reason that the signature
+    already has stays. `where` names the model in errors.
 
     Raises:
-        ModelLoadFailed: what is told does not fit the signature.
+        ModelLoadFailed: the declaration does not fit the signature.
     """
     if item_axis or shared:
         return _told(signature, item_axis, shared, where)
@@ -101,10 +96,10 @@ def _told(
 
 
 def why_no_rows(signature: Signature) -> str:
-    """Why items are no rows, stacked along axis 0 of every input and output; empty: they are.
+    """Return why items are not stacked along axis 0 of every tensor; empty: they are.
 
-    Of a model that is served whole they are where its inputs fix how many there are, and where the shapes allow
-    batches and something else forbids them: a client that stacks rows has then made one request of them.
+    An unbatched model has such rows if its inputs fix their number, or if the shapes would allow
+    batches: a client that stacks rows has then made one request of them.
     """
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     if not signature.is_batched:
@@ -123,13 +118,13 @@ def why_no_rows(signature: Signature) -> str:
 
 
 def _is_length(name: str) -> bool:
-    """Whether a dimension is called a length, as `sequence_length` and `maxSeqLen` are and `silent_batch` is not."""
+    """Whether a name means a length, as `maxSeqLen` does and `silent_batch` does not."""
     words = {word.lower() for word in _WORDS.findall(name)}
     return bool(words & _LENGTHS) and "batch" not in words
 
 
 def _why_not(signature: Signature) -> str:
-    """What speaks against axis 0 of all inputs and outputs being the items; empty: nothing."""
+    """Return what speaks against axis 0 as the item axis everywhere; empty: nothing."""
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     outputs = [(f"output {spec.name!r}", spec) for spec in signature.outputs]
     for label, spec in inputs:
@@ -137,7 +132,7 @@ def _why_not(signature: Signature) -> str:
             return f"{label} is a scalar"
     outputs = [
         (label, spec) for label, spec in outputs if spec.shape
-    ]  # else perhaps of unknown rank
+    ]  # an empty shape may be an unknown rank
     for label, spec in inputs + outputs:
         if spec.shape[0] >= 0:
             return f"{label} has a first dimension that is fixed at {spec.shape[0]}"

@@ -1,8 +1,6 @@
-"""Tensors of the Open Inference Protocol between their JSON form and raw bytes.
+"""Convert tensors between Open Inference JSON and raw bytes (little-endian, row-major).
 
-In: an `inputs` item of a JSON request (name, shape, datatype, data flat or nested); out: a
-`Tensor` whose bytes are little-endian and row-major. And back, with flat data. Shared by the
-gateway (small bodies) and replicas (large ones). Pure.
+Used by the gateway (small bodies) and replicas (large ones). Pure.
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ NUMPY: dict[str, str] = {
     "FP32": "<f4",
     "FP64": "<f8",
 }
-"""Datatype -> numpy's name of it, in wire order. BYTES has none."""
+"""Datatype -> NumPy type in wire order; BYTES has none."""
 
 PIECE = 4096
-"""Values that are written in one go: a millisecond, or two."""
+"""Values serialised at a time, which takes a millisecond or two."""
 PIECE_BYTES = 64 * 1024
-"""Of texts that are, in their elements or in one."""
+"""Bytes of text serialised at a time."""
 
 
 def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
-    """Name, datatype and shape of an input, checked.
+    """Return the checked name, datatype and shape of an input.
 
     Raises:
-        InvalidRequest: one of them is missing or wrong.
+        InvalidRequest: one is missing or wrong.
     """
     name, datatype, shape = item.get("name"), item.get("datatype"), item.get("shape")
     if not isinstance(name, str):
@@ -61,26 +59,26 @@ def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
 
 
 def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
-    """The tensor of one JSON input.
+    """Return the tensor of one JSON input.
 
     Raises:
-        InvalidRequest: with the input's name, what was given and what was expected.
+        InvalidRequest: the input is malformed.
     """
     return tensor_of(*declared(item), item.get("data"))
 
 
 def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
-    """The tensor of an input whose name, datatype and shape were checked.
+    """Return the tensor of an input whose name, datatype and shape were checked.
 
     Raises:
-        InvalidRequest: as `tensor_from_json`.
+        InvalidRequest: the data does not fit.
     """
     if not isinstance(data, list):
         raise InvalidRequest(f"input {name!r}: data is {type(data).__name__}, expected an array")
     elements = math.prod(shape)
     if datatype == "BYTES":
         return Tensor(name, datatype, shape, _bytes_elements(name, data, elements))
-    # As objects first: numpy would take true for 1, and give every element the room of the longest text.
+    # As objects first: numpy would read true as 1, and pad every element to the longest text.
     array = np.array(data, dtype=object)
     kinds = set(map(type, array.ravel().tolist()))
     if list in kinds:
@@ -99,13 +97,13 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
 
 
 _ELEMENTS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
-"""Kind of a numpy type -> what its elements are in JSON."""
+"""NumPy kind -> types of its elements in JSON."""
 
 
 def _converted(
     name: str, datatype: str, array: NDArray[Any], wanted: np.dtype[Any]
 ) -> NDArray[np.generic]:
-    """The array in its datatype; nothing is rounded to an integer, cut off, or made infinite."""
+    """Convert without rounding to integers, truncation or overflow to infinity."""
     if wanted.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
         low, high = array.min(), array.max()
@@ -130,7 +128,7 @@ def _short(value: object) -> str:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """The elements of nested arrays, in order."""
+    """Flatten nested arrays."""
     while any(isinstance(value, list) for value in data):
         if not all(isinstance(value, list) for value in data):
             raise InvalidRequest("the nested data is ragged")
@@ -156,10 +154,10 @@ def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
 
 
 def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
-    """The JSON form of an output, with flat data.
+    """Return an output in JSON form, with flat data.
 
     Raises:
-        InvalidRequest: its values have no JSON form (BYTES that are not UTF-8, numbers that are not finite).
+        InvalidRequest: BYTES that are not UTF-8, or numbers that are not finite.
     """
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
@@ -171,10 +169,10 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
 
 
 def written(tensor: Tensor) -> Iterator[str]:
-    """The JSON text of `tensor_to_json` in pieces, each of which is soon made.
+    """Yield the JSON text of `tensor_to_json` in small pieces.
 
     Raises:
-        InvalidRequest: as `tensor_to_json`; between two pieces.
+        InvalidRequest: as `tensor_to_json`.
     """
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     yield f'{_text(head)[:-1]},"data":['
@@ -196,10 +194,10 @@ def written(tensor: Tensor) -> Iterator[str]:
 
 
 def elements(tensor: Tensor) -> Iterator[list[bytes]]:
-    """The elements of BYTES, so many at a time as are soon handled.
+    """Yield the elements of a BYTES tensor in small lists.
 
     Raises:
-        PredictionFailed: they are not as many as the shape says, or cut off; at the latest behind the last of them.
+        PredictionFailed: they do not match the shape; raised after the last one at the latest.
     """
     data, missing = memoryview(tensor.data), math.prod(tensor.shape)
     position, end = 0, len(data)
@@ -211,7 +209,7 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
             position = start + int.from_bytes(data[start - 4 : start], "little")
             if position > stop and some and position <= end:
                 position = start - 4
-                break  # it is long, or the first of the next ones
+                break  # it is long, or starts the next list
             some.append(bytes(data[start:position]))
         missing -= len(some)
         if position > end or missing < 0:
@@ -225,14 +223,10 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
 
 
 def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list[str]]:
-    """The JSON of each element of BYTES, some at a time; an empty list is a pause within a long one.
-
-    Args:
-        tensor: of BYTES.
-        text: of an element.
+    """Yield the JSON of BYTES elements in lists; an empty list is a pause within a long one.
 
     Raises:
-        PredictionFailed: as `elements`; and what `text` raises.
+        PredictionFailed: as `elements`; and what `text`, the decoder, raises.
     """
     for some in elements(tensor):
         if len(some[0]) <= PIECE_BYTES:
@@ -269,10 +263,10 @@ def _utf8(element: bytes, name: str) -> str:
 
 
 def decode_inputs(body: bytes | memoryview) -> tuple[Tensor, ...]:
-    """The input tensors of a whole JSON request.
+    """Return the input tensors of a JSON request.
 
     Raises:
-        InvalidRequest: it is not JSON, or an input is wrong.
+        InvalidRequest: no JSON, or a wrong input.
     """
     try:
         request = json.loads(bytes(body))

@@ -1,18 +1,14 @@
-"""What management changes is kept, and put back at the next start.
+"""Save what management calls change, and restore it at the next start.
 
-    start:   record -> `Past` (settings, models to start with) -> engine opens -> `Keeper.restore`
-    change:  done by the engine and its hubs -> `Keeper.keep`: what is in force now -> record -> answer
+    start:   record -> `Past` (settings, first models) -> engine opens -> `Keeper.restore`
+    change:  done by the engine -> `Keeper.keep`: compare with the record, write -> response
 
-The record holds what differs from what the start itself says: the command line with its settings, and
-the folder of models. So `keep` needs no account of a change: it compares what is in force with what
-was written last. The later word counts: a setting that was changed live holds until the start gives
-another value than it gave then; a model of the command line that was taken out of service stays out
-until the command line, or its files in the folder, say something else.
+The record holds what differs from the start's own configuration: command line, settings,
+repository. The later change wins: a live setting holds until the start gives another value than
+before, and a retired model stays out until its spec or files change. A row that cannot be restored
+is logged and skipped; it stays in the record until its subject is set anew.
 
-What cannot be put back, be it that a model is gone or that somebody has edited the row to nonsense, is told
-in one line and left out; it stays in the record, for the next start, until what it speaks of is set anew.
-
-All methods belong to the event loop's thread; the record is written by a thread beside it.
+All methods belong to the event loop's thread; a second thread writes the record.
 """
 
 from __future__ import annotations
@@ -42,19 +38,17 @@ log = logging.getLogger(__name__)
 
 
 class Past:
-    """What a record says about a start: the settings, and the models to begin with."""
+    """Saved state as it applies to this start: settings and first models."""
 
     def __init__(self, rows: Rows, cards: Sequence[ModelCard], settings: ServingSettings) -> None:
         """Compare the record with the start.
 
-        Args:
-            rows: the record.
-            cards: the models of the command line.
-            settings: as file, environment and command line give them.
+        `cards` are the model specs of the command line; `settings` come from file, environment and
+        command line.
         """
         self.rows = rows
         self.left_out_rows: Rows = {}
-        """What cannot be put back, each told in one line."""
+        """Rows that cannot be restored; each was logged."""
         self._said: dict[Key, Any] = {}
         for key, text in rows.items():
             with self.reporting(key):
@@ -62,7 +56,7 @@ class Past:
         self.start_cards = tuple(cards)
         self.start_settings = settings
         self.settings = self._settings(settings)
-        """In force from the start on."""
+        """Settings in force from the start on."""
         retired = self.said(forms.RETIRED)
         self.cards = tuple(
             card for card in cards if retired.get(_key(forms.RETIRED, card.id)) != _card(card)
@@ -73,7 +67,7 @@ class Past:
             for key, said in retired.items()
             if "files" in said
         }
-        """Versions of the folder that are not to be loaded while their files are these."""
+        """Repository versions not to be loaded while their files are unchanged."""
         for card in cards:
             if card not in self.cards:
                 log.warning(
@@ -82,12 +76,12 @@ class Past:
                 )
 
     def said(self, kind: str) -> dict[Key, Any]:
-        """What the rows of a kind say, in the order in which they came; those that cannot be read are left out."""
+        """Return the parsed rows of a kind, in order, without unreadable ones."""
         return {key: said for key, said in self._said.items() if key.kind == kind}
 
     @contextlib.contextmanager
     def reporting(self, key: Key) -> Iterator[None]:
-        """What cannot be put back keeps nothing else down."""
+        """Log an error in restoring a row, and skip the row."""
         try:
             yield
         except ServingError as error:
@@ -98,7 +92,7 @@ class Past:
             )
 
     def _settings(self, start: ServingSettings) -> ServingSettings:
-        """The start's settings with what was changed live, as far as the start says what it said then."""
+        """Return the start's settings, with live changes where the start's value is unchanged."""
         given = start.flat()
         settings = start
         for key, said in self.said(forms.SETTING).items():
@@ -115,7 +109,7 @@ class Past:
 
 
 class Keeper:
-    """Keeps one gateway's record true."""
+    """Keeps a gateway's record up to date."""
 
     def __init__(
         self,
@@ -127,16 +121,7 @@ class Keeper:
         applications: Applications,
         clipper: ClipperHub,
     ) -> None:
-        """Nothing is put back yet.
-
-        Args:
-            records: where the record is; closed with this.
-            past: what it held at the start.
-            engine: models, versions and settings.
-            repository: the watched folder, where there is one.
-            applications: with their links and policies.
-            clipper: registered versions.
-        """
+        """Restore nothing yet; `records` is closed with this."""
         self._records = records
         self._past = past
         self._start_cards = {card.id: card for card in past.start_cards}
@@ -146,12 +131,12 @@ class Keeper:
         self._clipper = clipper
         self._written = past.rows
         self._shortened: dict[Key, tuple[str, str]] = {}
-        """Models that lack a version which could not be put back: what is in force, what the record says."""
+        """Rows of models that lack an unrestored version: text in force, saved text."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
     async def restore(self) -> None:
-        """Put back what the record holds, after engine and repository were opened with `Past`.
+        """Restore the record, after engine and repository were opened with `Past`.
 
         Raises:
             NotReady: the record cannot be written.
@@ -178,10 +163,10 @@ class Keeper:
         await self.keep()
 
     async def keep(self) -> None:
-        """Return when the record holds what is in force now, durably.
+        """Return when the record durably holds the state in force.
 
         Raises:
-            NotReady: it cannot be written; what was changed is in force, and written with the next change.
+            NotReady: writing failed; the next change tries again.
         """
         async with self._keeping:
             now = self._in_force()
@@ -194,15 +179,15 @@ class Keeper:
                 await loop.run_in_executor(self._thread, self._records.write, changes)
                 self._written = now
             if any(key.kind == forms.APPLICATION and text is None for key, text in changes.items()):
-                # It must not find its policy's state when it comes again.
+                # If added again, it must not find its old policy state.
                 await loop.run_in_executor(self._thread, self._applications.flush)
 
     def close(self) -> None:
-        """Let go of the record, after what is being written."""
+        """Finish writing and close the record."""
         self._thread.shutdown()
         self._records.close()
 
-    # What was
+    # Restoring
 
     async def _restore_version(self, id_: ModelId, data: Mapping[str, Any]) -> None:
         if id_ in self._engine.models():  # the start gave it
@@ -213,7 +198,7 @@ class Keeper:
             await self._repository.restore(id_)
 
     def _list_unreadable(self) -> None:
-        """Versions of which the row cannot be read are listed as failed; a model's row stays while it may."""
+        """List versions with unreadable rows as failed; keep unreadable rows of served models."""
         served = self._engine.models()
         listed = self._engine.states()
         for key, text in self._past.left_out_rows.items():
@@ -229,7 +214,7 @@ class Keeper:
         try:
             self._engine.restore(key.name, said)
         except UnknownModel:
-            if lacks:  # that is told already
+            if lacks:  # logged already
                 left_out[key] = self._past.rows[key]
             else:
                 log.warning(
@@ -241,10 +226,10 @@ class Keeper:
             now = _text(self._engine.entry(key.name).as_json())
             self._shortened[key] = (now, self._past.rows[key])
 
-    # What is
+    # State in force
 
     def _in_force(self) -> Rows:
-        """Everything that the start itself would not give."""
+        """Return all rows that differ from the start's configuration."""
         rows = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             key = Key(forms.MODEL, name)
@@ -291,7 +276,7 @@ class Keeper:
         return rows
 
     def _still_left_out(self) -> Rows:
-        """What could not be put back, without the versions that somebody has taken off the list since."""
+        """Return unrestored rows, without versions removed from the list since."""
         failed = {id_ for id_, (state, _) in self._engine.states().items() if state == "failed"}
         names = {id_.name for id_ in failed}
         return {

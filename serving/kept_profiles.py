@@ -1,12 +1,7 @@
-"""Profiles of models, so that nothing is measured twice: in memory, and in a file that outlives the server.
+"""Store of model profiles, in memory and in a file, so that nothing is measured twice.
 
-    key: the content of the model's file, its kind and runtime, a replica's limits, the machine, the version of Luthier
-    -> the profile that was measured so
-
-What was measured under another key tells nothing and is not found; the oldest go where there are too many. The
-file is a help and no promise: what cannot be read or written is told in the log, and models are measured.
-
-All methods belong to the event loop's thread; the file is written by a thread beside it.
+The key holds all that a profile depends on. If the file fails, a warning is logged and models are
+measured. All methods belong to the event loop's thread; a second thread writes the file.
 """
 
 from __future__ import annotations
@@ -32,22 +27,18 @@ log = logging.getLogger(__name__)
 
 FILE = "profiles.db"
 MOST_KEPT = 10_000
-"""Profiles; one takes about a kilobyte."""
+"""Maximum number of profiles, of about a kilobyte each."""
 
 
 class KeptProfiles:
-    """Profiles by what they depend on."""
+    """Profiles by key."""
 
     def __init__(self, records: Records | None = None) -> None:
-        """Read what is kept.
-
-        Args:
-            records: where profiles outlive this server, closed with this; None: nowhere.
-        """
+        """Read the saved profiles from `records`, closed with this; None: memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
         self._changes: dict[Key, ModelProfile | None] = {}
-        """Not written yet; None: deleted."""
+        """Unwritten changes; None: deleted."""
         self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
         if records is not None:
@@ -55,7 +46,7 @@ class KeptProfiles:
 
     @classmethod
     def of_folder(cls, folder: pathlib.Path | None) -> KeptProfiles:
-        """Those of a folder, made where it lacks; in memory alone where there is none, or its file cannot be opened."""
+        """Open the store in a folder, created if missing; memory only if None or on failure."""
         if folder is None:
             return cls()
         try:
@@ -66,11 +57,11 @@ class KeptProfiles:
             return cls()
 
     def of(self, key: str | None) -> ModelProfile | None:
-        """What was measured under a key of `key_of`; None: nothing, or there is no key."""
+        """Return the profile of a key of `key_of`, or None."""
         return None if key is None else self._profiles.get(key)
 
     async def keep(self, key: str | None, profile: ModelProfile) -> None:
-        """Know a profile from now on, and after a restart where there is a file."""
+        """Add a profile, and save it if there is a file."""
         if key is None:
             return
         self._profiles.pop(key, None)
@@ -81,7 +72,7 @@ class KeptProfiles:
             del self._profiles[oldest]
             self._changes[_row(oldest)] = None
         if self._records is not None:
-            async with self._writing:  # what came meanwhile is written together
+            async with self._writing:  # changes made meanwhile are written together
                 await self._write(self._records)
 
     async def _write(self, records: Records) -> None:
@@ -99,7 +90,7 @@ class KeptProfiles:
             log.warning("profiles are not kept", extra={"error": str(error)})
 
     def close(self) -> None:
-        """Let go of the file, after what is being written."""
+        """Finish writing and close the file."""
         self._thread.shutdown()
         if self._records is not None:
             self._records.close()
@@ -126,16 +117,12 @@ class KeptProfiles:
 def key_of(
     card: ModelCard, settings: ServingSettings, identity: Identity | None, software: str = ""
 ) -> str | None:
-    """What the profile of a model under these settings depends on; None: files cannot tell, measure anew. Blocking.
+    """Return the key of a model's profile; None: its files do not determine it. Blocking.
 
-    Args:
-        card: the model.
-        settings: its own.
-        identity: of the files of its weights.
-        software: of replicas that run other programs than this installation's; see `Home`.
+    `identity` is that of the weights; `software` is `Home.software`.
     """
     weights = card.weights(settings.model.variant)
-    if identity is None or str(weights) not in identity.stamps:  # code may use what lies beside it
+    if identity is None or str(weights) not in identity.stamps:  # code may use files beside it
         return None
     try:
         samples = None if card.sample is None else digest_of(card.sample)

@@ -1,4 +1,4 @@
-"""What this machine is called where measurements are compared: those of another processor tell little."""
+"""Identify this machine's processor, so that measurements are compared on equal ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import platform
 
 @functools.cache
 def cpu_model() -> str:
-    """The processor's name, as the kernel has it; `unknown` where nothing tells it."""
+    """Return the kernel's name of the processor, or `unknown`."""
     unnamed = platform.processor() or "unknown"
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -32,9 +32,9 @@ _KINDS_OF = (
 
 @functools.cache
 def cpu_digest() -> str:
-    """The same for two processors that can do the same: of one model by its numbers, with the same features.
+    """Return a digest, equal for processors with the same model numbers and features.
 
-    One name covers several of them, and a virtual machine hides features.
+    One name covers several models, and virtual machines hide features.
     """
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

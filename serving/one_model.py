@@ -1,8 +1,4 @@
-"""What the replicas of a pool hold where each holds one model, from its start to its end.
-
-In: what a replica says of its load. Out: how the model is to be loaded, its signature, and the settings as far
-as it can follow them.
-"""
+"""Contents of replicas that each hold one model for life."""
 
 from __future__ import annotations
 
@@ -33,24 +29,22 @@ class OneModel:
         on_signature: Callable[[], None],
         on_loaded: Callable[[Loaded, ReplicaSettings], None],
     ) -> None:
-        """No replica has loaded it yet.
+        """Start with no load.
 
-        Args:
-            card: what replicas load.
-            on_signature: called when replicas report another signature than before.
-            on_loaded: called with what a replica says of its load, and its limits, before it gets a batch.
+        `on_signature` is called when replicas report another signature, `on_loaded` with each load
+        report and the replica's limits, before its first batch.
         """
         self.card = card
         self._on_signature = on_signature
         self._on_loaded = on_loaded
         self.signature: Signature | None = None
         self.told: Loaded | None = None
-        """What the last replica said that became ready."""
+        """Load report of the last ready replica."""
         self._judged_for: tuple[ModelSettings, int | None] | None = None
-        """What the signature's item axes were found for; other replicas of the same need not try it again."""
+        """Settings for which item axes were checked; equal replicas skip it."""
 
     def wanted(self, _model: ModelId, member: Member) -> Wanted:
-        """How a replica is to load it."""
+        """Return how a replica loads it."""
         limits = member.limits
         known = self.signature if self._judged_for == _form_of(member) else None
         return Wanted(
@@ -64,16 +58,16 @@ class OneModel:
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
-        """No budget: the one model is all that there is."""
+        """Return no budget."""
         return None
 
     def loaded(self, _model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
-        """A replica has loaded it; returns whether its signature is another one than before."""
+        """Handle a load; return whether the signature has changed."""
         self.told = told
         self._judged_for = _form_of(member)
         self._on_loaded(told, member.limits)
         signature = dataclasses.replace(told.signature, reads_json=reads_json)
-        if signature == self.signature:  # an equal one stays, with what is kept about it
+        if signature == self.signature:  # keep the object, and what is cached about it
             return False
         self.signature = signature
         self._say(told)
@@ -81,16 +75,16 @@ class OneModel:
         return True
 
     def _say(self, told: Loaded) -> None:
-        """Log, once for all replicas, what makes the model slower than it could be."""
+        """Log a failed warm-up, once for all replicas."""
         failure = told.warmup.get("failure")
         if isinstance(failure, str):
             log.warning("not warmed up", extra={"model": self.card.name, "reason": failure})
 
     def failed(self, _model: ModelId, _error: ServingError) -> None:
-        """Whoever waits for the replica is told."""
+        """Do nothing: the waiting start raises the error."""
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """The settings as far as the model can follow them; of one that is served whole no batch is made."""
+        """Return the settings as far as the model follows them; unbatched, it gets batches of 1."""
         if self.signature is None:
             return settings
         changed: dict[str, int] = {}
@@ -107,5 +101,5 @@ class OneModel:
 
 
 def _form_of(member: Member) -> tuple[ModelSettings, int | None]:
-    """What decides how the model takes batches."""
+    """Return the settings that decide how the model takes batches."""
     return member.model, member.pad_to

@@ -1,8 +1,4 @@
-"""How many connections the process may hold: each is an open file, and the kernel limits these.
-
-In: the connections that are wanted; out: those that there is room for. Raises the process's own limit where
-the system lets it.
-"""
+"""Fit the number of connections to the limit on open files, raised where possible."""
 
 from __future__ import annotations
 
@@ -12,11 +8,11 @@ import resource
 log = logging.getLogger(__name__)
 
 RESERVE = 256
-"""Files for everything else: replicas, models, the state, the admin port, connections that are being refused."""
+"""Files for everything else: replicas, models, state, the admin port, rejected connections."""
 
 
 def room_for(connections: int) -> int:
-    """How many of so many connections fit."""
+    """Return how many of the wanted connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVE
     if soft == resource.RLIM_INFINITY or wanted <= soft:
@@ -26,7 +22,7 @@ def room_for(connections: int) -> int:
     if wanted > soft:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):  # the system's own limit has been lowered below the process's
+        except (OSError, ValueError):  # the system's limit was lowered below the process's
             wanted = soft
     room = max(1, wanted - RESERVE)
     if room < connections:

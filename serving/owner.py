@@ -1,10 +1,10 @@
-"""Whose control group, directory or lock is this? The name of a thing tells the process that made it.
+"""Process identity in the names of control groups, folders and locks.
 
     luthier-<pid>-<start time>-<pid namespace>-<random>
 
-The start time (clock ticks since boot) tells a process from a later one of the same number; the
-namespace keeps a process of one container from judging those of another, whom it cannot see. What a
-killed process left behind can so be told from what a living one uses.
+Such names reveal what killed processes left behind. The start time (clock ticks since boot) tells
+apart processes of one pid; the namespace excludes those of other containers, which are invisible
+here.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _NAME = re.compile(r"luthier-(\d+)-(\d+)-(\d+)-[0-9a-f]{8}")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process, told from all others of this boot."""
+    """A process, unique within this boot."""
 
     pid: int
     started_ticks: int
-    """0 where the system does not tell."""
+    """0: unknown."""
     namespace: int
-    """Inode of its pid namespace, 0 where the system has none."""
+    """Inode of the pid namespace; 0: none."""
 
     def new_name(self) -> str:
-        """A name for something of this owner, unlike all others."""
+        """Return a unique name for something of this owner."""
         return f"luthier-{self.pid}-{self.started_ticks}-{self.namespace}-{secrets.token_hex(4)}"
 
     def is_gone(self) -> bool:
-        """Whether the process has surely ended; False where this process cannot know."""
+        """Whether the process has certainly ended; False if unknown."""
         if self.namespace != _namespace():
             return False
         if self.started_ticks:
@@ -48,13 +48,13 @@ class Owner:
 
 
 def this_process() -> Owner:
-    """The calling process as an owner."""
+    """Return the calling process as an owner."""
     pid = os.getpid()
     return Owner(pid=pid, started_ticks=_started_ticks(pid) or 0, namespace=_namespace())
 
 
 def of(name: str) -> Owner | None:
-    """The owner that a name tells, None: the name is not one of ours."""
+    """Return the owner in a name; None: not such a name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -63,7 +63,7 @@ def of(name: str) -> Owner | None:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/<pid>/stat; None for no process, or one that only waits to be reaped."""
+    """Return field 22 of /proc/<pid>/stat; None for no process, or a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:

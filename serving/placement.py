@@ -1,7 +1,6 @@
-"""Where a model version runs: in replicas of its own, or in those that many versions share.
+"""Placement of a model version: in its own replicas, or in shared ones.
 
-In: a card, settings, a home. Out: what `served` asks of either: a dispatcher to submit to, the signature,
-replicas that are ready, settings that change. Belongs to the event loop's thread.
+Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ log = logging.getLogger(__name__)
 _REAL = ("file", "model")
 """Sources of samples that are real inputs."""
 OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
-"""Settings of queues that models which share replicas do not have."""
+"""Queue settings that models in shared replicas lack."""
 _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
-"""Settings that models which share replicas cannot have of their own."""
+"""Settings that a model in shared replicas cannot have of its own."""
 _OF_LOADING = ("model.", "batching.pad_to")
 """Settings with which a model is loaded."""
 
 
 class Listener(Protocol):
-    """Who is told of a placement."""
+    """Observer of a placement."""
 
     counters: Counters
 
     def batch_done(self, done: BatchDone) -> None:
-        """A batch came back."""
+        """Handle a finished batch."""
         ...
 
     def signature_changed(self) -> None:
-        """Replicas report another signature than before."""
+        """Handle a changed signature."""
         ...
 
 
@@ -55,54 +54,54 @@ class Placement(Protocol):
 
     @property
     def model(self) -> ModelId:
-        """What the dispatcher calls the model; settled once it is open."""
+        """The dispatcher's id of the model, once open."""
         ...
 
     @property
     def signature(self) -> Signature | None:
-        """Inputs and outputs; there once it is open."""
+        """Inputs and outputs, once open."""
         ...
 
     @property
     def told(self) -> Loaded | None:
-        """What the last replica said that has loaded it."""
+        """Load report of the last replica that loaded it."""
         ...
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What else is known of it, for people."""
+        """Further facts for people."""
         ...
 
     @property
     def ready_count(self) -> int:
-        """Replicas that take its batches."""
+        """Number of replicas that take its batches."""
         ...
 
     @property
     def unfinished(self) -> int:
-        """Its requests without an answer."""
+        """Its in-flight requests."""
         ...
 
     @property
     def waiting_items(self) -> int:
-        """Its items in the queue."""
+        """Its queued items."""
         ...
 
     @property
     def most_items(self) -> int | None:
-        """Items that its batches cannot exceed, whatever the settings say; None: what they say counts."""
+        """Maximum items of its batches regardless of settings; None: none."""
         ...
 
     def states(self) -> dict[str, int]:
-        """Its replicas by state."""
+        """Return its replicas by state."""
         ...
 
     def members(self) -> list[dict[str, Any]]:
-        """Replicas of its own, as plain data."""
+        """Return its own replicas as plain data."""
         ...
 
     def deaths(self) -> list[Death]:
-        """Of replicas of its own."""
+        """Return deaths of its own replicas."""
         ...
 
     async def open(self) -> None:
@@ -110,16 +109,16 @@ class Placement(Protocol):
         ...
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
-        """Bring new settings into force while serving."""
+        """Apply new settings while serving."""
         ...
 
     async def close(self) -> None:
-        """Give it up; whoever still waits is refused."""
+        """Release it and reject waiting requests."""
         ...
 
 
 class OwnPool:
-    """Replicas, a queue and a scheduler of its own."""
+    """Placement with its own replicas, queue and scheduler."""
 
     def __init__(
         self,
@@ -129,15 +128,7 @@ class OwnPool:
         workers: Iterator[int],
         listener: Listener,
     ) -> None:
-        """Nothing is started yet.
-
-        Args:
-            card: what is loaded.
-            settings: those of this model.
-            home: where its replicas live, open.
-            workers: numbers for its replicas that no other replica of the home has.
-            listener: who is told.
-        """
+        """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
         self._card = card
         self.model = card.id
         self._listener = listener
@@ -148,61 +139,61 @@ class OwnPool:
 
     @property
     def signature(self) -> Signature | None:
-        """As replicas report it."""
+        """See `Placement`."""
         return self._model.signature
 
     @property
     def told(self) -> Loaded | None:
-        """By the last replica that became ready."""
+        """See `Placement`."""
         return self._model.told
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its replicas have told all."""
+        """Nothing beyond the load report."""
         return {}
 
     @property
     def most_items(self) -> int | None:
-        """Any."""
+        """No maximum."""
         return None
 
     @property
     def ready_count(self) -> int:
-        """Replicas that take batches."""
+        """See `Placement`."""
         return self._pool.ready_count
 
     @property
     def unfinished(self) -> int:
-        """Requests without an answer."""
+        """See `Placement`."""
         return self.dispatcher.unfinished
 
     @property
     def waiting_items(self) -> int:
-        """Items in the queue."""
+        """See `Placement`."""
         return self.dispatcher.waiting_items
 
     def states(self) -> dict[str, int]:
-        """Replicas by state."""
+        """See `Placement`."""
         return self._pool.states()
 
     def members(self) -> list[dict[str, Any]]:
-        """Every replica as plain data."""
+        """See `Placement`."""
         return self._pool.members()
 
     def deaths(self) -> list[Death]:
-        """Of replicas, since the settings came into force."""
+        """Return deaths since the settings took effect."""
         return list(self._pool.deaths)
 
     async def open(self) -> None:
         """Start the replicas; each loads the model.
 
         Raises:
-            ServingError: they do not become ready; nothing is left running.
+            ServingError: one does not become ready; all are ended.
         """
         await self._pool.open()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
-        """Bring new settings into force while serving; see `Pool.apply`."""
+        """Apply new settings; see `Pool.apply`."""
         await self._pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
 
     async def close(self) -> None:
@@ -211,7 +202,7 @@ class OwnPool:
         self.dispatcher.close(self._card.label)
 
     def _replica_loaded(self, loaded: Loaded, limits: ReplicaSettings) -> None:
-        """The scheduler begins with what a warm-up on real inputs has measured; made-up ones tell too little."""
+        """Give the scheduler the measurements of a warm-up, if on real inputs."""
         warmup = loaded.warmup
         if warmup.get("source") in _REAL and "failure" not in warmup:
             batch_s = loaded.batch_s
@@ -224,19 +215,12 @@ class OwnPool:
 
 
 class Tenancy:
-    """A place among the models of a shared pool."""
+    """Placement in a shared pool."""
 
     def __init__(
         self, card: ModelCard, settings: ServingSettings, shared: SharedPool, listener: Listener
     ) -> None:
-        """Nobody may ask for it yet.
-
-        Args:
-            card: what is loaded, whenever it is asked for.
-            settings: those of this model.
-            shared: the pool.
-            listener: who is told.
-        """
+        """Accept no requests yet."""
         self._card = card
         self._settings = settings
         self._shared = shared
@@ -248,46 +232,46 @@ class Tenancy:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its profile, and what there is of it in memory."""
+        """Its profile and memory."""
         return {} if self.signature is None else self._shared.facts_of(self.model)
 
     @property
     def most_items(self) -> int | None:
-        """Items of the largest batch that was measured; see `SharedPool.most_items`."""
+        """Items of the largest measured batch; see `SharedPool.most_items`."""
         return None if self.signature is None else self._shared.most_items(self.model)
 
     @property
     def ready_count(self) -> int:
-        """Replicas that could load it."""
+        """Number of replicas that could load it."""
         return self._shared.pool.ready_count if self.signature is not None else 0
 
     @property
     def unfinished(self) -> int:
-        """Its requests without an answer."""
+        """See `Placement`."""
         return self.dispatcher.unfinished_of(self.model)
 
     @property
     def waiting_items(self) -> int:
-        """Its items in the queue."""
+        """See `Placement`."""
         return self.dispatcher.waiting_of(self.model)
 
     def states(self) -> dict[str, int]:
-        """None of its own: the pool tells of its replicas."""
+        """Return nothing: the pool reports its replicas."""
         return {}
 
     def members(self) -> list[dict[str, Any]]:
-        """None of its own."""
+        """Return nothing."""
         return []
 
     def deaths(self) -> list[Death]:
-        """None of its own."""
+        """Return nothing."""
         return []
 
     async def open(self) -> None:
-        """Profile it, and let it be asked for.
+        """Profile it and accept requests.
 
         Raises:
-            ServingError: it cannot be loaded, or be run on samples.
+            ServingError: it cannot be loaded or run on samples.
         """
         joined = await self._shared.join(self._card, self._settings, self._listener.batch_done)
         self.model, found = joined
@@ -295,10 +279,10 @@ class Tenancy:
         self._listener.signature_changed()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:  # noqa: ARG002
-        """What concerns the model alone; the pool has the rest already.
+        """Apply settings of the model; the pool has the others already.
 
         Raises:
-            InvalidSettings: it would have to be loaded anew.
+            InvalidSettings: the model would have to be reloaded.
         """
         changed = _changed_of_loading(self._settings, settings)
         if changed:
@@ -311,14 +295,14 @@ class Tenancy:
             self._shared.set_most(self.model, settings.batching.max_size)
 
     async def close(self) -> None:
-        """Leave; whoever still waits is refused."""
+        """Leave the pool and reject waiting requests."""
         if self.signature is not None:
             self.signature = None
             await self._shared.leave(self.model)
 
 
 def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list[str]:
-    """Settings that differ, of those with which a model is loaded."""
+    """Return changed settings with which a model is loaded."""
     old, new = before.flat(), after.flat()
     return [
         name for name, value in new.items() if name.startswith(_OF_LOADING) and value != old[name]
@@ -326,6 +310,6 @@ def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list
 
 
 def own_settings_of_the_pool(settings: ServingSettings, model: str) -> list[str]:
-    """Settings of a single model that have no meaning where it shares replicas."""
+    """Return settings of a model that have no effect in shared replicas."""
     own = settings.models.get(model, {})
     return [name for name in own if name.startswith(_OF_THE_POOL)]

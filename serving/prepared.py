@@ -1,12 +1,10 @@
-"""Forms of models that are loaded quicker than their own files, in the user's cache.
+"""Cache of optimised models, which load faster than the original files.
 
-    content of a model's one file, kind, runtime (of containers their image), processor, version of Luthier
-    -> a folder, there once a replica has written it; one that may not, a container, writes into a box, and a copy of
-       that is taken
+    key (file content, kind, runtime or image, processor, version of Luthier) -> folder
 
-A folder is whole as soon as it is there, and never changed, for replicas map what is in it; it may be removed at any
-time. The least recently used go where all together take too much. What is in it decides what a model answers, so
-nothing is used but what nobody else can have written.
+A container writes into a scratch folder, from which the gateway copies. A folder is complete once
+it exists and never changes, as replicas map its files; it may be deleted at any time. As the files
+determine responses, only folders that nobody else can write are used.
 """
 
 from __future__ import annotations
@@ -28,48 +26,42 @@ from serving.replica.fingerprint import Identity
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 16 * 2**30
-"""Of all forms together."""
+"""Maximum size of the cache."""
 MOST_DAYS = 30
-"""What no model was deployed from, or loaded from by a process, for so long goes."""
+"""Days without a load or deployment after which a folder is removed."""
 _LEAST_FREE = 4
-"""Nothing is prepared where there is not room for so many times the size of the model."""
+"""Required free space, in multiples of the model's size."""
 UNFINISHED = ".new-"
-"""How names of folders begin that are no forms yet."""
+"""Prefix of incomplete folders."""
 _BLOCK_BYTES = 4 * 1024 * 1024
 _MOST_FILES = 8
-"""Of a form."""
+"""Maximum files of one optimised model."""
 _DAY_S = 86_400.0
 _LEFT_S = 3600.0
-"""What nobody has finished for so long, nobody will."""
+"""Age at which incomplete folders count as abandoned."""
 _ADVICE = "set XDG_CACHE_HOME"
 
 
 class Forms:
-    """The folders below one."""
+    """The cache in one folder."""
 
     def __init__(self, root: pathlib.Path) -> None:
-        """Nothing is made yet.
-
-        Args:
-            root: this user's own.
-        """
+        """Create nothing yet; `root` must be this user's own."""
         self._root = root
         self._problem = ""
 
     @classmethod
     def of_user(cls) -> Forms:
-        """Those that all servers of this user share."""
+        """Return the cache shared by all of this user's servers."""
         return cls(zoo.cache_folder() / "prepared")
 
     def folder_of(
         self, kind: str, identity: Identity | None, software: str = ""
     ) -> pathlib.Path | None:
-        """Where the form of a model is, or may be made, marked as used; None: it can have none here. Blocking.
+        """Return an optimised model's folder and mark it as used; None: impossible. Blocking.
 
-        Args:
-            kind: of the model.
-            identity: of its files; None: unknown.
-            software: that replicas run; empty: this installation's.
+        The folder may not exist yet. `software` identifies the replicas' image, empty for this
+        installation.
         """
         if kind not in models.PREPARED or identity is None or not identity.is_whole:
             return None
@@ -87,39 +79,34 @@ class Forms:
         return folder
 
     def box(self) -> pathlib.Path | None:
-        """A new folder into which another user may write, where it is mounted; None: there can be none. Blocking."""
+        """Create a scratch folder, writable by others once mounted; None: impossible. Blocking."""
         try:
             outer = pathlib.Path(tempfile.mkdtemp(dir=self._private(), prefix=UNFINISHED))
             box = outer / "box"
             box.mkdir()
-            box.chmod(0o777)  # the outer one keeps everybody else out
+            box.chmod(0o777)  # the outer folder keeps other users out
         except OSError as error:
             self._tell(str(error))
             return None
         return box
 
     def remove_box(self, box: pathlib.Path) -> None:
-        """Nobody writes there any more. Blocking."""
+        """Remove a scratch folder after use. Blocking."""
         shutil.rmtree(box.parent, ignore_errors=True)
         if box.parent.exists():
             log.warning("a folder is left", extra={"folder": str(box.parent)})
 
     def adopt(self, made: pathlib.Path, folder: pathlib.Path) -> bool:
-        """Copy a form from a box; whoever wrote there may do so still, but not into the copy. Blocking.
+        """Copy an optimised model out of a scratch folder; return whether it is there. Blocking.
 
-        Args:
-            made: the form.
-            folder: where it shall be, as `folder_of` has it.
-
-        Returns:
-            Whether it is there.
+        The writer may still change the original. `folder` is the target, as of `folder_of`.
         """
         try:
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as name:
                 copy = pathlib.Path(name, "copied")
                 copy.mkdir()
                 _copy_files(made, copy)
-                for path in (copy, *copy.iterdir()):  # containers have another user
+                for path in (copy, *copy.iterdir()):  # containers run as another user
                     path.chmod(0o755 if path is copy else 0o644)
                 copy.rename(folder)
         except OSError as error:
@@ -129,11 +116,11 @@ class Forms:
         return True
 
     def trim(self) -> None:
-        """Remove the least recently used where there are too many, and what a killed replica has left unfinished."""
+        """Remove the least recently used beyond the limits, and abandoned incomplete folders."""
         used_s: dict[pathlib.Path, float] = {}
         with contextlib.suppress(OSError):
             for folder in self._private().iterdir():
-                with contextlib.suppress(OSError):  # another deploy has just removed it
+                with contextlib.suppress(OSError):  # removed by another deployment
                     used_s[folder] = folder.stat().st_mtime
         together = 0
         for folder in sorted(used_s, key=lambda one: -used_s[one]):
@@ -145,25 +132,25 @@ class Forms:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _private(self) -> pathlib.Path:
-        """The folder of all, without links on the way: nobody else can change what is in it, or put another there.
+        """Return the root without links, safe from changes by other users.
 
         Raises:
-            OSError: somebody can, or it cannot be made.
+            OSError: it is not safe, or cannot be created.
         """
         return private_folder.made(self._root, advice=_ADVICE)
 
     def _tell(self, problem: str) -> None:
-        """Say once why there are none."""
+        """Log a problem once."""
         if problem != self._problem:
             self._problem = problem
             log.warning("models are loaded from their own files", extra={"reason": problem})
 
 
 def _copy_files(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the files of a folder, so that they are whole even after a loss of power; nothing else is followed.
+    """Copy a folder's files durably, without following links.
 
     Raises:
-        OSError: there is something else, more than all forms together may take, or no room.
+        OSError: it holds something else or too much, or there is no space.
     """
     folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -182,10 +169,10 @@ def _copy_files(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _copy_file(read: int, target: pathlib.Path, *, most: int) -> int:
-    """Copy what a descriptor reads, as much as it is now; returns its bytes.
+    """Copy a descriptor's file at its current size; return the bytes.
 
     Raises:
-        OSError: it is no file, is larger than most, or there is no room.
+        OSError: no regular file, too large, or no space.
     """
     seen = os.fstat(read)
     if not stat.S_ISREG(seen.st_mode) or seen.st_size > most:
@@ -201,7 +188,7 @@ def _copy_file(read: int, target: pathlib.Path, *, most: int) -> int:
 
 
 def _name(kind: str, identity: Identity, software: str) -> str:
-    """Of the folder of a form: everything that it depends on."""
+    """Return the folder's name, a digest of all that an optimised model depends on."""
     facts = {
         "content": identity.digest,
         "kind": kind,

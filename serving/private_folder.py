@@ -1,7 +1,6 @@
-"""Folders in which nobody else can change what is there: what is read from them decides what is run and answered.
+"""Folders that no other user can change, for files that decide what is run and returned.
 
-In: a folder. Out: the same, made where there is none, without links on its way; or why it is not safe. Whoever can
-write a folder above can put another one in its place, so all of them count, up to the root.
+All parents are checked up to the root: whoever can write to one could replace the folder.
 """
 
 from __future__ import annotations
@@ -16,22 +15,17 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def made(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
-    """A folder that this user alone can change, made for this user alone where there is none.
+    """Return a folder without links that only this user can change, created if missing.
 
-    Args:
-        folder: its path.
-        advice: what else can be done where it is not safe.
-
-    Returns:
-        Its path without links.
+    `advice` ends the error's text with an alternative.
 
     Raises:
-        OSError: somebody else can change it, or it cannot be made.
+        OSError: another user can change it, or it cannot be created.
     """
     for one in (
         *reversed(folder.parents),
         folder,
-    ):  # `parents=True` makes those above as the umask says
+    ):  # `parents=True` would create parents with the umask
         if not one.exists():
             one.mkdir(mode=0o700, exist_ok=True)
     real = folder.resolve()
@@ -48,13 +42,10 @@ def check(
     owners: tuple[int, ...] | None = None,
     sticky: bool = False,
 ) -> None:
-    """Check that nobody else can change what is in a folder.
+    """Check that nobody else can change what is in a folder, which must be no link.
 
-    Args:
-        folder: no link.
-        advice: what else can be done where it is not safe.
-        owners: whose it may be; None: this user's alone.
-        sticky: whether others may have their own files in it, where they cannot touch these.
+    `owners` may own it (None: only this user). `sticky` accepts a folder that others can write if
+    its sticky bit protects these files.
 
     Raises:
         OSError: somebody can, or it is no folder.
@@ -74,7 +65,7 @@ def check(
 
 
 def _is_of_one(group: int) -> bool:
-    """Whether a group has this user alone, as each user has one where new folders belong to the group, too."""
+    """Whether this user is the group's only member, as with user-private groups."""
     try:
         user, known = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
@@ -87,12 +78,12 @@ def _is_of_one(group: int) -> bool:
 
 
 def close_file(path: pathlib.Path) -> None:
-    """Close a file to other users; where there is none, an empty one is made.
+    """Make a file inaccessible to other users; create it empty if missing.
 
-    A file that is there is not opened: to close it again would take away the locks that this process has on it.
+    An existing file is not opened, as closing it would drop this process's locks on it.
 
     Raises:
-        OSError: it cannot be made, or is another user's.
+        OSError: it cannot be created, or is another user's.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -1,12 +1,8 @@
-"""What a scheduler is told of a model before anybody asks for it: measured in a replica of its own.
+"""Profile a model in a replica of its own, before any request, for the scheduler.
 
-    a fresh replica under the pool's limits: LOAD, beside it LOAD, UNLOAD, LOAD, ... with another largest batch each
-    -> signature, seconds of a LOAD, seconds of a batch by size, memory
-
-Nothing of it disturbs the replicas that serve but their cores. The first load counts only for what it measured of
-batches: it pays what the runtime imports and allocates once.
-
-In: a card, a home, limits. Out: a `ModelProfile`, or why there is none.
+The replica gets LOAD, then LOAD, UNLOAD, LOAD, ... beside the first, each with another largest
+batch. Serving replicas only share their cores with it. The first load counts only for batch times,
+as it pays for one-time imports.
 """
 
 from __future__ import annotations
@@ -27,38 +23,40 @@ from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Signature, StageTimes
 
 LEAST_LOADS = 3
-"""Of which all but the first tell how long one takes."""
+"""Minimum loads; all but the first count for the load time."""
 MOST_MEASURED = 10
-"""Measurements that count: an older one is forgotten."""
+"""Measurements retained of each kind."""
 LEAST_MEASURED = 5
-"""Measurements from which their median is worth more than that of a profile."""
+"""Measurements whose median replaces the profile's value."""
 NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MOST_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
-"""Part of a model's memory, and bytes at most, that the heap loses between the models of a replica. Twenty copies of
-bundled models in one process took 5 to 10 % more each than one that was measured alone, and 11 to 31 % where their own
-files were parsed instead of prepared forms."""
+"""Memory fragmentation between a replica's models: share of a model's memory, and maximum.
+
+Each of twenty bundled models in one process took 5 to 10 % more than one measured alone; loaded
+from original files, 11 to 31 % more.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
-    """What a model needs, on one kind of worker."""
+    """Measured costs of a model on one kind of worker."""
 
     signature: Signature
     load_s: float
-    """Seconds of a LOAD and a call."""
+    """Seconds of a load and one call."""
     batch_s: dict[int, float]
     """Items -> seconds of a batch: inputs, model and outputs."""
     memory_bytes: int
-    """What it takes beside others in a replica."""
+    """Memory beside other models in a replica."""
     told: Loaded
-    """What the replica said of its last load."""
+    """The replica's report of its last load."""
     is_prepared: bool = False
-    """Whether its loads were of a form that was prepared for them."""
+    """Whether the loads used an optimised model."""
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
-    """Items -> seconds of a batch's inputs, model and outputs; empty where the replica does not tell."""
+    """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
 
     def as_json(self) -> dict[str, Any]:
-        """The form that is kept."""
+        """Return the saved form."""
         told = self.told
         return {
             "signature": self.signature.as_json(),
@@ -70,7 +68,7 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Its durations, for people."""
+        """Return the durations, for people."""
         return {
             "load_s": round(self.load_s, 6),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
@@ -82,7 +80,7 @@ class ModelProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `as_json`, of which `state.forms` has checked the shape."""
+        """Inverse of `as_json`; `state.forms` has checked the shape."""
         signature = dataclasses.replace(
             Signature.from_json(data["signature"]), reads_json=data["reads_json"]
         )
@@ -99,7 +97,7 @@ class ModelProfile:
 
 
 class Measured:
-    """What loads, and batches of the sizes of its profile, took while a model served: the last ten of each."""
+    """Recent durations of loads and of batches of the profile's sizes."""
 
     __slots__ = ("_batches", "_loads_s", "_profile")
 
@@ -111,17 +109,17 @@ class Measured:
         }
 
     def load(self, took_s: float) -> None:
-        """One more load."""
+        """Add a load."""
         self._loads_s.append(took_s)
 
     def batch(self, items: int, times: StageTimes) -> None:
-        """One more batch."""
+        """Add a batch."""
         seen = self._batches.get(items)
         if seen is not None:
             seen.append(times)
 
     def taught(self) -> ModelProfile:
-        """The profile, with the medians of what was measured often enough: the same one, where nothing was."""
+        """Return the profile updated with the medians, where enough was measured."""
         profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
@@ -140,7 +138,7 @@ class Measured:
 
 
 def sizes_to(most: int) -> tuple[int, ...]:
-    """1, 2, 4, ... and the largest."""
+    """Return 1, 2, 4, ... and `most`."""
     sizes = [1]
     while 2 * sizes[-1] < most:
         sizes.append(2 * sizes[-1])
@@ -159,17 +157,12 @@ async def profile(
 ) -> ModelProfile:
     """Measure a model.
 
-    Args:
-        card: what is to be loaded.
-        settings: limits of a replica, the largest batch, and how long a warm-up may take.
-        home: where replicas of its kind live, open.
-        workers: numbers that no other replica of the home has.
-        prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
-        box: folder in which that is, where the replica may write; None: it may write where it can, or nowhere.
-        digest: of the file of which the form shall be; None: unknown.
+    `workers` yields unused worker numbers. `prepared` is a folder for an optimised model, written
+    first if missing; `box` is the scratch folder that holds it, if the replica may write only
+    there. `digest` is that of the original file.
 
     Raises:
-        ServingError: it cannot be loaded, or not be run on samples.
+        ServingError: the model cannot be loaded, or fails on samples.
     """
     one = settings.changed({"replica.count": 1})
     run = _Run(card, one, prepared, box, digest)
@@ -184,7 +177,7 @@ async def profile(
 
 
 class _Run:
-    """One replica's loads: what its pool holds, what plans them, and where its end is told."""
+    """One replica's loads: the pool's contents, scheduler and observer."""
 
     is_shared = True
 
@@ -210,10 +203,10 @@ class _Run:
         self._sent = 0
         self._due = False
 
-    # What the pool holds
+    # Pool contents
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:
-        """The load of a number, with its largest batch."""
+        """Return the load for a run, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return Wanted(
@@ -230,11 +223,11 @@ class _Run:
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
-        """No budget."""
+        """Return None: no memory budget."""
         return None
 
     def loaded(self, _model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:
-        """One load more has ended."""
+        """Record a finished load."""
         self._told.append(told)
         self._reads_json = reads_json
         if len(self._told) == len(self._sizes) and not self.done.done():
@@ -245,32 +238,32 @@ class _Run:
         return False
 
     def failed(self, _model: ModelId, error: ServingError) -> None:
-        """The model cannot be loaded."""
+        """Fail: the model cannot be loaded."""
         if not self.done.done():
             self.done.set_exception(error)
             self.done.exception()
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """All of them."""
+        """Return the settings: all are possible."""
         return settings
 
     def died(self, reason: str, text: str) -> None:
-        """The replica has ended."""
+        """Fail: the replica has ended."""
         if not self.done.done():
             what = f"the replica that profiled {self.card.label} ended ({reason}): {text}"
             self.done.set_exception(ReplicaStartFailed(reason, what))
-            self.done.exception()  # the pool's own start may have failed, and nobody asks
+            self.done.exception()  # retrieve it: if the pool's start failed, nobody awaits
 
-    # What plans
+    # Scheduler
 
     waiting_items = 0
 
     def waiting_of(self, _model: ModelId) -> int:
-        """Nobody waits."""
+        """Return 0: nothing waits."""
         return 0
 
     def on(self, event: Event, _now_s: float) -> None:
-        """The replica is there, or has ended a load."""
+        """Note that the replica is up, or has finished a load."""
         if isinstance(event, WorkerUp):
             self._worker = event.worker
         elif not isinstance(event, Result) or not event.ok or event.action % 2:
@@ -278,10 +271,10 @@ class _Run:
         self._due = True
 
     def plan(self, _now_s: float) -> Plan:
-        """The next load."""
+        """Return the next load."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
-            if self._sent > 1:  # the first stays, so that the others tell what one more takes
+            if self._sent > 1:  # the first stays, so that the others measure one more model
                 actions.append(self._action(Kind.UNLOAD, self._sent - 1))
             actions.append(self._action(Kind.LOAD, self._sent))
             self._sent += 1
@@ -293,13 +286,13 @@ class _Run:
         id_ = 2 * number + (kind is Kind.UNLOAD)
         return Action(id_, kind, self._worker, model, [], 0.0, NEVER_S, 0.0)
 
-    # What follows
+    # Result
 
     def _found(self) -> ModelProfile:
-        """The profile, of all loads.
+        """Return the profile of all loads.
 
         Raises:
-            ServingError: nothing was run.
+            ServingError: no batch was run.
         """
         took_s: dict[int, list[float]] = {}
         stages_s: dict[int, list[tuple[float, float, float]]] = {}
@@ -336,23 +329,23 @@ class _Run:
 
 
 def _among_others(alone_bytes: int, *, is_prepared: bool) -> int:
-    """What a model takes among others, of what it takes alone."""
+    """Return the memory beside other models, from that measured alone."""
     share = SCATTERED if is_prepared else SCATTERED_BY_PARSING
     return alone_bytes + round(min(share * alone_bytes, MOST_SCATTERED_BYTES))
 
 
 def _later(values: Sequence[float]) -> float:
-    """The median of all but the first."""
+    """Return the median of all but the first."""
     return statistics.median(values[1:])
 
 
 def _sum_s(times: StageTimes) -> float:
-    """Seconds of the stages on the executor."""
+    """Return the seconds of the executor's stages."""
     return times.input_s + times.exec_s + times.output_s
 
 
 def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """The median of each stage."""
+    """Return the median of each stage."""
     inputs_s, model_s, outputs_s = (
         statistics.median(column) for column in zip(*stages, strict=True)
     )

@@ -1,17 +1,14 @@
-"""Models from a folder: numbered versions, loaded at the start and watched for new ones.
+"""Model repository: a folder of models with numbered versions, watched for changes.
 
     DIR/resnet/1/model.onnx
-    DIR/resnet/2/model.onnx        the highest number is the current version
-    DIR/resnet/2/samples.npz       real inputs, with which it is warmed up
-    DIR/reviews/7/model.yaml       a folder with a card, as in `serving.zoo`
+    DIR/resnet/2/model.onnx        the highest number is current
+    DIR/resnet/2/samples.npz       real inputs for the warm-up
+    DIR/reviews/7/model.yaml       a folder with a model spec, as in `serving.zoo`
 
-A version that appears is loaded, warmed up and made current; then versions beyond the kept number are
-retired. One whose folder goes is retired. A version is taken up when its files have not changed
-between two looks, so that one that is still being copied waits. A load that failed is tried again when
-the files change. What was set by hand (a roll-back) stays until a new version appears.
-
-In: a folder; out: calls to the engine. What to do is decided by `plan`, which is pure; looking at the disk
-happens in a thread.
+A new version is loaded and made current; then older ones beyond the number to retain are retired,
+as are versions whose folders disappear. A version set by hand stays current until a new one
+appears. A version is taken up once two scans see the same files, so that copying can finish; a
+failed load is retried when they change. `plan` decides and is pure; the disk is read in a thread.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Files of a version: path, bytes, time of the last change in ns."""
+"""Files of a version: path, bytes, modification time in ns."""
 
 
 class Found(NamedTuple):
@@ -53,19 +50,19 @@ class Found(NamedTuple):
 
 
 class Todo(NamedTuple):
-    """What one look at the folder leads to, in this order."""
+    """Actions after a scan, in this order."""
 
     load: tuple[ModelId, ...]
     """To be loaded and made current, oldest first."""
     gone: tuple[ModelId, ...]
-    """Whose folders are gone."""
+    """Folders that disappeared."""
 
 
 def scan(root: pathlib.Path) -> dict[ModelId, Found]:
-    """The versions in a folder.
+    """Return the versions in a folder.
 
     Raises:
-        InvalidSettings: the folder cannot be read.
+        InvalidSettings: the folder is unreadable.
     """
     found: dict[ModelId, Found] = {}
     try:
@@ -77,7 +74,7 @@ def scan(root: pathlib.Path) -> dict[ModelId, Found]:
     for name in names:
         try:
             versions = [entry.name for entry in os.scandir(root / name) if entry.is_dir()]
-        except OSError:  # it went while we looked
+        except OSError:  # it disappeared meanwhile
             continue
         for version in versions:
             if _NUMBER.fullmatch(version):
@@ -87,7 +84,7 @@ def scan(root: pathlib.Path) -> dict[ModelId, Found]:
 
 
 def newest(versions: Sequence[str], count: int) -> list[str]:
-    """The highest numbers, the highest last."""
+    """Return the `count` highest numbers, the highest last."""
     return sorted(versions, key=int)[-count:]
 
 
@@ -96,12 +93,9 @@ def plan(
     before: Mapping[ModelId, Found],
     tried: Mapping[ModelId, Stamp],
 ) -> Todo:
-    """What to do about what was found.
+    """Decide what to do after a scan.
 
-    Args:
-        found: the folder now.
-        before: the folder at the last look.
-        tried: what was taken up before, loaded or failed, with its files at that time.
+    `tried` are versions taken up before, loaded or failed, with their files then.
     """
     load = [
         id_
@@ -116,14 +110,14 @@ def plan(
 
 
 def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
-    """The card of a version's folder.
+    """Return the model spec of a version's folder.
 
     Raises:
-        ServingError: there is no model in it, or more than one, or it cannot be read.
+        ServingError: the folder holds no model or several, or is unreadable.
     """
     try:
         return _read_card(path, id_)
-    except (OSError, ValueError, RecursionError) as error:  # it went, or names what no file can be
+    except (OSError, ValueError, RecursionError) as error:  # gone, or an impossible name
         raise ModelLoadFailed(str(path), f"the version's folder cannot be read: {error}") from error
 
 
@@ -151,16 +145,15 @@ def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
 
 
 class Repository:
-    """One watched folder. All methods belong to the event loop's thread."""
+    """One model repository; a failed load leaves what was served in service.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, root: pathlib.Path, engine: Engine, *, kept: int, poll_s: float) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
-        Args:
-            root: the folder.
-            engine: what serves the models.
-            kept: versions of one model that stay loaded when a new one comes, the new one counted.
-            poll_s: time between two looks.
+        `kept` is the number of versions per model that stay loaded, a new one included.
         """
         self.root = root
         self._engine = engine
@@ -169,20 +162,17 @@ class Repository:
         self._found: dict[ModelId, Found] = {}
         self._tried: dict[ModelId, Stamp] = {}
         self._taken: dict[ModelId, Stamp] = {}
-        """What was loaded from the folder, with its files at that time."""
+        """Versions loaded from the folder, with their files then."""
         self._changing = asyncio.Lock()
 
     async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:
-        """Load the newest version of every model; one that cannot be loaded is logged and listed.
+        """Load the newest versions of every model; failures are logged and listed.
 
-        Where that leaves none of a model, the newest one that can be loaded serves, as it did before
-        the others came; not where one of its versions was left out.
-
-        Args:
-            left_out: versions that are not loaded while their files are these; see `left_out`.
+        If all of a model fail, older ones are tried, unless one of its versions was left out.
+        `left_out` versions stay out while their files are unchanged.
 
         Raises:
-            ServingError: the folder cannot be read, or not one model of it can be loaded.
+            ServingError: the folder is unreadable, or no model can be loaded.
         """
         left_out = left_out or {}
         self._found = await asyncio.to_thread(scan, self.root)
@@ -194,7 +184,7 @@ class Repository:
         for name in dict.fromkeys(id_.name for id_ in self._found):
             versions = [id_.version for id_ in self._found if id_.name == name]
             chosen = newest(versions, self._kept)
-            for version in versions:  # those that are not chosen wait for somebody to ask for them
+            for version in versions:  # versions not chosen are loaded on request only
                 id_ = ModelId(name, version)
                 self._tried[id_] = self._found[id_].stamp
             for version in chosen:
@@ -213,28 +203,28 @@ class Repository:
             raise failures[0]
 
     async def restore(self, id_: ModelId) -> None:
-        """Load a version that was served before, where it is still in the folder; it is not made current.
+        """Load a version served before, if it still exists; it does not become current.
 
         Raises:
-            ServingError: it cannot be loaded.
+            ServingError: loading failed.
         """
         async with self._changing:
             if id_ in self._found and self._state(id_) != "ready":
                 await self._load(id_, current=False)
 
     async def settle(self) -> None:
-        """Retire versions beyond the kept number that nothing speaks for."""
+        """Retire unreferenced versions beyond the number to retain."""
         async with self._changing:
             served = {id_.name for id_ in self._engine.models()}
             for name in served & {id_.name for id_ in self._found}:
                 await self._retire_old(name)
 
     def has_loaded(self, id_: ModelId) -> bool:
-        """Whether a version that is served came from the folder."""
+        """Whether a served version came from the repository."""
         return id_ in self._taken and id_ in self._engine.models()
 
     def left_out(self) -> dict[ModelId, Stamp]:
-        """Versions that were taken out of service by hand and would be loaded at a start, with their files."""
+        """Return versions retired by hand that a start would load, with their files."""
         would_load = {
             ModelId(name, version)
             for name in dict.fromkeys(id_.name for id_ in self._found)
@@ -251,10 +241,9 @@ class Repository:
         }
 
     async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Look again and again, until cancelled; what fails is logged and shown as the version's state.
+        """Scan until cancelled; failures are logged and shown in the versions' states.
 
-        Args:
-            changed: called after something was loaded or retired.
+        `changed` is awaited after a load or retirement.
         """
         while True:
             await asyncio.sleep(self._poll_s)
@@ -263,11 +252,11 @@ class Repository:
                     await changed()
             except ServingError as error:
                 log.warning("a look into the model repository failed", extra={"error": str(error)})
-            except Exception:  # no descriptor left, say: what passes must not end the watching
+            except Exception:  # a passing fault, such as too many open files, must not end this
                 log.exception("a look into the model repository failed")
 
     async def look(self) -> bool:
-        """Take up what has changed; returns whether anything has."""
+        """Scan once and apply changes; return whether there were any."""
         async with self._changing:
             found = await asyncio.to_thread(scan, self.root)
             todo = plan(found, self._found, self._tried)
@@ -292,11 +281,11 @@ class Repository:
             return bool(todo.load or todo.gone)
 
     async def set_version(self, name: str, version: str) -> None:
-        """Make a version of the folder current, loading it first where it is not served.
+        """Make a version current, loading it if needed.
 
         Raises:
-            UnknownModel: there is no such version, in the engine or in the folder.
-            ServingError: it cannot be loaded; what was served before still is.
+            UnknownModel: neither engine nor repository has it.
+            ServingError: loading failed.
         """
         async with self._changing:
             try:
@@ -307,12 +296,12 @@ class Repository:
                 await self._load(ModelId(name, version), current=True)
 
     async def roll_back(self, name: str) -> None:
-        """Return to the version before the current one, loading it first where it is not served.
+        """Return to the previous version, loading it if needed.
 
         Raises:
             UnknownModel: no such model.
-            InvalidRequest: there is none before it, in the engine or in the folder.
-            ServingError: it cannot be loaded; what was served before still is.
+            InvalidRequest: neither engine nor repository has a previous one.
+            ServingError: loading failed.
         """
         async with self._changing:
             entry = self._engine.entry(name)
@@ -329,10 +318,10 @@ class Repository:
             await self._load(ModelId(name, newest(numbers, 1)[0]), current=True)
 
     async def load(self, name: str) -> bool:
-        """Serve the newest version of a model as it is in the folder now; False where there is none of it.
+        """Serve a model's newest version from its present files; False: not in the repository.
 
         Raises:
-            ServingError: it cannot be loaded; what was served before still is.
+            ServingError: loading failed.
         """
         async with self._changing:
             self._found |= await asyncio.to_thread(scan, self.root)
@@ -348,15 +337,15 @@ class Repository:
             return True
 
     async def unload(self, name: str) -> None:
-        """Take all versions of a model out of service; they come back when asked for, or as newer files.
+        """Retire all versions of a model, until asked for or replaced by newer files.
 
         Raises:
-            UnknownModel: no such model is served.
+            UnknownModel: the model is not served.
         """
         await self._engine.retire_model(name, within_s=RETIRE_S)
 
     def listed(self) -> dict[ModelId, pathlib.Path]:
-        """Every version in the folder, loaded or not."""
+        """Return every version in the repository, loaded or not."""
         return {id_: what.path for id_, what in self._found.items()}
 
     def _state(self, id_: ModelId) -> str:
@@ -365,12 +354,12 @@ class Repository:
 
     async def _load(self, id_: ModelId, *, current: bool) -> None:
         path, stamp = self._found[id_]
-        card = await asyncio.to_thread(card_of, path, id_)  # a slow disk holds up no request
+        card = await asyncio.to_thread(card_of, path, id_)  # a slow disk must not block requests
         try:
             served = self._engine.versions(id_.name)
         except UnknownModel:
             served = ()
-        if id_.version in served:  # its files have changed: the new ones replace it
+        if id_.version in served:  # its files have changed
             await self._engine.redeploy(card)
         else:
             await self._engine.deploy(card, current=current)
@@ -411,7 +400,7 @@ class Repository:
             left = [other.version for other in self._found if other.name == id_.name]
             if left:
                 await self._load(ModelId(id_.name, newest(left, 1)[0]), current=True)
-        if id_.version in entry.shares:  # what it had goes to the current one
+        if id_.version in entry.shares:  # its share goes to the current version
             shares = {one: share for one, share in entry.shares.items() if one != id_.version}
             self._engine.set_shares(id_.name, shares)
         await self._engine.withdraw(id_.name, id_.version, within_s=RETIRE_S)
@@ -425,7 +414,7 @@ class Repository:
 
 
 def _stamp(folder: pathlib.Path) -> Stamp:
-    """The files of a version, its folders within included; empty where there are none or they went."""
+    """Return a version's files, subfolders included; empty if none, or if they disappeared."""
     files: list[tuple[str, int, int]] = []
     try:
         for path in sorted(folder.rglob("*")):

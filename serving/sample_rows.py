@@ -1,18 +1,15 @@
-"""Which part of an array in a file of samples (npz, one array for each input) is one sample: one rule for all readers.
+"""Samples in an array of a samples file (npz, one array per input).
 
-The first axis of an array counts samples wherever it can. An array has one axis more than its input, or as many:
+The first axis counts samples where possible. By the array's rank, relative to its input:
 
-    one more                   each entry is one sample, whole
-    as many, in a batch        each entry is one item, whose item axis is the first one or left out; where the sizes say
-                               so the items lie along the item axis instead, as the model takes them; what items share
-                               is one sample
-    as many, served whole      so many rows are one sample as the input's first dimension is fixed at, one where it is
-                               free; or else the whole array is one sample
+    one more              each entry is a sample
+    equal, batched        each entry is an item, whose item axis is the first or left out; if the
+                          sizes say so, items lie along the item axis; shared inputs: one sample
+    equal, not batched    as many rows as the fixed first dimension (1 if free) are a sample,
+                          else the whole array is
 
-All inputs have the same number of samples, but one that is the same for all may be given once. Where an array can be
-read in several ways, that one counts with which they agree, and of such the first in this order.
-
-In: shapes and a signature. Out: a way for each input. Pure.
+All inputs must have equally many samples; an input that is the same for all may have one. Of
+several layouts, that on which the inputs agree counts, then the first in this order. Pure.
 """
 
 from __future__ import annotations
@@ -28,22 +25,21 @@ from serving.values import Signature, TensorSpec
 
 
 class Way(NamedTuple):
-    """How samples of one input lie in an array."""
+    """Layout of one input's samples in an array."""
 
     samples: int
-    """How many."""
+    """Number of samples."""
     axis: int | None
-    """Of the array, along which they lie; None: it is one sample."""
+    """Array axis along which they lie; None: the array is one sample."""
     entries: int = 1
-    """Along that axis, of each sample."""
+    """Entries along that axis per sample."""
     into: int | None = None
-    """The axis of a sample along which its entries lie; None: its one entry has all the axes of the input."""
+    """Sample axis for a sample's entries; None: its single entry has all axes of the input."""
 
     def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Samples along the first axis, and behind it all axes of the input.
+        """Return the samples along the first axis, then all axes of the input.
 
-        Args:
-            array: of that shape, or the first samples of it.
+        `array` has the layout's shape, or holds its first samples.
         """
         if self.axis is None:
             return array[np.newaxis]
@@ -54,12 +50,12 @@ class Way(NamedTuple):
         return np.moveaxis(samples, 1, self.into + 1)
 
     def rows(self, most: int) -> int | None:
-        """Entries of the array's first axis that hold so many samples; None: all of them are needed."""
+        """Return how many entries of the first axis hold `most` samples; None: all."""
         return most * self.entries if self.axis == 0 else None
 
 
 def ways_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> list[Way]:
-    """The ways in which an array of a shape can hold samples of an input, the likeliest first; empty: it cannot."""
+    """Return the possible layouts of an array, the likeliest first."""
     own = spec.shape
     if len(shape) == len(own) + 1 and _fits(shape[1:], own):
         return [Way(shape[0], 0)]
@@ -83,11 +79,9 @@ def ways_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> lis
 
 
 def agreed(shapes: Mapping[str, Sequence[int]], signature: Signature) -> dict[str, Way] | None:
-    """The way for each input with which all have the same number of samples; None: there is none, or no sample.
+    """Return layouts with equally many samples for all inputs; None: impossible, or no samples.
 
-    Args:
-        shapes: of the arrays, by input.
-        signature: of the model.
+    `shapes` are those of the arrays, by input.
     """
     ways = {spec.name: ways_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
     best: tuple[tuple[int, int, int], dict[str, Way]] | None = None
@@ -122,6 +116,6 @@ def _place(ways: Sequence[Way], count: int) -> int | None:
 
 
 def _varies(spec: TensorSpec, signature: Signature) -> bool:
-    """Whether an input hardly is the same for all samples: it is not shared, nor fixed as a scalar or a setting is."""
+    """Whether an input likely differs between samples: neither shared nor of fixed size."""
     is_shared = signature.is_batched and spec.item_axis is None
     return not is_shared and any(size < 0 for size in spec.shape)

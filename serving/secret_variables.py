@@ -1,7 +1,7 @@
-"""Variables of the environment that hold secrets of whoever runs a server: its own, and no other program's.
+"""Environment variables with the server's own secrets, hidden from other programs.
 
-In: an environment. Out: the same without them. Model code runs with the rights of the server's user and could find
-them all the same (`/proc`); so they are kept from what prints its environment, sends it away or leaves it to a child.
+Model code runs as the server's user and can still find them (`/proc`). Hiding protects from code
+that prints its environment, sends it away or passes it to child processes.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 
 TOKEN_VARIABLE = "LUTHIER_TOKEN"  # noqa: S105 - the variable's name
-"""The token of those who may ask."""
+"""Token of the inference port."""
 ADMIN_TOKEN_VARIABLE = "LUTHIER_ADMIN_TOKEN"  # noqa: S105 - likewise
-"""The token of those who may change the server."""
+"""Token of the admin port."""
 STORE_VARIABLE = "LUTHIER_STATE_STORE_PASSWORD"
-"""The password of `server.state_store`."""
+"""Password of `server.state_store`."""
 SECRETS = (TOKEN_VARIABLE, ADMIN_TOKEN_VARIABLE, STORE_VARIABLE)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """What another program gets of an environment."""
+    """Return an environment without the secrets."""
     return {name: text for name, text in environment.items() if name not in SECRETS}
 
 
 def taken(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """The secrets of an environment, which has them no more: processes started later inherit none."""
+    """Remove and return the secrets, so that child processes do not inherit them."""
     return {name: environment.pop(name) for name in SECRETS if name in environment}

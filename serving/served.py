@@ -1,10 +1,9 @@
-"""One model version that is served: its queue, its replicas, its cache, and what is counted about it.
+"""Deployment: one served model version with its placement, cache and counters.
 
-    submit: cache (an equal request in flight, a kept answer) -> dispatch (queue -> batch -> replica)
+    submit: cache (equal request in flight, cached response) -> dispatch (queue -> batch -> replica)
 
-In: requests as a protocol's codec made them; settings. Out: answers, through each request's waiter.
-Which version a request means is decided before (`engine`). All methods belong to the event loop's
-thread; `apply` calls must not overlap.
+The version was chosen before (`engine`). All methods belong to the event loop's thread; `apply`
+calls must not overlap.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _OK = 200
 
 
 class Query(Request, Protocol):
-    """A request as a protocol's codec made it."""
+    """Request from a protocol's codec."""
 
     @property
     def timeout_s(self) -> float | None:
-        """The request's own time limit."""
+        """Time limit of the request."""
         ...
 
     @property
@@ -55,14 +54,9 @@ class Served:
         workers: Iterator[int],
         shared: SharedPool | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
-        Args:
-            card: what is loaded.
-            settings: those of this model.
-            home: where its replicas live, open.
-            workers: numbers for its replicas that no other replica of the home has.
-            shared: replicas that it shares with other models; None: it has its own.
+        `home` is open, `workers` yields numbers unique in it, `shared` is an optional shared pool.
         """
         self.card = card
         self.id = card.id
@@ -70,7 +64,7 @@ class Served:
         self.counters = Counters()
         self._statistics = StatisticsOf(card.id)
         self.codecs: dict[str, Any] = {}
-        """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
+        """Cache for what protocols derive from the signature, cleared when it changes."""
         self.place: Placement = (
             OwnPool(card, settings, home, workers, self)
             if shared is None
@@ -88,14 +82,14 @@ class Served:
 
     @property
     def signature(self) -> Signature:
-        """Inputs and outputs, as the replicas report them; there once it is open."""
+        """Inputs and outputs, once open."""
         signature = self.place.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
 
     @property
     def load_facts(self) -> dict[str, Any]:
-        """How the last replica loaded it, as plain data: load_s, device, warmup; what is not known is left out."""
+        """Return the known facts of the last load as plain data: load_s, device, warmup."""
         loaded = self.place.told
         if loaded is None:
             return {}
@@ -112,12 +106,9 @@ class Served:
     # Requests
 
     def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
-        """Take a request; the waiter is called once, later, in the event loop.
+        """Submit a request; its response handler is called once, later, in the event loop.
 
-        Args:
-            query: what is asked.
-            waiter: whoever waits for the answer.
-            application: whose request it is: applications share the replicas evenly.
+        `application` is its flow: flows share the replicas evenly.
         """
         now_s = time.monotonic()
         limit_s = query.timeout_s
@@ -136,7 +127,7 @@ class Served:
     def _looked_up(
         self, query: Query, waiter: Waiter, application: str, deadline_s: float, now_s: float
     ) -> Ticket:
-        """By the cache: a kept answer, a place beside an equal request, or the request is sent on."""
+        """Return a cached response, join an equal request, or send it."""
         key = Key(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
@@ -157,24 +148,24 @@ class Served:
         return ticket
 
     def done(self, status: int, seconds: float) -> None:
-        """Count an answered request: HTTP status, and seconds from its last byte to its answer."""
+        """Count a response: HTTP status, and seconds from the request's last byte."""
         self.counters.done(status, seconds)
         if status != _OK:
             self._statistics.failed(seconds)
 
     def statistics(self) -> ModelStatistics:
-        """Counts and durations since it was loaded."""
+        """Return counts and durations since loading."""
         counters = self.counters
         return self._statistics.snapshot(
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
         )
 
     def signature_changed(self) -> None:
-        """What the protocols have made of the old one is of no use any more."""
+        """Clear what protocols derived from the old signature."""
         self.codecs.clear()
 
     def batch_done(self, done: BatchDone) -> None:
-        """Count a batch that came back."""
+        """Count a finished batch."""
         self.counters.batch_items.observe(done.items)
         self.counters.exec_s.observe(done.times.exec_s)
         self.counters.late += done.late
@@ -189,10 +180,10 @@ class Served:
     # Life
 
     async def open(self) -> None:
-        """Make it ready, in replicas of its own or among other models.
+        """Make it ready.
 
         Raises:
-            ServingError: it cannot be served under its settings; nothing is left running.
+            ServingError: it cannot be served under its settings; everything is ended.
         """
         try:
             self.card.weights(self.settings.model.variant)
@@ -202,14 +193,14 @@ class Served:
             raise
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
-        """Bring new settings into force while serving; see `Engine.apply`.
+        """Apply new settings while serving; see `Engine.apply`.
 
         Raises:
-            ServingError: with the reason; the old settings still serve.
+            ServingError: the old settings still serve.
         """
-        self.card.weights(settings.model.variant)  # it may have no such variant
+        self.card.weights(settings.model.variant)  # raises if there is no such variant
         if settings.model.variant != self.settings.model.variant:
-            keep_learnt = False  # other weights: other answers, and another time for each
+            keep_learnt = False  # other weights have other outputs and durations
         await self.place.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         self.settings = settings
         capacity_bytes = settings.cache.capacity_mb * 2**20
@@ -221,7 +212,7 @@ class Served:
         self._limit_deadlines(settings)
 
     async def drained(self, within_s: float) -> bool:
-        """Wait until what was taken is answered; False when it is not in time."""
+        """Wait until all requests are answered; return False on timeout."""
         until_s = time.monotonic() + within_s
         while self.place.unfinished:
             if time.monotonic() > until_s:
@@ -230,5 +221,5 @@ class Served:
         return True
 
     async def close(self) -> None:
-        """Give up its place; whoever still waits is refused."""
+        """Release the placement and reject waiting requests."""
         await self.place.close()

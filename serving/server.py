@@ -1,9 +1,7 @@
-"""The server's life: listen, load, serve, drain, stop. The only place of `serving` that handles
-signals.
+"""Life of the server: listen, load, serve, drain, stop. Only this module handles signals.
 
-In: model cards and settings. Out: an exit code. SIGTERM or SIGINT: not ready at once, idle
-connections closed, what was taken is answered within `server.drain_s`, replicas and their home
-ended; a second signal ends the wait.
+On SIGTERM or SIGINT the server is no longer ready, answers in-flight requests within
+`server.drain_s`, and ends replicas and spawners; a second signal ends the wait.
 """
 
 from __future__ import annotations
@@ -59,28 +57,27 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _ADMIN_CONNECTIONS = 64
-"""Of the admin port at a time, well below `open_files.RESERVE`, which they come out of."""
+"""Maximum admin connections; part of `open_files.RESERVE`, so keep it well below."""
 _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
 _MUCH_BYTES = heap.LARGE_BYTES
-"""Held by requests: what they leave in the heap is given back after as much, at most once in a sweep."""
+"""Decrease of buffered bytes after which a sweep returns heap memory."""
 _HANDSHAKE_S = 10.0
-"""Of TLS."""
+"""TLS handshake timeout."""
 _TLS_END_S = 3600.0
-"""Longest end of a connection with TLS, which may have an answer on its way: a sweep ends those of clients that
-do not take it."""
+"""Maximum time to close a TLS connection with a response in flight; sweeps end slow clients."""
 _GRPC_BESIDE = {8000: 8001, 0: 0}
-"""Query port -> the gRPC port where none is named: clients look for the default ones."""
+"""Inference port -> default gRPC port."""
 _ADMIN_END_S = 1.0
-"""How long a command of the admin port may still run when the query ports have ended; a load is broken off."""
+"""Time for admin commands after the inference ports have closed; loads are cancelled."""
 
 
 def bind(host: str, port: int, name: str) -> socket.socket:
-    """A socket bound to an address, not yet listening.
+    """Return a bound socket that does not listen yet.
 
     Raises:
-        NotReady: the port is taken or the address is not this machine's.
+        NotReady: the port is in use, or the address is not local.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -100,10 +97,10 @@ def bind(host: str, port: int, name: str) -> socket.socket:
 
 
 def bind_grpc(settings: ServerSettings) -> socket.socket | None:
-    """The gRPC port's socket, not yet listening; None: it is off, or another program has the port that nobody named.
+    """Return the gRPC port's bound socket; None: off, or the default port is in use.
 
     Raises:
-        NotReady: the port that was named is taken, or the address is not this machine's.
+        NotReady: the configured port is in use, or the address is not local.
     """
     port = settings.grpc_port
     if port is None:
@@ -120,19 +117,19 @@ def bind_grpc(settings: ServerSettings) -> socket.socket | None:
 
 
 class Swept(Protocol):
-    """A listener whose connections are looked at from time to time."""
+    """A listener whose connections are checked periodically."""
 
     def sweep(self, now_s: float) -> None:
-        """Close what has been idle or incomplete for too long."""
+        """Close connections idle or incomplete for too long."""
         ...
 
 
 class QueryListener(Swept, Protocol):
-    """What the server does with the listener of a query port, whatever it speaks."""
+    """Interface of an inference port's listener, for any protocol."""
 
     @property
     def connections(self) -> Collection[object]:
-        """Those that are open."""
+        """Open connections."""
         ...
 
     def protocol(self) -> asyncio.Protocol:
@@ -140,24 +137,24 @@ class QueryListener(Swept, Protocol):
         ...
 
     def drain(self) -> None:
-        """Close connections as soon as what they asked is answered."""
+        """Close each connection once its requests are answered."""
         ...
 
     def close(self) -> None:
-        """Close every connection now."""
+        """Close all connections now."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Protocols:
-    """What stands behind the query ports, REST's behind the gate."""
+    """Handlers behind the inference ports; REST has a middleware."""
 
     gate: Gate
     triton: TritonRoutes
     calls: GrpcRoutes
 
     async def close(self) -> None:
-        """End what they still do."""
+        """Stop their remaining work."""
         self.gate.close()
         await asyncio.gather(self.triton.close(), self.calls.close())
 
@@ -172,13 +169,7 @@ class Server:
         *,
         repository: pathlib.Path | None = None,
     ) -> None:
-        """Nothing is started yet.
-
-        Args:
-            cards: the models to serve.
-            settings: all settings.
-            repository: a folder of models beside them, watched for new versions.
-        """
+        """Start nothing yet."""
         self._cards = tuple(cards)
         self._root = repository
         self._settings = settings
@@ -192,7 +183,7 @@ class Server:
         self._tls: Tls | None = None
 
     def stop(self) -> None:
-        """Drain and end; called again: end now."""
+        """Drain and stop; a second call stops at once."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
@@ -201,7 +192,7 @@ class Server:
         """Serve until stopped.
 
         Raises:
-            ServingError: it could not start.
+            ServingError: the start failed.
         """
         heap.keep_little()
         settings = self._settings.server
@@ -250,7 +241,7 @@ class Server:
                 await core.engine.close()
 
     async def _opened(self, core: Core) -> bool:
-        """Load the models; False when a signal came first."""
+        """Load the models; return False if a signal came first."""
         opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -329,7 +320,7 @@ class Server:
             await administration.end()
 
     async def _administration(self, core: Core, exposition: Exposition) -> AdminListener:
-        """What stands behind the admin port."""
+        """Open the admin port's listener."""
         routes = AdminRoutes(
             core.engine,
             core.repository,
@@ -357,14 +348,7 @@ class Server:
     async def _listen(
         self, listener: QueryListener, sock: socket.socket, door: Door, speaks: str
     ) -> asyncio.Server | Entrance:
-        """Let clients come to a query port.
-
-        Args:
-            listener: the port's.
-            sock: the port's, bound.
-            door: counts those who come.
-            speaks: the protocol's name in ALPN.
-        """
+        """Accept clients on an inference port; `speaks` is its ALPN name."""
         if self._tls is None:
             loop = asyncio.get_running_loop()
             return await loop.create_server(listener.protocol, sock=sock, backlog=_BACKLOG)
@@ -380,7 +364,7 @@ class Server:
         return entrance
 
     def _protocols(self, core: Core, exposition: Exposition, held: Held) -> _Protocols:
-        """What stands behind the query ports."""
+        """Build the handlers behind the inference ports."""
         engine, max_json_bytes = core.engine, self._settings.server.max_json_bytes
         is_shown = self._settings.server.metrics == "query"
         hub = Hub(
@@ -414,7 +398,7 @@ class Server:
         )
 
     def _gate(self, routes: Routes, held: Held) -> Gate:
-        """What stands before the protocols of the query port."""
+        """Build the middleware of the inference port."""
         settings = self._settings.server
         origins = [origin.strip() for origin in (settings.cors or "").split(",")]
         return Gate(
@@ -438,7 +422,7 @@ class Server:
         door: Door,
         held: Held,
     ) -> list[tuple[QueryListener, socket.socket]]:
-        """The listeners of queries, each with its socket."""
+        """Return the inference listeners with their sockets."""
         max_body_bytes = self._settings.server.max_body_bytes
         rest = Listener(
             protocols.gate,
@@ -484,7 +468,7 @@ class Server:
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
-        """One line on stdout: ready, and where."""
+        """Print the ready line on stdout."""
         facts = {
             "event": "ready",
             "host": self._settings.server.host,
@@ -521,13 +505,13 @@ class Server:
 
 
 def _door(settings: ServerSettings) -> Door:
-    """How many clients come in, and how many connections one of them may have."""
+    """Build the connection limiter, overall and per client."""
     most = open_files.room_for(settings.max_connections)
     return Door(most, settings.max_connections_of_client or max(1, most // 4))
 
 
 def _held_bytes(settings: ServerSettings) -> int:
-    """What requests may hold together: two of the largest at least, for one that is compressed is held twice."""
+    """Return the buffer size for requests: two of the largest at least, for decompression."""
     return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
@@ -542,5 +526,5 @@ async def _sweep(listeners: Sequence[Swept], door: Door, held: Held) -> None:
             if held.most_seen - now_bytes >= _MUCH_BYTES:
                 held.most_seen = now_bytes
                 await asyncio.to_thread(heap.give_back)
-        except Exception:  # a fault with one connection must not keep all others for ever
+        except Exception:  # one faulty connection must not stop all sweeps
             log.exception("a sweep of the connections failed")

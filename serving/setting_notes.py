@@ -1,7 +1,4 @@
-"""Settings in force that change nothing, or less than they say: a line for each, for whoever looks at them.
-
-In: settings, and the versions that are served. Out: lines. Pure.
-"""
+"""Warnings about settings without full effect. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from serving.settings import KNOBS, ServingSettings
 
 
 def setting_notes(settings: ServingSettings, served: Sequence[Served]) -> list[str]:
-    """A line for every setting in force that changes nothing, or less than it says."""
+    """Return a warning for every setting without full effect."""
     names = {one.id.name for one in served}
     shared = [name for name in sorted(names) if settings.of(name).scheduling.policy in SHARED]
     found = settings.notes(names)
@@ -34,7 +31,7 @@ def setting_notes(settings: ServingSettings, served: Sequence[Served]) -> list[s
 
 
 def _notes_of_batches(settings: ServingSettings, served: Sequence[Served]) -> list[str]:
-    """A line for every largest batch that models which share replicas do not reach, with these."""
+    """Return a warning for every batch size that models sharing replicas do not reach."""
     notes = []
     of_pool = settings.batching.max_size
     names: dict[tuple[int, int], dict[str, None]] = {}

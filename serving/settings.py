@@ -1,12 +1,8 @@
-"""Settings of the serving core, grouped by stage; every field is one knob with one dotted name.
+"""Settings of the serving core: one field per setting, grouped by stage.
 
-The dotted name (`batching.max_size`) is the same in settings files, in search spaces, in stored
-trials, in reports and in exports. In: a mapping of dotted or nested keys, environment variables,
-command-line values. Out: one frozen `ServingSettings`. Precedence: file < environment < command
-line (`resolve`).
-
-Each field carries its limits as metadata, so that a check, an error text and a page of
-documentation come from the same place. This file knows nothing of processes, sockets or models.
+A setting's dotted name (`batching.max_size`) is the same in files, search spaces, trials, reports
+and exports. Precedence: file < environment < command line (`resolve`). Field metadata holds the
+range, for checks, error texts and documentation.
 """
 
 from __future__ import annotations
@@ -32,21 +28,21 @@ ENVIRONMENT_PREFIX = "LUTHIER_"
 
 Value = int | float | str | bool | None
 _SERVER_WIDE = ("server.", "accelerator.clock_mhz")
-"""What no single model can have of its own: listeners, and the clock of the one GPU."""
+"""Settings that single models cannot have."""
 _MODELS = "models"
-"""The group in which single models are named: `models.NAME.batching.max_size`."""
+"""Group of overrides: `models.NAME.batching.max_size`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Unit and allowed range of one field (both ends included), and whether it changes in a running engine."""
+    """Unit, inclusive range, and whether a setting can change live."""
 
     unit: str = ""
     low: float | None = None
     high: float | None = None
     live: bool = True
     check: Callable[[str], object] | None = None
-    """Raises InvalidSettings where a text is not of the form that the field has."""
+    """Raises InvalidSettings for a malformed text."""
 
 
 def _knob(
@@ -64,56 +60,51 @@ def _knob(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """Where the model runs: how many processes, and what each may use."""
+    """Replicas of a model: their number and resource limits."""
 
     count: int = _knob(1, "replicas", 1, 64)
-    """Processes that serve the model. Default 1: the smallest that answers."""
+    """Number of replicas. Default 1: the minimum."""
     cpu: float | None = _knob(None, "cores", 0.05, 256)
-    """CPU quota of each replica.
-
-    Default none: the kernel shares the machine. Quotas work in periods of 100 ms.
-    """
+    """CPU quota of each replica, in periods of 100 ms. Default none: no quota."""
     memory_mb: int | None = _knob(None, "MiB", 8, 4_194_304)
-    """Memory limit of each replica, no swap beside it.
-
-    Default none. Lowering it starts new replicas.
-    """
+    """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = _knob(1, "threads", 1, 256)
     """Threads inside one operator of the runtime.
 
-    Default 1: replicas scale better than threads on small models.
+    Default 1: small models scale better with replicas.
     """
     home: Literal["process", "docker"] = _knob("process", live=False)
-    """What a replica is: a `process` of this machine, or a container of this machine's Docker engine (`docker`).
+    """Spawner of replicas: local processes (`process`), or containers of local Docker (`docker`).
 
-    Default process: it starts in tens of milliseconds and needs nothing beside this server (docs/containers.md).
+    Default process: a replica starts in tens of milliseconds, without other software
+    (docs/containers.md).
     """
     image: str | None = _knob(None, live=False)
-    """Image of the replicas where `home` is docker.
+    """Image of replicas where `home` is docker.
 
-    Default none: the project's own for the kind of model, as `make images` builds it.
+    Default none: the project's for the model kind, as `make images` builds it.
     """
     max_answer_mb: int = _knob(256, "MiB", 1, 2047, live=False)
-    """Largest message that the server takes from a replica: the answers to one batch.
+    """Maximum message from a replica: the responses of one batch.
 
-    Where those of several requests are more, each is asked for alone; where one alone is, it fails. A replica that
-    sends more all the same is ended. Default 256 MiB: four of the largest requests.
+    If a batch's responses are larger, its requests are repeated one by one; a single larger
+    response fails. A replica that sends more is ended. Default 256 MiB: four of the largest
+    requests.
     """
     ready_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
-    """A replica that is not ready after this long has failed to start.
+    """A replica that is not ready after this time has failed to start.
 
     Default 30 s: large models load slowly.
     """
     warmup_s: float = _knob(2.0, "s", 0, 3600)
-    """Time for which a replica runs its model on sample inputs before it takes requests (docs/models.md).
+    """Time to run the model on sample inputs before a replica takes requests (docs/models.md).
 
-    A first call is always made; further ones, single items and then a batch of `batching.max_size`, as far as
-    they are expected to end within this time. 0: no call is made but those that try a batch (docs/batching.md). All
-    of it is part of `ready_timeout_s`.
-    Default 2 s: small models need some milliseconds, and a large one is not kept from its requests for long.
+    The first call is always made; others, of single items and then of `batching.max_size`, if they
+    should end in time. 0: only batching checks (docs/batching.md). Part of `ready_timeout_s`.
+    Default 2 s: small models need milliseconds, and large ones are not delayed for long.
     """
     hang_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
-    """A replica that holds one batch this long is killed and replaced.
+    """A replica that holds one batch this long is replaced.
 
     Default 30 s, as the default deadline.
     """
@@ -121,102 +112,98 @@ class ReplicaSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """What is served of a model that has several forms, and what is known of its inputs."""
+    """Variant of a model, and declarations about its inputs."""
 
     variant: str | None = _knob(None)
-    """Name of one of the variants in the model's `model.yaml` (docs/models.md); a change loads it in new replicas.
+    """Variant of `model.yaml` to serve (docs/models.md); a change starts new replicas.
 
-    Default none: the variant that the card's `file` names.
+    Default none: that of `file`.
     """
     shapes: str | None = _knob(
         None, check=lambda text: sizes_of(text.split(), source="model.shapes")
     )
-    """Sizes of the dimensions that the model leaves free, such as `image=3x640x640 sequence=16..512`.
+    """Sizes of free dimensions, such as `image=3x640x640 sequence=16..512`.
 
-    With them inputs can be made up for the warm-up (docs/models.md). They limit no request. Default none: those of
-    the model's `model.yaml`, and without these a model that has such dimensions is warmed up by its samples alone.
+    Only for synthetic warm-up inputs (docs/models.md). Default none: those of `model.yaml`; without
+    them, a model with free dimensions is warmed up on samples only.
     """
     values: str | None = _knob(
         None, check=lambda text: values_of(text.split(), source="model.values")
     )
-    """What stands in inputs that are made up for the warm-up, such as `ids=0..30521 mask=1 rate=16000`.
+    """Values of synthetic warm-up inputs, such as `ids=0..30521 mask=1 rate=16000`.
 
-    Uniform from the first to the last, or one value. Default none: those of the model's `model.yaml`, and without these
-    numbers around zero, small whole numbers, empty texts.
+    A range is uniform. Default none: those of `model.yaml`, else numbers around zero, small
+    integers, empty texts.
     """
     pad: str | None = _knob(None, check=pads_of)
-    """Values that fill inputs up where `batching.pad_to` is set, such as `ids=0 mask=0`.
+    """Padding values for `batching.pad_to`, such as `ids=0 mask=0`.
 
-    Every input with a free dimension beside the item axis needs one. Default none: those of the model's `model.yaml`.
+    Needed for each input with a free dimension beside the item axis. Default none: those of
+    `model.yaml`.
     """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingSettings:
-    """When waiting requests become a batch. The item is the unit; a request may carry several."""
+    """When queued requests become a batch; a batch counts items, a request may have several."""
 
     policy: Literal["fixed", "aimd", "quantile", "delayed"] = _knob("fixed")
     """How size and wait are decided, within `max_size` and `timeout_us` (docs/batching.md).
 
-    `fixed`: as they are set. `aimd`, `quantile`: the size follows `objective_ms`. `delayed`: the wait follows
-    the arrivals. Default fixed: what is set is what happens.
+    `fixed`: as set. `aimd`, `quantile`: the size follows `objective_ms`. `delayed`: the wait
+    follows the arrivals. Default fixed: predictable.
     """
     objective_ms: float = _knob(20.0, "ms", 0.1, 3_600_000)
-    """Latency that requests shall keep, for `aimd` and `quantile`: a batch gets a third of it.
-
-    Default 20 ms, Clipper's.
-    """
+    """Latency SLO of `aimd` and `quantile`; a batch gets a third. Default 20 ms, Clipper's."""
     max_size: int = _knob(8, "items", 1, 4096)
-    """Most items in one batch; a request above it is split.
+    """Maximum items in a batch; a larger request is split.
 
-    Default 8: most of the gain of a batch, little waiting.
+    Default 8: most of the gain, little waiting.
     """
     timeout_us: int = _knob(0, "us", 0, 10_000_000)
-    """Longest time that the oldest waiting item waits for company while a worker is free.
+    """Maximum wait of the oldest item for more requests while a worker is free.
 
-    Default 0: not at all.
+    Default 0: no wait.
     """
     pad_to: int | None = _knob(None, "", 1, 65_536)
-    """Free dimensions of requests are filled up to the next multiple of it, so that more requests share a batch.
+    """Pad free dimensions to the next multiple, so that more requests share a batch.
 
-    Needs a value for each input (`model.pad`) and a model whose answers stay the same, which is checked when it is
-    loaded (docs/batching.md). Default none: only requests of equal shapes share a call of the model.
+    Needs `model.pad`, and a model whose responses stay the same, which is checked at the load
+    (docs/batching.md). Default none: only requests of equal shapes share a call.
     """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorSettings:
-    """The GPU: which models run on it, how they share it, and its clock (docs/accelerator.md)."""
+    """The GPU: which models use it, how they share it, its clock (docs/accelerator.md)."""
 
     device: Literal["auto", "cpu", "cuda"] = _knob("auto")
-    """Where the kinds `onnx` and `torch` run a model: the first GPU that CUDA shows the server, or the CPU.
+    """Where kinds `onnx` and `torch` run: the first CUDA GPU of the server, or the CPU.
 
-    `cuda`: the GPU, or the model is not loaded. `cpu`: GPUs are hidden from the replicas, whatever they run.
-    Default auto: the GPU where the installed runtime can use one and there is one, for whoever installs that
-    runtime means it; else the CPU. A change starts new replicas.
+    `cuda`: the GPU, or the load fails. `cpu`: GPUs are hidden from replicas. Default auto: the GPU
+    if there is one and the installed runtime supports it. A change starts new replicas.
     """
     share: int | None = _knob(None, "%", 1, 100)
-    """Part of the GPU's threads that each replica may use at most, through CUDA MPS.
+    """Maximum share of the GPU's threads per replica, through CUDA MPS.
 
-    Does nothing, and says so once, where no MPS control daemon runs: then replicas take turns on the whole GPU.
-    Default none: all of them. A change starts new replicas.
+    Without an MPS control daemon it has no effect (logged once): replicas take turns. Default none:
+    all threads. A change starts new replicas.
     """
     clock_mhz: int | None = _knob(None, "MHz", 1, 20_000)
-    """Graphics clock that the GPU is locked to while the server runs: one of those that it supports.
+    """Supported graphics clock to lock the GPU to while the server runs.
 
-    Needs the right to set it (root); refused where that cannot be done. For all models, as there is one clock.
-    Default none: the driver decides.
+    Needs root; rejected if it cannot be set. Not per model. Default none: the driver decides.
     """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Prediction cache, one for each model version: no model pushes out another one's answers."""
+    """Response cache per model version, so that models do not evict each other's responses."""
 
     capacity_mb: int = _knob(0, "MiB", 0, 1_048_576)
-    """Bytes of keys and answers kept, least recently used out first.
+    """Size of keys and responses; the least recently used are evicted.
 
-    Default 0, off: a cache changes what a measurement means, and is of use only where inputs repeat.
+    Default 0, off: a cache distorts measurements, and helps only if inputs repeat.
     """
 
 
@@ -225,7 +212,7 @@ class RoutingSettings:
     """Which free worker takes the next batch."""
 
     policy: Literal["least-loaded", "round-robin"] = _knob("least-loaded")
-    """`least-loaded`: the worker with the fewest batches, of equals the one that gets to the next one soonest.
+    """`least-loaded`: the worker with the fewest batches, of equals the one free soonest.
 
     `round-robin`: in turn.
     """
@@ -236,68 +223,69 @@ class SchedulingSettings:
     """The queue in front of the workers."""
 
     policy: Literal["adaptive", "clockwork"] = _knob("adaptive", live=False)
-    """How requests become batches of replicas (docs/schedulers.md).
+    """How requests become batches (docs/schedulers.md).
 
-    `adaptive`: every model has replicas of its own. `clockwork`: models share replicas, which load and unload them
-    as they are asked for, and a request that cannot be in time is refused when it comes.
-    Default adaptive: it needs no deadlines.
+    `adaptive`: each model has its own replicas. `clockwork`: models share replicas and are loaded
+    on demand; requests that cannot meet their deadline are rejected on arrival. Default adaptive:
+    it needs no deadlines.
     """
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
-    """Items that may wait; beyond, one request is answered 429: of the application with most of them.
+    """Maximum queued items; beyond it, a request of the flow with the most items gets 429.
 
-    One that has more items itself is answered 413. Default 2048: some 0.1 s of a fast model's work.
+    A flow is one client application's requests. A request with more items gets 413. Default 2048:
+    some 0.1 s of a fast model's work.
     """
     default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
     longest_deadline_s: float = _knob(300.0, "s", 0.001, 86_400)
-    """Longest deadline that a request gets, whatever it names; `default_deadline_s` may be longer.
+    """Maximum deadline that a request can name; `default_deadline_s` may be longer.
 
-    Until then it may keep a place in the queue. Default 300 s: ten times the default deadline, for models that take
+    Bounds its time in the queue. Default 300 s: ten default deadlines, for models that take
     minutes.
     """
     default_priority: int = _knob(2, "", 1, 2**31 - 1)
-    """Priority of a request that names none, 1 being the most urgent.
+    """Priority of a request that names none; 1 is the most urgent.
 
-    Default 2: a request can be more urgent than the others, or less.
+    Default 2: leaves room above and below.
     """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClockworkSettings:
-    """How models share replicas, where `scheduling.policy` is clockwork (docs/schedulers.md)."""
+    """How models share replicas if `scheduling.policy` is clockwork (docs/schedulers.md)."""
 
     memory_mb: int | None = _knob(None, "MiB", 1, 4_194_304)
-    """Memory for models in each replica; beyond it the least recently used is unloaded for the next one.
+    """Memory for models in each replica; beyond it the least recently used is evicted.
 
-    Default none: half of `replica.memory_mb`, and without that no limit. A change starts new replicas.
+    Default none: half of `replica.memory_mb`, else no limit. A change starts new replicas.
     """
     page_mb: float = _knob(1.0, "MiB", 0.0625, 1024, live=False)
-    """Smallest part of that memory that is counted. Default 1 MiB: small models of a CPU are not much larger."""
+    """Unit in which that memory is counted. Default 1 MiB: small CPU models are not much larger."""
     ahead_ms: float = _knob(10.0, "ms", 0.1, 1000)
-    """A replica is given its next batch when it will be free within this time.
+    """A replica gets its next batch when it will be free within this time.
 
-    Default 10 ms, Clockwork's: longer than a message and a plan take. A longer one decides earlier, with fewer
-    requests to choose from; it is at most a tenth of the time of those who can wait least of late.
+    At most a tenth of the shortest recent relative deadlines is used. Default 10 ms, Clockwork's:
+    longer than a message and a plan take. More decides earlier, among fewer requests.
     """
     window_ms: float = _knob(50.0, "ms", 0.1, 1000)
-    """A batch or load that has not begun this long after it was expected to is not begun any more.
+    """Maximum start delay of a batch or load; later, or if it cannot end in time, it is dropped.
 
-    It never is when it could not end in time. Default 50 ms: on cores that are shared, a neighbour holds up a replica
-    for longer than Clockwork's 10 ms, and what is still of use is better begun late than planned anew; on an
-    accelerator of one's own 10 ms will do.
+    Default 50 ms: on shared cores neighbours delay replicas beyond Clockwork's 10 ms, and a late
+    start beats a new plan. 10 ms suits a dedicated accelerator.
     """
     guard: float = _knob(0.1, "", 0, 10)
-    """Share by which a batch may take longer than the longest of the last ten of its size.
+    """Share by which a batch may exceed the longest of the last ten of its size.
 
-    Default 0.1: cores are shared with the gateway; on an accelerator of one's own it may be 0, as Clockwork's.
+    Default 0.1: cores are shared with the gateway; 0, as Clockwork's, suits a dedicated
+    accelerator.
     """
     buffer: float = _knob(0.05, "", 0, 0.5)
-    """Share of a request's time that is planned to be left over.
+    """Share of a request's time that plans leave unused.
 
-    Default 0.05: Clockwork's 5 ms of 100 ms; as a share, short deadlines can be met as well.
+    Default 0.05: Clockwork's 5 ms of 100 ms, as a share so that short deadlines can be met.
     """
     max_exec_ms: float = _knob(25.0, "ms", 0.1, 60_000)
-    """Batches of more than one item that take longer are not made: they would hold up all other models.
+    """Maximum duration of a batch of several items, as it blocks other models.
 
     Default 25 ms, Clockwork's.
     """
@@ -308,148 +296,143 @@ class ServerSettings:
     """Listeners and their limits; fixed while the server runs."""
 
     host: str = _knob("127.0.0.1", live=False)
-    """Address of the query port. Default loopback: opening it to a network is a decision."""
+    """Address of the inference port. Default loopback: opening it to a network is a decision."""
     port: int = _knob(8000, "", 0, 65_535, live=False)
-    """Query port (HTTP); 0 takes a free one."""
+    """Inference port (HTTP); 0 takes a free one."""
     grpc_port: int | Literal["auto"] | None = _knob("auto", "", 0, 65_535, live=False)
-    """Port of the gRPC form of the query protocol, on the query port's address; 0 takes a free one, none is off.
+    """gRPC inference port, on the same address; 0 takes a free one, none is off.
 
-    Default `auto`: 8001, where clients look for it, beside the query port 8000; a free one beside a free one (0);
-    off beside any other. Where another program has 8001, the server goes on without gRPC and says so.
+    Default `auto`: 8001, where clients look, beside port 8000; a free one beside 0; else off. If
+    8001 is in use, the server logs that and runs without gRPC.
     """
     admin_host: str = _knob("127.0.0.1", live=False)
-    """Address of the admin port, which runs code. Default loopback; elsewhere it needs a token and TLS."""
+    """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
     """Port of health, metrics and live settings; 0 takes a free one.
 
-    Where the query port is 0 and this one is not named, it is 0 as well.
+    If unset while `port` is 0, it is 0 too.
     """
     admin_access: Literal["token", "open"] = _knob("token", live=False)
-    """Whether requests on the admin port must bring a token, as `Authorization: Bearer TOKEN`; health need not.
+    """Whether admin requests need `Authorization: Bearer TOKEN`; health never does.
 
-    `token`: they must. Where `admin_token_file` names none, the server makes one at its start, in a file that its user
-    alone can read; the line `ready` says where (`admin_token_file`), and metrics are open beside health.
-    `open` (`--no-admin-token`): whoever reaches the port may ask.
-    Default token: who may change a server runs code as its user, and every user of a machine reaches loopback.
+    `token`: yes. Unless one is given, the server generates it in a file readable by its user only,
+    named by the `ready` line (`admin_token_file`), and metrics are open. `open`
+    (`--no-admin-token`): no. Default token: the admin port runs code as the server's user, and all
+    local users reach loopback.
     """
     admin_token_file: str | None = _knob(None, live=False)
-    """File with a token for the admin port, of 16 characters or more, in the place of the one that is made.
+    """File with the admin port's token, of at least 16 characters; or set LUTHIER_ADMIN_TOKEN.
 
-    The environment variable LUTHIER_ADMIN_TOKEN may hold the token itself instead. Default none: one is made, which
-    serves on loopback alone.
+    Default none: a token is generated, on loopback only.
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
-    """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    """Maximum request body; a larger one gets 413. Default 64 MiB, as Triton's."""
     max_json_bytes: int = _knob(4 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
-    """Most JSON of a request that the server itself reads, after decompression; more is answered 413.
+    """Maximum JSON per request that the server itself parses, decompressed; more gets 413.
 
-    Large arrays of numbers are read by replicas, up to `max_body_bytes`. What is read here holds up all other requests
-    meanwhile, some 10 ms a MiB. Default 4 MiB: a photograph of 3 MB in base64.
+    Replicas parse large numeric arrays, up to `max_body_bytes`. Parsing here blocks other requests,
+    some 10 ms per MiB. Default 4 MiB: a photograph of 3 MB in base64.
     """
     max_connections: int = _knob(8192, "connections", 1, 1_000_000, live=False)
-    """Connections of clients at a time, of the query port and the gRPC port together.
+    """Maximum client connections of the inference ports together.
 
-    One more is answered 503 with Retry-After (over HTTP/2: GOAWAY) and closed. Default 8192: ten times what
-    clients keep open that share a server, at some kilobytes each, and far from where the kernel gives no more
-    open files. The limit on these (`ulimit -n`) is raised to that where the system allows it.
+    Further ones get 503 with Retry-After (HTTP/2: GOAWAY) and are closed. The limit on open files
+    (`ulimit -n`) is raised to fit where possible. Default 8192: ten times what clients of one
+    server keep open, at some kilobytes each.
     """
     max_connections_of_client: int | None = _knob(None, "connections", 1, 1_000_000, live=False)
-    """How many of them one client may have, by its address; clients on loopback are not told apart.
+    """Maximum connections per client address (IPv6: per 64-bit prefix), loopback exempt.
 
-    With TLS it is counted from its first packet on. Networks of IPv6 count as far as the first 64 bits. Default none:
-    a quarter of `max_connections`, so that no single client keeps all others out; where all come through one proxy
-    on another machine it may have to be as large as that.
+    With TLS, counted from the first packet. Default none: a quarter of `max_connections`, so that
+    no client shuts out the others; raise it if all come through one remote proxy.
     """
     max_held_mb: int = _knob(1024, "MiB", 1, 4_194_304, live=False)
-    """Bytes of requests that are held at a time, over all connections of the query port and the gRPC port.
+    """Maximum bytes of buffered requests on the inference ports.
 
-    Counted are bodies that arrive, those that wait behind another, large heads of such, what compressed ones
-    become, all of 64 KiB or more until they are answered, and answers that their clients do not take (but for those
-    over TLS). Beyond it a body that grows is answered 503 with Retry-After (RESOURCE_EXHAUSTED), and those that
-    came before it go on. It is never less than two of `max_body_bytes`. Default 1 GiB: sixteen of the largest
-    bodies, and what a gateway can spare beside its models.
+    Counted: arriving, queued (with large headers) and decompressed bodies; all of 64 KiB or more
+    until answered; unread responses (not over TLS). Beyond it growing bodies get 503 with
+    Retry-After (RESOURCE_EXHAUSTED). At least twice `max_body_bytes`. Default 1 GiB: sixteen of the
+    largest bodies.
     """
     token_file: str | None = _knob(None, live=False)
-    """File with a token that requests on the query port and the gRPC port must bring, of 16 characters or more.
+    """File with the token for inference requests, of at least 16 characters; or set LUTHIER_TOKEN.
 
-    They send it as `Authorization: Bearer TOKEN`; without it they are answered 401. The environment variable
-    LUTHIER_TOKEN may hold the token itself instead. Default none: anybody who reaches the port may ask.
+    Requests without `Authorization: Bearer TOKEN` get 401. Default none: the port is open.
     """
     tls_certificate: str | None = _knob(None, live=False)
-    """File with the certificate chain (PEM) with which the query port and the gRPC port speak TLS.
+    """File with the certificate chain (PEM) of the inference ports. Needs `tls_key`.
 
-    Default none: they speak without. Needs `tls_key`.
+    Default none: no TLS.
     """
     tls_key: str | None = _knob(None, live=False)
     """File with the private key (PEM) of `tls_certificate`."""
     cors: str | None = _knob(None, live=False)
-    """Origins of pages whose scripts may ask the query port, as `https://a.example,https://b.example`, or `*`.
+    """Origins whose scripts may call the inference port, or `*`.
 
-    Default none: browsers keep them from reading answers, and the server refuses what would change it.
+    For example `https://a.example,https://b.example`. Default none: browsers hide responses from
+    scripts, and the server rejects their state-changing requests.
     """
     hosts: str | None = _knob(None, live=False)
-    """Further names under which the query port and the admin port may be asked, as `models.example,10.0.0.7`, or `*`.
+    """Further host names of inference and admin port, as `models.example,10.0.0.7`, or `*` for any.
 
-    A port that is bound to loopback answers to `localhost`, to loopback addresses and to these alone (the field
-    `Host`), else 403: a page in a browser whose site claims to be this machine gives itself away by its name. With
-    this setting a port of a network does so, too. `*`: any name. Default none: a port of a network has names that
-    the server does not know.
+    Loopback ports accept these, `localhost` and loopback addresses in `Host`, else 403: that stops
+    web pages whose site resolves to this machine (DNS rebinding). If set, network ports check too.
+    Default none: the server does not know a network port's names.
     """
     gzip_min_bytes: int | None = _knob(65_536, "bytes", 0, 2**31 - 1, live=False)
-    """Answers from this length on are compressed where the client asks for it (`Accept-Encoding: gzip` or `deflate`).
+    """Minimum length of compressed responses, on request (`Accept-Encoding: gzip` or `deflate`).
 
-    Over gRPC it asks by sending its own messages so. Null: never.
-    Default 64 KiB: shorter ones are sent sooner than compressed.
+    Over gRPC clients request it by compressing their messages. Null: never. Default 64 KiB: shorter
+    ones are faster uncompressed.
     """
     timing: Literal["none", "header"] = _knob("none", live=False)
-    """Whether answers of the query port say in a field `Server-Timing` how long their stages took.
+    """Whether inference responses report stage durations in `Server-Timing`.
 
-    Default none: strangers learn from it what others do to the server.
+    Default none: they reveal other clients' load.
     """
     metrics: Literal["query", "admin"] = _knob("query", live=False)
-    """Where metrics and statistics of models are shown, which tell strangers what others ask.
+    """Where metrics and model statistics are shown; they reveal what others request.
 
-    `query`: on the query port and the gRPC port too. `admin`: metrics on the admin port alone, statistics nowhere.
-    Default query: clients of TensorFlow Serving, Triton and Clipper look for them there.
+    `query`: also on the inference ports. `admin`: metrics on the admin port only, statistics
+    nowhere. Default query: clients of TensorFlow Serving, Triton and Clipper expect it.
     """
     model_control: Literal["none", "explicit"] = _knob("none", live=False)
-    """Whether clients of the query port and of the gRPC port may load and unload models.
+    """Whether inference clients may load and unload models.
 
-    `none`: they may not. `explicit`: they may, through Triton's repository calls, by name.
-    Default none: who may ask a model is not who may take it away.
+    `none`: no. `explicit`: by name, through Triton's repository calls. Default none: a client need
+    not be an operator.
     """
     state_dir: str | None = _knob(None, live=False)
-    """Folder in which the server keeps what was changed while it ran, and what selection policies learn.
+    """Folder that saves live changes and what selection policies learn.
 
-    Models, versions, applications, links and live settings are there again at the next start, after a `kill -9`
-    too. One server at a time. Default none: all is forgotten when the server ends.
+    Models, versions, applications, links and live settings survive restarts, even `kill -9`. One
+    server at a time. Default none: nothing is saved.
     """
     state_store: str | None = _knob(None, live=False)
-    """Redis server that keeps what selection policies learn, for gateways on any machine, one after another.
+    """Redis server for what selection policies learn, for successive gateways on any machine.
 
-    Gateways that run at the same time do not learn together: the last save of a state wins.
-    As `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs
-    `pip install '.[redis]'` in a clone. Its password is in the environment variable LUTHIER_STATE_STORE_PASSWORD:
-    whoever may read settings would read it in the address. Default none: a file (SQLite) in `state_dir`, and
-    without that the memory of the server.
+    Of simultaneous gateways the last save wins. `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS)
+    or `unix:///PATH/OF/SOCKET`; needs `pip install '.[redis]'` in a clone. The password is in
+    LUTHIER_STATE_STORE_PASSWORD, as settings can be read. Default none: SQLite in `state_dir`, else
+    memory.
     """
     profiles_dir: str | None = _knob(None, live=False)
-    """Folder in which profiles of models that share replicas outlive the server (docs/schedulers.md).
+    """Folder that saves profiles of models that share replicas (docs/schedulers.md).
 
-    One server at a time. Default none: `state_dir`, and without that all models are measured at each start.
+    One server at a time. Default none: `state_dir`; without it models are profiled at each start.
     """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
-    """Time between two looks into the model repository.
+    """Time between scans of the model repository. Default 1 s, as TensorFlow Serving's.
 
-    Default 1 s, as TensorFlow Serving's; a version is taken up when two looks see the same files.
+    A version is taken up once two scans see the same files.
     """
     repository_kept: int = _knob(1, "versions", 1, 100, live=False)
-    """Newest versions of a model of the repository that stay loaded, for a roll-back without a load.
+    """Newest versions of a repository model kept loaded for roll-backs.
 
     Default 1: memory for one.
     """
     drain_s: float = _knob(20.0, "s", 0, 3600, live=False)
-    """Longest time between SIGTERM and the end of the last request in flight. Default 20 s."""
+    """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,15 +449,15 @@ class ServingSettings:
     clockwork: ClockworkSettings = dataclasses.field(default_factory=ClockworkSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
-    """What differs for single models: name of the model -> knob -> value."""
+    """Overrides for single models: model -> setting -> value."""
 
     def of(self, model: str) -> ServingSettings:
-        """The settings of one model: those for all, with what differs for it."""
+        """Return the settings of one model, its overrides applied."""
         own = self.models.get(model, {})
         return dataclasses.replace(self.changed(own) if own else self, models={})
 
     def notes(self, served: Collection[str]) -> list[str]:
-        """A line for every model that has settings of its own and is none of those served: it may be misspelt."""
+        """Return a warning for every override of a model that is not served, perhaps misspelt."""
         known = ", ".join(sorted(served)) or "none"
         return [
             f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
@@ -484,14 +467,14 @@ class ServingSettings:
         ]
 
     def flat(self) -> dict[str, Value]:
-        """Every knob by its dotted name; `models.NAME.` before those of a single model."""
+        """Return all settings by dotted name; overrides begin with `models.NAME.`."""
         flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}
         for model, own in self.models.items():
             flat |= {f"{_MODELS}.{model}.{name}": value for name, value in own.items()}
         return flat
 
     def nested(self) -> dict[str, Any]:
-        """The form of a settings file: one mapping per group."""
+        """Return the form of a settings file: a mapping per group."""
         tree: dict[str, Any] = {}
         for group, field, value in _walk(self):
             tree.setdefault(group, {})[field.name] = value
@@ -506,13 +489,7 @@ class ServingSettings:
     def taken_back(
         self, model: str, given: ServingSettings, knobs: Collection[str] = ()
     ) -> ServingSettings:
-        """A copy in which a model has what other settings say of it alone.
-
-        Args:
-            model: its name.
-            given: the other settings.
-            knobs: those that are taken back; none: all.
-        """
+        """Return a copy with the model's overrides of `given`, for `knobs` or, if empty, all."""
         now, then = self.models.get(model, {}), given.models.get(model, {})
         own = {knob: value for knob, value in now.items() if knobs and knob not in knobs}
         own |= {knob: value for knob, value in then.items() if not knobs or knob in knobs}
@@ -520,14 +497,10 @@ class ServingSettings:
         return dataclasses.replace(self, models={**others, model: own} if own else others)
 
     def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
-        """A copy with some knobs changed.
-
-        Args:
-            values: dotted names, or nested groups, or both.
-            source: what to name in an error (a file, "environment", "command line").
+        """Return a copy with changes by dotted name or nested group; `source` is named in errors.
 
         Raises:
-            InvalidSettings: unknown name (with the nearest valid one), wrong type, or out of range.
+            InvalidSettings: unknown name, wrong type, or out of range.
         """
         groups: dict[str, dict[str, Value]] = {}
         models = {model: dict(own) for model, own in self.models.items()}
@@ -556,7 +529,7 @@ class ServingSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One setting: its dotted name, type, default, unit and range."""
+    """One setting: name, type, default, unit and range."""
 
     name: str
     kinds: tuple[type, ...]
@@ -566,10 +539,10 @@ class Knob:
     limits: Limits
 
     def checked(self, value: object, source: str) -> Value:
-        """The value in the knob's own type.
+        """Return the value in the setting's type.
 
         Raises:
-            InvalidSettings: with the knob, what was given, and what is allowed.
+            InvalidSettings: the value is not allowed.
         """
         if value is None:
             if self.optional:
@@ -597,7 +570,7 @@ class Knob:
         return int(value)
 
     def allowed(self) -> str:
-        """The allowed values, in words."""
+        """Describe the allowed values."""
         choices = ", ".join(self.choices)
         if not self.kinds:
             return f"one of {choices}"
@@ -640,7 +613,7 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         elif "." in str(key):
             flat[str(key)] = value
         elif key in _GROUPS:
-            if value is not None:  # a group with nothing in it, as all its lines are comments
+            if value is not None:  # an empty group, such as one with only comments
                 raise InvalidSettings(
                     f"{source}: {key} = {value!r:.200}, expected a mapping of its settings, "
                     f"as {{batching: {{max_size: 8}}}}"
@@ -654,7 +627,7 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _of_model(name: str) -> tuple[str, str]:
-    """The model that a dotted name is for, empty for all, and the knob."""
+    """Split a dotted name into its model, empty for all, and setting."""
     if not name.startswith(f"{_MODELS}."):
         return "", name
     _, model, knob = ([*name.split(".", 2), "", ""])[:3]
@@ -689,17 +662,17 @@ def _table() -> dict[str, Knob]:
 
 _GROUPS = tuple(field.name for field in dataclasses.fields(ServingSettings))
 KNOBS: Mapping[str, Knob] = types.MappingProxyType(_table())
-"""Dotted name -> knob, in the order of the groups."""
+"""Dotted name -> setting, in the order of the groups."""
 
 
 _EXAMPLE = "a YAML file with settings in their groups, as {batching: {max_size: 8}}"
 
 
 def read_file(path: pathlib.Path) -> dict[str, Any]:
-    """The mapping in a YAML settings file.
+    """Return the mapping in a YAML settings file.
 
     Raises:
-        InvalidSettings: the file is missing, is not YAML, or does not hold a mapping.
+        InvalidSettings: missing file, invalid YAML, or no mapping.
     """
     try:
         data = bounded_yaml.read(path)
@@ -724,13 +697,12 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     command_line: Mapping[str, Any] | None = None,
 ) -> ServingSettings:
-    """Settings from all sources: defaults < file < environment < command line.
+    """Merge all sources: defaults < file < environment < command line.
 
-    Whoever takes a free query port and names no admin port gets a free one of these, too, so that several
-    servers can run beside one another.
+    A free inference port implies a free admin port unless one is named.
 
     Raises:
-        InvalidSettings: any of the sources is wrong; the text names it.
+        InvalidSettings: a source is invalid; the text names it.
     """
     sources: list[tuple[str, Mapping[str, Any]]] = []
     if file is not None:

@@ -1,8 +1,4 @@
-"""A version whose requests another one, the shadow, gets as well; what the shadow answers nobody sees.
-
-In: queries for the first. Out: its answers; those of the shadow are in its metrics. Belongs to the event loop's
-thread.
-"""
+"""Shadowing: copy a deployment's requests to another one, whose responses only count in metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from serving.waiter import Ticket, Waiter
 
 
 class _Unseen:
-    """Waiter of a copy that a shadow got: counted, seen by nobody."""
+    """Response handler of a shadow's copy: only counts."""
 
     __slots__ = ("_served", "_started_s")
 
@@ -33,7 +29,7 @@ class _Unseen:
 
 
 class _Copy:
-    """A query that a shadow gets, too: less urgent than all that its application asks for itself."""
+    """A shadow's copy of a request, at background priority."""
 
     __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
 
@@ -47,7 +43,7 @@ class _Copy:
 
 
 class Shadowed:
-    """A version whose requests are copied to another one."""
+    """A deployment whose requests are copied to a shadow."""
 
     __slots__ = ("_first", "_shadow")
 
@@ -57,26 +53,26 @@ class Shadowed:
 
     @property
     def id(self) -> ModelId:
-        """Of the first."""
+        """Id of the shadowed deployment."""
         return self._first.id
 
     @property
     def signature(self) -> Signature:
-        """Of the first."""
+        """Signature of the shadowed deployment."""
         return self._first.signature
 
     @property
     def codecs(self) -> dict[str, Any]:
-        """Of the first."""
+        """Codecs of the shadowed deployment."""
         return self._first.codecs
 
     def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
-        """Take a request, and give the shadow a copy, if it takes the same inputs."""
+        """Take a request, and copy it to the shadow if its inputs are the same."""
         ticket = self._first.submit(query, waiter, application)
         if self._shadow.signature.inputs == self._first.signature.inputs:
             self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
         return ticket
 
     def done(self, status: int, seconds: float) -> None:
-        """Count an answer of the first."""
+        """Count a response of the shadowed deployment."""
         self._first.done(status, seconds)

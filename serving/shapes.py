@@ -1,8 +1,7 @@
-"""The shapes of a model's inputs: its signature together with the sizes that a user gave for what is free in it.
+"""Shapes of a model's inputs: its signature, with sizes for the free dimensions.
 
-In: a signature, and sizes by the name of an input or of a dimension (`sizes`). Out: for every axis a size, or that it
-is missing, which is said and never made up: a model that takes any image says nothing of the images that it will get.
-Pure.
+Sizes are given by input or dimension name (`sizes`). A missing size is reported, never guessed: a
+model for any image says nothing about actual images. Pure.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 Axes = Mapping[str, tuple[Size | None, ...]]
-"""Input -> size of each axis; None: the item axis, or one whose size is missing."""
+"""Input -> size of each axis; None: item axis, or missing."""
 
 
 class FreeAxis(NamedTuple):
-    """A free dimension of which nobody has told the size."""
+    """A free dimension without a size."""
 
     input: str
     axis: int
     dimension: str
-    """Its name in the model's file; may be empty."""
+    """Name in the model's file; may be empty."""
 
     def __str__(self) -> str:
         named = f" ({self.dimension})" if self.dimension else ""
@@ -36,12 +35,12 @@ class FreeAxis(NamedTuple):
 
 
 def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
-    """The axis of an input along which items lie; None: it has none, or the model is served whole."""
+    """Return an input's item axis; None: none, or the model is not batched."""
     return spec.item_axis if signature.is_batched and spec.shape else None
 
 
 def why_whole(signature: Signature) -> str:
-    """Why a model is sent whole inputs, one request at a time; empty: items of several run together."""
+    """Return why a model is not batched; empty: it is."""
     if not signature.is_batched:
         fixed = (spec for spec in signature.inputs if spec.shape and spec.shape[0] >= 0)
         return signature.unbatched or next(
@@ -55,19 +54,14 @@ def why_whole(signature: Signature) -> str:
 def bind(
     signature: Signature, sizes: Sizes, *, source: str = "--shape", is_settled: bool = True
 ) -> Axes:
-    """The size of every axis of every input.
+    """Return the size of every axis of every input.
 
-    What is given for an input counts for all dimensions of the same name; what is given for an input itself wins.
-
-    Args:
-        signature: of the model.
-        sizes: by the name of an input or a dimension.
-        source: what to name in an error.
-        is_settled: whether the item axes are known for certain. Before, sizes of them may be given, too: of a model
-            that turns out to be served whole.
+    Sizes given for one input apply to dimensions of the same name in others; different ranges for
+    one name are an error. Unless item axes are final (`is_settled`), they may have sizes too, in
+    case the model is not batched. `source` is named in errors.
 
     Raises:
-        InvalidSettings: a name is none of an input or a dimension, or sizes do not fit.
+        InvalidSettings: an unknown name, or sizes that do not fit.
     """
     inputs = {spec.name: spec for spec in signature.inputs}
     free = {name for spec in signature.inputs for _, name in _free(spec, signature) if name}
@@ -109,7 +103,7 @@ def bind(
 
 
 def missing(signature: Signature, axes: Axes) -> list[FreeAxis]:
-    """The free dimensions beside the item axis that have no size."""
+    """Return the free dimensions, beside item axes, without a size."""
     return [
         FreeAxis(spec.name, axis, name)
         for spec in signature.inputs
@@ -119,7 +113,7 @@ def missing(signature: Signature, axes: Axes) -> list[FreeAxis]:
 
 
 def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
-    """The options that would tell the missing sizes, to be pasted, with sizes that are only examples."""
+    """Return pasteable `--shape` options for the missing sizes, with example sizes."""
     by_input: dict[str, list[str]] = {}
     for one in lacking:
         by_input.setdefault(one.input, []).append(one.dimension)
@@ -140,7 +134,7 @@ def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
 
 
 def typical(axes: Axes, *, items: int = 1) -> dict[str, tuple[int, ...]]:
-    """One shape for each input: the medians, and so many items along the item axis."""
+    """Return one shape per input: median sizes, and `items` along the item axis."""
     return {
         name: tuple(items if size is None else size.typical for size in each)
         for name, each in axes.items()
@@ -150,9 +144,10 @@ def typical(axes: Axes, *, items: int = 1) -> dict[str, tuple[int, ...]]:
 def drawn(
     signature: Signature, axes: Axes, rng: np.random.Generator, *, items: int = 1
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of one request: equal for dimensions of one name, and for sizes that are written alike in the same place.
+    """Draw the shapes of one request.
 
-    So `ids` and `mask` that are both 16..512 have the same length, and an image of 320..640x320..640 is no square.
+    Dimensions of one name are equal, as are unnamed sizes of the same text and axis: `ids` and
+    `mask` of 16..512 get one length, but an image of 320..640x320..640 is not square.
     """
     known: dict[object, int] = {}
     shapes = {}
@@ -171,7 +166,7 @@ def drawn(
 
 
 def _free(spec: TensorSpec, signature: Signature) -> list[tuple[int, str]]:
-    """The free axes of an input beside its item axis, each with its name."""
+    """Return an input's free axes beside the item axis, with names."""
     items = item_axis(spec, signature)
     return [
         (axis, spec.dimension(axis))
@@ -193,7 +188,7 @@ def _of_input(
         given = given[:items] + given[items + 1 :]
     axes = [axis for axis in range(len(spec.shape)) if axis != items]
     free = [axis for axis, _ in _free(spec, signature)]
-    # Of what is served whole the sizes of one item may be told, as if it was batched: then a request is one item.
+    # An unbatched model may get the sizes of one item, as if batched: then a request is one item.
     is_one = items is None and 0 in free and len(free) > 1 and _is_item(given, spec.shape[1:])
     if is_one:
         axes = axes[1:]
@@ -219,7 +214,7 @@ def _of_input(
 
 
 def _is_item(given: tuple[Size, ...], shape: tuple[int, ...]) -> bool:
-    """Whether sizes are those of a shape, its fixed ones included."""
+    """Whether sizes match a shape, fixed dimensions included."""
     return len(given) == len(shape) and all(
         wanted < 0 or (not size.varies and size.low == wanted)
         for size, wanted in zip(given, shape, strict=True)
@@ -241,7 +236,7 @@ def _by_dimension(
 
 
 def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
-    """A size for an axis that may have no name; without items the first ones may be a batch of the model's own."""
+    """Return an example size for an axis; unnamed outer axes may be a batch, so 1."""
     rank = len(spec.shape)
     is_outer = axis == 0 or (rank < 4 and axis < rank - 1)
     if items is None and is_outer and not spec.dimension(axis):
@@ -250,7 +245,7 @@ def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
 
 
 def _example(dimension: str, *, rank: int = 0) -> str:
-    """A size to begin with: images have hundreds of pixels a side, texts some hundred tokens."""
+    """Return an example size: 224 for image sides, 128 for sequences."""
     name = dimension.lower()
     if any(word in name for word in ("height", "width")) or (rank == 4 and not name):
         return "224"

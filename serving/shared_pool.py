@@ -1,10 +1,9 @@
-"""Replicas that many model versions share, under one scheduler that decides which of them is in memory where.
+"""Shared pool: replicas of many models of one kind, whose scheduler decides which are in memory.
 
-    join: profile in a replica of its own -> the scheduler may load it, wherever and whenever it is asked for
-    leave: nobody may ask for it any more -> it is unloaded where it was
+    join: profile the model in its own replica -> the scheduler may load it
+    leave: reject its requests -> unload it
 
-In: cards that join and leave, settings. Out: a dispatcher that takes requests for all of them. One pool for each
-kind of model, since a home runs one kind. Belongs to the event loop's thread.
+Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from serving.values import ModelCard, ModelId
 log = logging.getLogger(__name__)
 
 FIRST_CALL_S = 1e-6
-"""Time for a warm-up in which nothing but the first call is made: what it costs is part of each load."""
+"""Warm-up time that allows only the first call, whose cost is part of each load."""
 MODELS_SHARE = 0.5
-"""Of a replica's memory limit: what models may take where no budget is set. The runtime and batches need the rest."""
+"""Models' default share of a replica's memory limit; runtime and batches need the rest."""
 
 MOST_PROFILING_S = 60.0
-"""Time for measuring models anew, before other limits come into force: they wait for it."""
+"""Maximum time to measure models again before new limits take effect."""
 
 
 class _Tenant:
@@ -84,38 +83,38 @@ class _Tenant:
         self.pad_to = settings.batching.pad_to
         self.weights = card.weights(self.model.variant)
         self.most = settings.batching.max_size
-        """Items of its largest batch, as its settings have them."""
+        """Items of its largest batch in its settings."""
         self.pages = pages
         self.profile = profile
         self.measured = Measured(profile)
-        """Since it has that profile."""
+        """Measurements since its profile."""
         self.key: str | None = None
-        """Under which the profile is kept."""
+        """Key of the saved profile."""
         self.identity = identity
-        """Of its files, as they were when it was deployed."""
+        """Identity of its files at deployment."""
         self.form: pathlib.Path | None = None
-        """Folder of a form that is loaded quicker than its file."""
+        """Folder of its optimised model."""
         self.on_batch = on_batch
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
-        """The pool's, and its own where these are not meant."""
+        """Return the pool's settings with the model's own ones."""
         batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
         return dataclasses.replace(pool.changed(batching), model=self.model)
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes in a replica's memory."""
+        """Bytes it takes in a replica."""
         return _memory_bytes(self.profile, self.identity)
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Items -> seconds of the batches that may be run."""
+        """Items -> seconds of permitted batches."""
         most = self.most if self.profile.signature.is_batched else 1
         return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
 
 class SharedPool:
-    """The replicas of one kind of model."""
+    """Replicas for one model kind."""
 
     is_shared = True
     card = None
@@ -131,16 +130,10 @@ class SharedPool:
         profiles: KeptProfiles,
         forms: Forms | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
-        Args:
-            kind: of its models.
-            policy: of its scheduler, a key of `scheduling.SHARED`.
-            settings: those of the pool.
-            home: where replicas live, open.
-            workers: numbers for replicas that no other replica of the home has.
-            profiles: what was measured before.
-            forms: of models that are loaded quicker than their files; None: there are none.
+        `policy` is a key of `scheduling.SHARED`, `home` is open, `workers` yields numbers unique in
+        it, `forms` caches optimised models.
         """
         settings = _of_no_model(settings)
         self._kind = kind
@@ -155,12 +148,12 @@ class SharedPool:
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
         self.counters = PoolCounters()
-        """Of replicas: what they did, and their ends."""
+        """Actions and deaths of replicas."""
         self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no model is served by it."""
+        """Whether it serves no model."""
         return not self._tenants
 
     # Life
@@ -169,7 +162,7 @@ class SharedPool:
         """Start the replicas.
 
         Raises:
-            ServingError: they do not become ready; nothing is left running.
+            ServingError: one does not become ready; all are ended.
         """
         try:
             await self.pool.open()
@@ -178,10 +171,10 @@ class SharedPool:
             raise
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
-        """Bring new settings into force while serving.
+        """Apply new settings while serving.
 
-        Where replicas get other limits, models are measured under these first. Their pages stay: how much
-        memory a model needs hardly depends on limits.
+        If the replicas' limits change, models are first measured under the new ones. Their pages
+        stay, as memory hardly depends on limits.
 
         Raises:
             ServingError: the old settings still serve.
@@ -202,16 +195,14 @@ class SharedPool:
                 load_s = tenant.profile.load_s
                 self.dispatcher.profiled(Profiled(model, load_s, tenant.batch_s))
             elif has_other_limits:
-                tenant.key = (
-                    None  # what is measured from now on is of other limits than its profile
-                )
+                tenant.key = None  # later measurements are of other limits
             if has_other_limits:
                 tenant.measured = Measured(tenant.profile)
 
     async def _measured_anew(
         self, settings: ServingSettings
     ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
-        """Profiles of the models under other limits, with their keys, as far as there is time."""
+        """Return profiles and keys of models under other limits, as time permits."""
         until_s = time.monotonic() + MOST_PROFILING_S
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
@@ -223,32 +214,29 @@ class SharedPool:
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            # Replicas that do without a form go on without it.
+            # Replicas without the optimised model remain without it.
             found = await self._profile(tenant.card, wanted, key, tenant.identity, tenant.form)
             changed[model] = key, found
         return changed
 
     async def close(self) -> None:
-        """End the replicas; whoever still waits is refused."""
+        """End the replicas and reject waiting requests."""
         try:
             await self.pool.close(grace_s=0.0)
         finally:
             self.dispatcher.close(f"the pool of {self._kind} models")
 
-    # Tenants
+    # Shared models
 
     async def join(
         self, card: ModelCard, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
     ) -> tuple[ModelId, ModelProfile]:
-        """A model may be asked for from now on; returns what the dispatcher calls it, and its profile.
+        """Accept requests for a model; return its id in the dispatcher, and its profile.
 
-        Args:
-            card: the model.
-            settings: its own.
-            on_batch: called with each of its batches that came back.
+        `on_batch` is called with each finished batch.
 
         Raises:
-            ServingError: it cannot be loaded or run, or is larger than a replica's budget.
+            ServingError: it cannot be loaded or run, or exceeds a replica's budget.
         """
         own = {
             "batching.max_size": settings.batching.max_size,
@@ -266,7 +254,7 @@ class SharedPool:
         root = await self._home.lend(card, form if found.is_prepared else None)
         model = card.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
-            # The old one still answers, or is still to be unloaded: what it is called is its own.
+            # The old one still runs or is being unloaded under its own id.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
@@ -277,7 +265,7 @@ class SharedPool:
         return model, found
 
     def facts_of(self, model: ModelId) -> dict[str, Any]:
-        """What is known of a model, for people: its profile, its memory, and the replicas that have it in memory."""
+        """Describe a model for people: profile, memory, and replicas that hold it."""
         tenant = self._tenants[model]
         held = self.dispatcher.held()
         replicas = sorted(worker for worker, models in held.items() if model in models)
@@ -291,12 +279,12 @@ class SharedPool:
         }
 
     def most_items(self, model: ModelId) -> int | None:
-        """Items of the largest batch of a model that was measured; None: it takes one request at a time."""
+        """Return the items of the largest measured batch; None: unbatched."""
         profile = self._tenants[model].profile
         return max(profile.batch_s) if profile.signature.is_batched else None
 
     def set_most(self, model: ModelId, most: int) -> None:
-        """Another largest batch of a model, as far as it was measured."""
+        """Change a model's largest batch, up to the measured ones."""
         tenant = self._tenants[model]
         before = tenant.batch_s
         tenant.most = most
@@ -304,7 +292,7 @@ class SharedPool:
             self.dispatcher.profiled(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
-        """A model may not be asked for any more; who waits for it is refused."""
+        """Reject requests for a model from now on."""
         self.dispatcher.model_down(model)
         tenant = self._tenants.pop(model, None)
         if tenant is None:
@@ -322,7 +310,7 @@ class SharedPool:
         identity: Identity | None,
         form: pathlib.Path | None,
     ) -> ModelProfile:
-        """Of a model, or of another one of the same content under the same limits, now or before a restart."""
+        """Return a saved profile for equal content and limits, or measure one."""
         known = self._profiles.of(key)
         is_there = form is not None and await asyncio.to_thread(form.is_dir)
         if known is not None and (known.is_prepared == is_there or known.told.device == CUDA):
@@ -361,7 +349,7 @@ class SharedPool:
         identity: Identity | None,
         form: pathlib.Path,
     ) -> ModelProfile | None:
-        """A profile of a model whose form is written by a replica that may write nowhere else; None: it cannot be."""
+        """Profile a model while a replica optimises it into a scratch folder; None: impossible."""
         assert self._forms is not None
         box = self._forms.box()
         if box is None:
@@ -374,7 +362,7 @@ class SharedPool:
             adopting = asyncio.ensure_future(asyncio.to_thread(self._forms.adopt, made, form))
             return found if await asyncio.shield(adopting) else None
         finally:
-            if adopting is not None:  # it must not find a part of it
+            if adopting is not None:  # `adopt` must not find a part of it
                 await asyncio.wait({adopting})
             await asyncio.to_thread(self._forms.remove_box, box)
 
@@ -386,7 +374,7 @@ class SharedPool:
         prepared: pathlib.Path | None,
         box: pathlib.Path | None = None,
     ) -> ModelProfile:
-        """A profile; without a form where what it needs cannot be given to a replica."""
+        """Measure a profile, without the optimised model if it cannot be given to a replica."""
         measure = functools.partial(
             profiling.profile,
             card,
@@ -407,21 +395,21 @@ class SharedPool:
     async def _key_of(
         self, card: ModelCard, settings: ServingSettings, identity: Identity | None
     ) -> str | None:
-        """Under which its profile is kept."""
+        """Return the key of the model's saved profile."""
         software = self._home.software
         return await asyncio.to_thread(kept_profiles.key_of, card, settings, identity, software)
 
     async def _form_of(self, card: ModelCard, identity: Identity | None) -> pathlib.Path | None:
-        """Where a form of the model is, or may be made, that is loaded quicker than its file."""
+        """Return the optimised model's folder, existing or not, or None."""
         if self._forms is None:
             return None
         software = self._home.software
         return await asyncio.to_thread(self._forms.folder_of, card.kind, identity, software)
 
-    # What the pool's replicas hold
+    # Contents of the replicas
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:
-        """How a model is loaded, in the midst of serving: no more is run than its first call."""
+        """Return how a model is loaded while serving: with its first call only."""
         tenant = self._tenants[model]
         limits = member.limits
         return Wanted(
@@ -444,11 +432,11 @@ class SharedPool:
         )
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """The budget."""
+        """Return the page budget."""
         return budget_of(settings)
 
     def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
-        """Its profile has told all; a form that cannot be loaded is made anew by the next deploy."""
+        """Record the load; remove an optimised model that failed, so that it is written anew."""
         tenant = self._tenants.get(model)
         if tenant is None:
             return False
@@ -460,15 +448,15 @@ class SharedPool:
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
-        """The scheduler tries again later; who waits is refused."""
+        """Log it; the scheduler retries and waiting requests are rejected."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """All of them."""
+        """Return all settings."""
         return settings
 
     def members(self) -> list[dict[str, Any]]:
-        """Every replica as plain data, with the models that it has in memory."""
+        """Return each replica as plain data, with its loaded models."""
         held = self.dispatcher.held()
         return [
             {**member, "models": self._named(held.get(member["worker"], ()))}
@@ -476,12 +464,12 @@ class SharedPool:
         ]
 
     def _named(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
-        """Models as they are served, and not as the dispatcher calls them."""
+        """Return models by their served names, not the dispatcher's."""
         ids = [self._tenants[model].card.id for model in models if model in self._tenants]
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
     def metrics(self) -> PoolMetrics:
-        """What the metrics show of this moment."""
+        """Return the current metrics."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
         return PoolMetrics(
             kind=self._kind,
@@ -507,17 +495,17 @@ class SharedPool:
 
 
 def _of_no_model(settings: ServingSettings) -> ServingSettings:
-    """Those of a pool: with what a model is loaded is each model's own, and no reason for other replicas."""
+    """Remove the settings with which a single model is loaded."""
     return dataclasses.replace(settings.changed({"batching.pad_to": None}), model=ModelSettings())
 
 
 def page_bytes(settings: ServingSettings) -> float:
-    """Bytes of a page."""
+    """Return the bytes of a page."""
     return settings.clockwork.page_mb * 2**20
 
 
 def budget_of(settings: ServingSettings) -> int | None:
-    """Pages of models in one replica, as settings have it; None: no limit."""
+    """Return the page budget of one replica; None: no limit."""
     memory_mb: float | None = settings.clockwork.memory_mb
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
@@ -525,15 +513,15 @@ def budget_of(settings: ServingSettings) -> int | None:
 
 
 def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:
-    """What a model takes: as measured, and its files at least."""
+    """Return a model's bytes: as measured, at least those of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:
-    """A model must have room in an empty replica.
+    """Check that an empty replica can hold a model.
 
     Raises:
-        InvalidSettings: it has none.
+        InvalidSettings: it cannot.
     """
     budget = budget_of(settings)
     if budget is not None and pages > budget:
@@ -544,7 +532,7 @@ def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:
-    """What durations depend on, of the settings of a pool."""
+    """Return the pool's settings on which durations depend."""
     replica, accelerator = settings.replica, settings.accelerator
     return (
         *(replica.cpu, replica.threads, replica.memory_mb),

@@ -1,6 +1,6 @@
-"""Pools of replicas that models share: one for each kind of model, from the first model of a kind to the last.
+"""Shared pools by model kind, each from its first model to its last.
 
-In: models that come, settings. Out: the pool that a model shares, or none. Belongs to the event loop's thread.
+Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -22,42 +22,31 @@ log = logging.getLogger(__name__)
 
 
 class SharedPools:
-    """The pools of a server, by kind of model."""
+    """Shared pools of a server."""
 
     __slots__ = ("_by_kind", "_forms", "_homes", "_profiles")
 
     def __init__(self, homes: Homes, profiles: KeptProfiles, forms: Forms | None) -> None:
-        """No pool yet.
-
-        Args:
-            homes: where replicas live.
-            profiles: what was measured of models before.
-            forms: of models that are loaded quicker than their files; None: there are none.
-        """
+        """Start with no pool."""
         self._homes = homes
         self._profiles = profiles
         self._forms = forms
         self._by_kind: dict[str, SharedPool] = {}
 
     def __iter__(self) -> Iterator[SharedPool]:
-        """All there are at this moment."""
+        """Iterate over a snapshot of the pools."""
         return iter(tuple(self._by_kind.values()))
 
     def items(self) -> tuple[tuple[str, SharedPool], ...]:
-        """All there are at this moment, with their kinds."""
+        """Return the pools with their kinds."""
         return tuple(self._by_kind.items())
 
     async def of(self, card: ModelCard, home: Home, settings: ServingSettings) -> SharedPool | None:
-        """The replicas that a model shares with others of its kind; None: it has its own.
-
-        Args:
-            card: of the model.
-            home: where replicas of its kind live.
-            settings: of all models.
+        """Return the pool that a model shares; None: it has its own replicas.
 
         Raises:
-            InvalidSettings: it is a program of its own, which serves one model.
-            ServingError: they cannot be started.
+            InvalidSettings: the model is a program, which serves one model.
+            ServingError: the replicas cannot be started.
         """
         policy = settings.of(card.name).scheduling.policy
         if policy not in SHARED:
@@ -80,7 +69,7 @@ class SharedPools:
         return shared
 
     async def give_up(self) -> None:
-        """End the replicas that no model shares any more."""
+        """End pools without models."""
         for kind, shared in self.items():
             if shared.is_empty:
                 del self._by_kind[kind]
@@ -88,7 +77,7 @@ class SharedPools:
 
 
 def _warn_of_long_deadlines(settings: ServingSettings) -> None:
-    """Say that requests which may take for ever are hardly ever refused."""
+    """Warn that with long default deadlines hardly any request is rejected."""
     deadline_s = settings.scheduling.default_deadline_s
     if deadline_s == ServingSettings().scheduling.default_deadline_s:
         log.warning(

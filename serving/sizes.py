@@ -1,7 +1,6 @@
-"""Sizes of free dimensions, as a user writes them: `3x640x640`, `16..512`, `lognormal(64,0.8)<=512`, `@lengths.txt`.
+"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`.
 
-In: texts such as `image=3x640x640` and `sequence=16..512`; the left side names an input or a dimension. Out: the
-sizes by that name, which can be drawn from. Which axes they belong to is decided elsewhere (`shapes`). Pure.
+The left side names an input or a dimension; `shapes` finds the axes. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST = 2**31 - 1
-"""The largest size of a dimension."""
+"""Maximum size of a dimension."""
 _MOST_LINES = 1_000_000
 FORMS = "640, 16..512, lognormal(64,0.8)<=512 or @FILE with a size in each line"
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -28,27 +27,27 @@ _LOGNORMAL = re.compile(r"lognormal\((\d+(?:\.\d+)?),(\d+(?:\.\d+)?)\)<=(\d+)")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """How long one free dimension is, in every request or from request to request."""
+    """Size of one free dimension, fixed or varying between requests."""
 
     text: str
-    """As it was written."""
+    """As written."""
     low: int
     high: int
-    """Both ends of what is drawn; equal where it is one size."""
+    """Ends of the range; equal if fixed."""
     median: float | None = None
     sigma: float | None = None
-    """Of a lognormal distribution; longer ones are cut to `high`, as a tokenizer cuts a text. None: uniform."""
+    """Lognormal parameters; sizes are cut at `high`, as by a tokenizer. None: uniform."""
     lengths: tuple[int, ...] = ()
-    """Sizes of a file, each as likely as any other."""
+    """Sizes from a file, equally likely."""
 
     @property
     def varies(self) -> bool:
-        """Whether it may differ from request to request."""
+        """Whether it varies between requests."""
         return self.low < self.high
 
     @property
     def typical(self) -> int:
-        """The median of what is drawn."""
+        """Median of the drawn sizes."""
         if self.lengths:
             return round(statistics.median(self.lengths))
         if self.median is not None:
@@ -56,7 +55,7 @@ class Size:
         return (self.low + self.high) // 2
 
     def draw(self, rng: np.random.Generator) -> int:
-        """One size."""
+        """Draw a size."""
         if self.lengths:
             return int(self.lengths[rng.integers(len(self.lengths))])
         if self.median is not None and self.sigma is not None:
@@ -66,21 +65,18 @@ class Size:
 
 
 Sizes = Mapping[str, tuple[Size, ...]]
-"""Name of an input -> sizes of its axes, the item axis left out; or name of a dimension -> its one size."""
+"""Input -> sizes of its axes without the item axis; or dimension -> its one size."""
 
 
 def sizes_of(
     texts: Sequence[str], *, read: Callable[[str], str] | None = None, source: str = "--shape"
 ) -> dict[str, tuple[Size, ...]]:
-    """The sizes in texts of the form NAME=SIZES.
+    """Parse NAME=SIZES texts.
 
-    Args:
-        texts: `image=3x640x640`, `sequence=16..512`, ...
-        read: gives the text of a file; None: files are refused.
-        source: what to name in an error.
+    `read` returns a file's text (None: files are rejected); `source` is named in errors.
 
     Raises:
-        InvalidSettings: a text is none of that form, or a name comes twice.
+        InvalidSettings: a text is malformed, or a name comes twice.
         OSError: a file cannot be read.
     """
     found: dict[str, tuple[Size, ...]] = {}
@@ -98,17 +94,17 @@ def sizes_of(
 
 
 def written(sizes: Sizes) -> tuple[str, ...]:
-    """Texts from which `sizes_of` makes the same, without files: of one that was drawn from a file its range."""
+    """Inverse of `sizes_of`, without files: their sizes become a range."""
     return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
     )
 
 
 def pads_of(text: str, *, source: str = "model.pad") -> dict[str, float]:
-    """Input -> value that fills it up, in a text such as `ids=0 mask=0`.
+    """Parse padding values by input, such as `ids=0 mask=0`.
 
     Raises:
-        InvalidSettings: it is none.
+        InvalidSettings: malformed.
     """
     found = {}
     for part in text.split():

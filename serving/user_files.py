@@ -1,7 +1,6 @@
-"""Reads files that a user names: regular ones, and no more of them than is expected.
+"""Read files that users name: regular files of bounded size.
 
-In: a path. Out: what the file holds. A FIFO makes its reader wait, and a device has no end: neither is read.
-Errors say in a few words what is wrong, for a message that names the file (`OSError.strerror`).
+A FIFO would block, a device never ends. `strerror` suits a message that names the file.
 """
 
 from __future__ import annotations
@@ -14,18 +13,14 @@ import stat
 from typing import BinaryIO
 
 MAX_BYTES = 1024 * 1024
-"""Of a file that a person writes."""
+"""Maximum size of a file written by a person."""
 
 
 def opened(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryIO:
-    """A regular file, to be read.
-
-    Args:
-        path: of the file.
-        max_bytes: the most that it may have; None: whoever reads it takes no more than is needed.
+    """Open a regular file for reading; `max_bytes` None: the reader bounds the size.
 
     Raises:
-        OSError: it cannot be read, is something else, or is larger.
+        OSError: unreadable, not a regular file, or too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens at once
     try:
@@ -43,24 +38,24 @@ def opened(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryI
 
 
 def read(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """What a file holds.
+    """Return a file's bytes.
 
     Raises:
-        OSError: as of `opened`.
+        OSError: as for `opened`.
     """
     with opened(path, max_bytes=max_bytes) as file:
-        data = file.read(max_bytes + 1)  # those of the kernel tell no size
+        data = file.read(max_bytes + 1)  # kernel files report no size
     if len(data) > max_bytes:
         raise _too_large(path, max_bytes)
     return data
 
 
 def text(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES, encoding: str = "utf-8") -> str:
-    """The text in a file, its lines ended by LF.
+    """Return a file's text, with LF line ends.
 
     Raises:
-        OSError: as of `opened`.
-        UnicodeDecodeError: it is no text of that encoding.
+        OSError: as for `opened`.
+        UnicodeDecodeError: wrong encoding.
     """
     data = io.BytesIO(read(path, max_bytes=max_bytes))
     return io.TextIOWrapper(data, encoding=encoding).read()

@@ -1,8 +1,7 @@
-"""Values that cross the rooms of the serving core: models, tensors, queries, predictions.
+"""Shared values of the serving core: models, signatures, tensors. Pure data.
 
-Pure data: no sockets, no clocks, no model code. A tensor's bytes stay as they came off the wire
-(little-endian, row-major, the binary form of the Open Inference Protocol) until a replica needs
-them, so the gateway never copies a payload into an array.
+A tensor keeps its wire bytes (Open Inference binary form: little-endian, row-major) until a replica
+needs them.
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ ITEM_BYTES: dict[str, int] = {
     "FP64": 8,
     "BYTES": 0,
 }
-"""Open Inference Protocol datatypes and the bytes of one element (0: variable, BYTES)."""
+"""Open Inference datatype -> bytes per element; 0: variable."""
 
 MAX_RANK = 32
-"""Dimensions of a tensor: what numpy allowed before its version 2."""
+"""Maximum rank of a tensor: NumPy's before version 2."""
 MAX_ELEMENTS = 2**40
-"""Of a tensor of a request; its bytes can be counted in 63 bits, whatever their type."""
+"""Maximum elements of a request's tensor; its bytes fit into 63 bits."""
 MAX_NOTHING = 2**16
-"""Rows of nothing: a request names as many as it likes in a few bytes, and code that walks them takes its time."""
+"""Maximum rows of an empty tensor: a few bytes declare any number, and code iterates over them."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Name, datatype and shape of one input or output; -1 marks a free dimension."""
+    """Name, datatype and shape of an input or output; -1 is a free dimension."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     dimensions: tuple[str, ...] = ()
-    """Names of the dimensions as the model's file has them, an empty one where it has none; or nothing at all."""
+    """Dimension names of the model's file, "" if unnamed; or no entries."""
     item_axis: int | None = 0
-    """Where the items of a batch lie, if the model is batched. None: an input that all items share."""
+    """Item axis, if the model is batched. None: an input shared by all items."""
 
     def __post_init__(self) -> None:
         if self.datatype not in ITEM_BYTES:
@@ -66,11 +65,11 @@ class TensorSpec:
             )
 
     def dimension(self, axis: int) -> str:
-        """The name of a dimension; empty where it has none."""
+        """Return a dimension's name, or an empty text."""
         return self.dimensions[axis] if self.dimensions else ""
 
     def as_json(self) -> dict[str, Any]:
-        """The form of the protocol's metadata: name, datatype, shape; what else is known as its `parameters`."""
+        """Return the protocol's metadata, with extras as `parameters`."""
         data = {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
         known: dict[str, Any] = {}
         if any(self.dimensions):
@@ -81,7 +80,7 @@ class TensorSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError on a malformed mapping."""
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError if malformed."""
         known, shape = data.get("parameters") or {}, tuple(data["shape"])
         dimensions = tuple(map(str, known.get("dimensions", ())))
         axis = known.get("item_axis", 0)
@@ -106,13 +105,13 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     platform: str = ""
     reads_json: bool = True
-    """Whether its replica reads requests in JSON as they came; not part of the JSON form."""
+    """Whether the replica parses JSON requests itself; not part of the JSON form."""
     unbatched: str | None = None
-    """Why requests run one at a time, whole; empty: items of several run together. None: the shapes alone tell."""
+    """Why requests run alone; empty: batched. None: decided by the shapes."""
     is_untried: bool = False
-    """Whether that is so only until sizes or values are told with which a batch can be tried."""
+    """Whether declared sizes or values could still allow a batching check."""
     padding: str | None = None
-    """Why requests of different sizes are not filled up to one; empty: they can be. None: nothing is known."""
+    """Why requests cannot be padded; empty: they can. None: unknown."""
 
     @property
     def is_batched(self) -> bool:
@@ -122,7 +121,7 @@ class Signature:
         return not self.unbatched
 
     def as_json(self) -> dict[str, Any]:
-        """JSON form that travels in the replica wire's LOAD result."""
+        """Return the JSON form in the wire's LOAD result."""
         data = {
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
@@ -132,7 +131,7 @@ class Signature:
 
     @property
     def parameters(self) -> dict[str, str | bool]:
-        """What is known of batches, for the model's metadata; see `unbatched` and `padding`."""
+        """Facts about batching and padding, for the model's metadata."""
         told = {
             "unbatched": self.unbatched,
             "untried": self.is_untried or None,
@@ -142,7 +141,7 @@ class Signature:
 
     @property
     def asked(self) -> Signature:
-        """The signature by which sizes are asked for: with item axes, as long as these were not tried."""
+        """The signature for which sizes are requested: with item axes if unchecked."""
         return (
             dataclasses.replace(self, unbatched="", is_untried=False) if self.is_untried else self
         )
@@ -167,32 +166,32 @@ def _text(data: Mapping[str, Any] | None, name: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToldInputs:
-    """What a replica is told of a model's inputs beside what the model's file says."""
+    """Declarations about a model's inputs, beyond the model's file."""
 
     shapes: tuple[str, ...] = ()
-    """Sizes of free dimensions, as `sizes.sizes_of` reads them."""
+    """Sizes of free dimensions (`sizes.sizes_of`)."""
     values: tuple[str, ...] = ()
-    """What stands in inputs that are made up, as `input_values` reads it."""
+    """Values of synthetic inputs (`input_values`)."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Input or output -> axis of the items; what is not named, where any is, has them along axis 0."""
+    """Input or output -> item axis; if any is named, axis 0 for the others."""
     shared: tuple[str, ...] = ()
-    """Inputs that must be equal in all requests of a batch."""
+    """Inputs that must be equal within a batch."""
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Input -> value that fills it up to a larger size."""
+    """Input -> padding value."""
     pad_to: int | None = None
-    """Free dimensions are filled up to a multiple of it; None: not at all."""
+    """Pad free dimensions to a multiple of this; None: no padding."""
     unbatched: str | None = None
-    """What another replica has found of it; see `Signature`."""
+    """Another replica's finding; see `Signature`."""
     padding: str | None = None
-    """The same."""
+    """Another replica's finding; see `Signature`."""
 
     def as_json(self) -> dict[str, Any]:
-        """JSON form that travels in the replica wire's LOAD."""
+        """Return the JSON form in the wire's LOAD."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToldInputs:
-        """Inverse of `as_json`; raises TypeError or ValueError on a malformed mapping."""
+        """Inverse of `as_json`; raises TypeError or ValueError if malformed."""
         pad_to = data.get("pad_to")
         return cls(
             shapes=tuple(map(str, data.get("shapes", ()))),
@@ -207,82 +206,79 @@ class ToldInputs:
 
 
 class ModelId(NamedTuple):
-    """Name and version of one model; versions are any string."""
+    """Name and version of a model; versions are any text."""
 
     name: str
     version: str
 
 
 class Program(NamedTuple):
-    """A program that is a replica itself, and the folder in which it is started."""
+    """A program that is itself a replica, and its working folder."""
 
     words: tuple[str, ...]
-    """Path and arguments; the socket's path is added as the last one."""
+    """Path and arguments; the socket's path is appended."""
     folder: pathlib.Path
 
 
 class Variant(NamedTuple):
-    """One form of a model: other weights for the same inputs and outputs, for example fewer layers."""
+    """Alternative weights for the same inputs and outputs, for example with fewer layers."""
 
     path: pathlib.Path
     """Weights, absolute."""
     quality: Mapping[str, Any]
-    """Measured quality, as of a card."""
+    """Measured quality; see `ModelCard`."""
 
     @property
     def accuracy(self) -> float | None:
-        """The measured accuracy, from 0 to 1; None where something else or nothing was measured."""
+        """Accuracy from 0 to 1, if measured."""
         return _accuracy(self.quality)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What is needed to load a model, and what is known about it before it is loaded.
-
-    A card comes from a zoo folder's `model.yaml` or is made from the path that a user gave.
-    """
+    """Model spec: all that is needed to load a model, from a `model.yaml` or made from a path."""
 
     name: str
     version: str
     kind: str
-    """Container that runs it: a key of `serving.models.KINDS` (onnx, sklearn, torch, python, ...)."""
+    """Key of `serving.models.KINDS` (onnx, sklearn, torch, python, ...)."""
     path: pathlib.Path | None
-    """Weights, absolute; None where the kind needs none."""
+    """Weights, absolute; None if the kind needs none."""
     program: Program | None = None
-    """What is started as its replica; for the kind command only."""
+    """Program started as the replica; only for kind command."""
     description: str = ""
     sample: pathlib.Path | None = None
-    """npz of real inputs: one array per input name, first axis = items, and optionally `labels`."""
+    """npz of real inputs: one array per input, first axis = items; optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Measured quality, for example dataset, metric, value, n."""
+    """Measured quality, such as dataset, metric, value, n."""
     shapes: tuple[str, ...] = ()
-    """Sizes of free dimensions, as `sizes.sizes_of` reads them; `model.shapes` wins over them, name by name."""
+    """Sizes of free dimensions; `model.shapes` overrides by name."""
     values: tuple[str, ...] = ()
-    """What stands in inputs that are made up, as `input_values` reads it; `model.values` wins, input by input."""
+    """Values of synthetic inputs; `model.values` overrides by input."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Input or output -> axis of the items, where that is told; what it does not name has them along axis 0."""
+    """As in `ToldInputs`."""
     shared: tuple[str, ...] = ()
-    """Inputs that must be equal in all requests of a batch."""
+    """As in `ToldInputs`."""
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Input -> value that fills it up to a larger size."""
+    """As in `ToldInputs`."""
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
-    """Forms of the model by name, from which `model.variant` chooses; one of them has the weights of `path`."""
+    """Variants by name, for `model.variant`; one has the weights of `path`."""
 
     @property
     def accuracy(self) -> float | None:
-        """The measured accuracy, from 0 to 1; None where something else or nothing was measured."""
+        """Accuracy from 0 to 1, if measured."""
         return _accuracy(self.quality)
 
     @property
     def default_variant(self) -> str | None:
-        """The variant that is served where none is named; None: there are no variants."""
+        """Variant served by default; None: no variants."""
         return next((name for name, one in self.variants.items() if one.path == self.path), None)
 
     def weights(self, variant: str | None) -> pathlib.Path | None:
-        """The weights of a variant; None: the default one's.
+        """Return a variant's weights; None: the default's.
 
         Raises:
-            InvalidSettings: the model has no variant of that name.
+            InvalidSettings: no such variant.
         """
         if variant is None:
             return self.path
@@ -302,11 +298,10 @@ class ModelCard:
 
     @property
     def files(self) -> tuple[pathlib.Path, ...]:
-        """Files and folders, absolute, that a replica reads: all that a container of it needs to see.
+        """Absolute files and folders that replicas of all variants read, for containers.
 
-        Of a program and of Python code their folder, for they may use what lies beside them; of another model
-        its file or folder, with what has its name and more (weights beside an ONNX file) or is its signature.
-        Of all its variants.
+        Programs and Python code need their folder, as they may use files beside them; other models
+        their file or folder, all that extend its name (ONNX weights), and the signature.
         """
         found: list[pathlib.Path] = []
         if self.program is not None:
@@ -325,7 +320,7 @@ class ModelCard:
 
     @property
     def label(self) -> str:
-        """For people: the name, and where its weights are."""
+        """Name and path of the weights, for people."""
         return self.name if self.path is None else f"{self.name} ({self.path})"
 
 
@@ -337,10 +332,10 @@ def _accuracy(quality: Mapping[str, Any]) -> float | None:
 
 
 def is_shape(shape: Sequence[object]) -> bool:
-    """Whether a tensor of a request can have this shape.
+    """Whether a request's tensor can have this shape.
 
-    It has few dimensions, none of them negative, and so many elements. A dimension of 0 does not hide the others:
-    arrays are laid out by their product, and walked from the first to the 0.
+    A dimension of 0 does not hide the others: arrays are laid out by their product, and iterated up
+    to the 0.
     """
     if len(shape) > MAX_RANK:
         return False
@@ -357,7 +352,7 @@ def is_shape(shape: Sequence[object]) -> bool:
 
 
 class Tensor(NamedTuple):
-    """One tensor by its raw bytes; `data` may be a view that is only borrowed for the request's life."""
+    """A tensor's raw bytes; `data` may be a view borrowed for the request's life."""
 
     name: str
     datatype: str
@@ -366,7 +361,7 @@ class Tensor(NamedTuple):
 
 
 class StageTimes(NamedTuple):
-    """Seconds that one batch spent in a replica: waiting in its buffer, then per stage."""
+    """Seconds of a batch in a replica: in its buffer, then by stage."""
 
     queue_s: float
     input_s: float

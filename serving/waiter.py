@@ -1,6 +1,6 @@
-"""Whoever waits for an answer, and the one way to answer: exactly once, with an answer or with the reason why not.
+"""Response handlers: each is called exactly once, with a result or an error.
 
-Shared by the protocols, the cache and the dispatcher; all calls are made in the event loop's thread.
+Shared by protocols, cache and dispatcher; all calls are made in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ log = logging.getLogger(__name__)
 
 
 class Waiter(Protocol):
-    """One of the two is called, once."""
+    """Response handler: one of the two methods is called, once."""
 
     def answer(self, frame: memoryview) -> None:
-        """The outputs, as a tensors frame of the replica wire; the view is only borrowed for the call.
+        """Receive the outputs: a tensors frame, borrowed for the call.
 
         Raises:
-            ServingError: the frame is no answer to this request; `refuse` follows.
+            ServingError: the frame does not answer this request; `refuse` follows.
         """
         ...
 
     def refuse(self, error: ServingError) -> None:
-        """No answer, and why."""
+        """Receive the error."""
         ...
 
 
 class Ticket(Protocol):
-    """A request that was taken."""
+    """Handle of a submitted request."""
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: the waiter will not be called."""
+        """Cancel: the handler will not be called."""
         ...
 
 
 class Batch(NamedTuple):
-    """The batch that a request was answered with."""
+    """The batch in which a request ran."""
 
     sent_s: float
     """When it was sent to its replica, on the monotonic clock."""
     times: StageTimes
-    """In the replica."""
+    """Stages in the replica."""
 
 
 @runtime_checkable
 class Timed(Protocol):
-    """A ticket, or what holds one, that knows the batch of its request."""
+    """A ticket, or its holder, that knows its request's batch."""
 
     def batch(self) -> Batch | None:
-        """The batch; to be asked while the waiter is answered. None: there was none, as for a kept answer."""
+        """Return the batch while the handler is called; None without one (a cached response)."""
         ...
 
 
 def answer(waiter: Waiter, frame: memoryview) -> None:
-    """Answer, or say why the frame is none: one bad answer must not touch the others that came with it."""
+    """Pass on a result, or the error it causes, so that other handlers are unaffected."""
     try:
         waiter.answer(frame)
     except Exception as error:
@@ -65,7 +65,7 @@ def answer(waiter: Waiter, frame: memoryview) -> None:
 
 
 def spoilt(waiter: Waiter, error: Exception) -> None:
-    """Refuse, for this was raised when it was answered."""
+    """Fail a handler with the error that its result caused."""
     if not isinstance(error, ServingError):
         log.error("an answer met a fault of the server", exc_info=error)
         error = PredictionFailed("internal error; the server's log has the reason")
@@ -73,7 +73,7 @@ def spoilt(waiter: Waiter, error: Exception) -> None:
 
 
 def refuse(waiter: Waiter, error: ServingError) -> None:
-    """Refuse; what goes wrong with one must not touch the others that are refused with it."""
+    """Pass on an error; a fault of the handler is only logged."""
     try:
         waiter.refuse(error)
     except Exception:

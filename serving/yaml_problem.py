@@ -1,8 +1,4 @@
-"""What is wrong with a text that is not YAML, on one line, with its place said once.
-
-In: the error that reading it raised. Out: a text. PyYAML's own words hold the place up to twice, the
-name of a string that is no file, and a drawing of the line.
-"""
+"""One-line texts for YAML errors; PyYAML's own repeat the position and draw the line."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from yaml.reader import ReaderError
 
 
 def yaml_problem(error: Exception) -> str:
-    """The problem and its line and column, both from 1."""
+    """Return the problem with its line and column, both from 1."""
     if isinstance(error, ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character)
         return f"character #x{code:02x} at position {error.position}: {error.reason}"

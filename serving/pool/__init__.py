@@ -1,8 +1,8 @@
-"""Pools: the replicas that are wanted, kept alive under the limits that are wanted.
+"""Pools: keep the wanted replicas alive under the wanted limits.
 
-    pool --> contents (what replicas hold) --> member (one of them) --> home (where they live)
+    pool --> contents (what replicas hold) --> member (one replica) --> home (their spawner)
 
-Each knows those to its right alone.
+Each knows only those to its right.
 """
 
 from serving.pool.contents import NOTHING_BESIDE, Contents

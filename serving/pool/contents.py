@@ -1,4 +1,4 @@
-"""What the replicas of a pool hold, as the pool asks for it. Only its form."""
+"""Protocol for the contents of a pool's replicas."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ NOTHING_BESIDE: Mapping[pathlib.Path, bool] = MappingProxyType({})
 
 
 class Contents(Protocol):
-    """What the replicas of a pool hold."""
+    """Contents of a pool's replicas."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether models come and go in a replica, so that it is ready as soon as it is connected."""
+        """Whether models come and go, so that a replica is ready once connected."""
         ...
 
     @property
     def card(self) -> ModelCard | None:
-        """What a replica is started for; None: for models that come and go, each lent by the home."""
+        """Model a replica is started for; None: shared models, each staged."""
         ...
 
     @property
     def beside(self) -> Mapping[pathlib.Path, bool]:
-        """Further folders that a replica with a card sees, and whether it may write into them."""
+        """Further folders of a replica with a card -> whether it may write there."""
         ...
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:
-        """How a replica is to load a model."""
+        """Return how a replica loads a model."""
         ...
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """Memory for models in a replica; None: as many as there are."""
+        """Return a replica's page budget; None: no limit."""
         ...
 
     def loaded(self, model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
-        """A replica has loaded a model; returns whether what is `possible` has changed."""
+        """Handle a model's load; return whether `possible` has changed."""
         ...
 
     def failed(self, model: ModelId, error: ServingError) -> None:
-        """A replica could not load a model."""
+        """Handle a model's failed load."""
         ...
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """The settings as far as what is held can follow them."""
+        """Return the settings as far as the contents can follow them."""
         ...

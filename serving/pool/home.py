@@ -1,4 +1,4 @@
-"""Where replicas live, and one of them, as a pool sees them. Only their form."""
+"""Protocols of a spawner and its replicas, as a pool sees them."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from serving.values import ModelCard
 
 
 class Replica(Protocol):
-    """One replica of a home: alive, limited, connected and greeted."""
+    """Replica that is alive, limited and connected."""
 
     worker: int
     pid: int
-    """Its process as this machine numbers it, 0 where that is not known."""
+    """Its pid on this machine, 0 if unknown."""
     features: tuple[str, ...]
-    """What its HELLO promised."""
+    """Features from its HELLO."""
     ended: asyncio.Future[Ended]
 
     @property
     def sock(self) -> socket.socket:
-        """Connected, non-blocking, read up to the end of HELLO; its owner closes it."""
+        """Connected, non-blocking socket, read up to the end of HELLO; its owner closes it."""
         ...
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits and read them back.
 
         Raises:
-            LimitsUnavailable: they were refused; the old ones hold.
+            LimitsUnavailable: refused; the old ones hold.
         """
         ...
 
     def usage(self) -> Usage:
-        """What it has used so far; after its end, what it had used at the last."""
+        """Return the usage so far; after the end, the last one known."""
         ...
 
     def kill(self, *, asked: bool = True) -> None:
-        """End it at once; `ended` follows."""
+        """Kill it; `ended` follows."""
         ...
 
 
 class Home(Protocol):
-    """Where replicas live; see `serving.replica.as_process` and `as_container`."""
+    """Spawner of replicas; see `serving.replica.as_process` and `as_container`."""
 
     @property
     def limits_text(self) -> str:
-        """The word "enforced", or "not enforced: " and why."""
+        """Either "enforced", or "not enforced: " and the reason."""
         ...
 
     @property
     def software(self) -> str:
-        """What tells the programs of its replicas from this installation's: an image's id; empty where none are."""
+        """Image id of the replicas; empty: they run this installation."""
         ...
 
     @property
     def lends(self) -> bool:
-        """Whether its replicas see no files but those that they are given."""
+        """Whether replicas see only the files that they are given."""
         ...
 
     async def open(self, kind: str) -> None:
-        """Make ready for replicas that run models of a kind."""
+        """Prepare for replicas of a model kind."""
         ...
 
     async def start(
@@ -79,27 +79,34 @@ class Home(Protocol):
         card: ModelCard | None,
         beside: Mapping[pathlib.Path, bool],
     ) -> Replica:
-        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
+        """Start a replica until it is alive, limited and connected.
 
-        Beside the card's files it sees folders, and may write into those whose value is true.
+        Args:
+            worker: a new number in this spawner.
+            cpu: cores, None: no limit.
+            memory_mb: MiB, None: no limit.
+            ready_timeout_s: time limit.
+            accelerator: its view of the GPU.
+            card: the model it will load or, of kind command, become; None: staged models.
+            beside: further folders -> whether it may write there; only with a card.
         """
         ...
 
     async def lend(self, card: ModelCard, beside: pathlib.Path | None) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files, and a folder beside them.
+        """Stage a model's files, and a folder, for replicas without a card.
 
         Returns:
-            Below which folder they find them; None: where they are.
+            The root below which replicas see them; None: at their own paths.
 
         Raises:
-            ServingError: they cannot be laid out for them.
+            ServingError: they cannot be staged.
         """
         ...
 
     async def take_back(self, root: pathlib.Path | None) -> None:
-        """What `lend` returned is needed no more."""
+        """Unstage what `lend` returned."""
         ...
 
     async def close(self) -> None:
-        """End all replicas and remove all traces."""
+        """End all replicas and clean up."""
         ...

@@ -1,4 +1,4 @@
-"""One replica in a pool: what it was started with, its state, its limits; and what is told when it dies."""
+"""One replica of a pool, with its settings, state, limits and death."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Member:
-    """One replica in the pool."""
+    """One replica of the pool."""
 
     __slots__ = (
         "accelerator",
@@ -48,24 +48,24 @@ class Member:
         self.limits = limits
         self.accelerator = accelerator
         self.model = model
-        """Which form of the model it loads, and what is known of its inputs."""
+        """Variant and declared inputs of the model it loads."""
         self.pad_to = pad_to
-        """To a multiple of which it fills up requests of different sizes; None: it does not."""
+        """Multiple to which it pads requests; None: no padding."""
         self.max_items = max_items
-        """Items of the largest batch that it is warmed up with."""
+        """Items of its largest warm-up batch."""
         self.pages = pages
-        """Memory for models that come and go; None: as many as there are."""
+        """Budget for shared models; None: no limit."""
         self.replica: Replica | None = None
         self.connection: Connection | None = None
         self.state = "starting"
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False
-        """New settings do without it; its end says nothing about them."""
+        """Whether new settings drop it, so that its end does not count against them."""
         self.failure: tuple[str, str] | None = None
-        """Why it ended unasked: reason, text."""
+        """Reason and text of an unexpected end."""
 
     def facts(self) -> dict[str, Any]:
-        """As plain data: worker, pid, state, usage."""
+        """Return worker, pid, state and usage as plain data."""
         usage = self.replica.usage() if self.replica is not None else None
         return {
             "worker": self.worker,
@@ -77,10 +77,9 @@ class Member:
         }
 
     def can_become(self, settings: ServingSettings) -> bool:
-        """Whether it can take the wanted settings while it lives.
+        """Whether it can take these settings while it lives.
 
-        What memory it used it does not give back, its model is loaded, and what it sees of the GPU is settled when
-        its runtime begins.
+        Used memory is not freed, its model is loaded, and the runtime chose its GPU at the start.
         """
         now, wanted = self.limits, settings.replica
         seen, shall_see = self.accelerator, settings.accelerator
@@ -95,10 +94,10 @@ class Member:
         return now.memory_mb is not None and wanted.memory_mb > now.memory_mb
 
     async def limit(self, wanted: ReplicaSettings) -> bool:
-        """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
+        """Set limits; return False if refused, which needs a new replica."""
         assert self.replica is not None
         if (self.limits.cpu, self.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
-            before, self.limits = self.limits, wanted  # it may come to pass though we give up
+            before, self.limits = self.limits, wanted  # may still happen if cancelled
             try:
                 await self.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
             except LimitsUnavailable as error:
@@ -111,10 +110,10 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A replica that ended unasked."""
+    """Unexpected end of a replica."""
 
     worker: int
     reason: str
     text: str
     at_s: float
-    """Unix time, for people."""
+    """Unix time."""

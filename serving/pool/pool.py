@@ -1,11 +1,8 @@
-"""One pool: keeps the wanted replicas of one model alive under the wanted limits, and changes both while it serves.
+"""Pool: keeps the wanted replicas alive under the wanted limits, and changes both while serving.
 
-In: settings; replicas of a home that come up and end. Out: a dispatcher that always has as many
-workers as could be had. States of a replica: starting -> ready -> draining -> ended; a replica that
-ends unasked is replaced. The back-off counts failures to become useful (ready, and one batch
-answered), not deaths after a healthy life.
-
-Strings `replica` and `dispatch` together; knows nothing of protocols, caches or models' meaning.
+Replica states: starting -> ready -> draining -> ended; one that ends unexpectedly is replaced. The
+back-off counts failures to become useful (ready, and one batch answered), not deaths after a
+healthy life.
 """
 
 from __future__ import annotations
@@ -33,19 +30,19 @@ LONGEST_BACKOFF_S = 10.0
 _WATCH_PERIOD_S = 0.25
 _KEPT_DEATHS = 100
 _LAST_WORDS_S = 0.5
-"""Longest time to read what a dead replica sent."""
+"""Maximum time to read a dead replica's last messages."""
 
 
 class Counting(Protocol):
-    """Where deaths are counted."""
+    """Counter of deaths."""
 
     def died(self, reason: str, text: str) -> None:
-        """One replica ended unasked: the kind of its end, and what is known of it."""
+        """Count one unexpected end of a replica."""
         ...
 
 
 class Pool:
-    """The replicas of one model.
+    """Replicas with equal settings and contents.
 
     All methods belong to the event loop's thread; `apply` calls must not overlap.
     """
@@ -59,16 +56,7 @@ class Pool:
         workers: Iterator[int],
         contents: Contents,
     ) -> None:
-        """Nothing is started yet.
-
-        Args:
-            home: where the replicas live, open.
-            dispatcher: what gives them work.
-            settings: how many, and under which limits.
-            counting: where deaths are counted.
-            workers: numbers that no other replica of the home has.
-            contents: what its replicas will hold.
-        """
+        """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
         self._home = home
         self._dispatcher = dispatcher
         self._settings = settings
@@ -85,43 +73,43 @@ class Pool:
         self._closing = False
         self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
         self._deaths_of_leaving: list[Death] = []
-        """Of replicas that settings which are being applied do without."""
+        """Deaths of replicas that the settings being applied drop."""
 
-    # Asking
+    # Status
 
     @property
     def ready_count(self) -> int:
-        """Replicas that take batches."""
+        """Number of replicas that take batches."""
         return sum(member.state == "ready" for member in self._members.values())
 
     def states(self) -> dict[str, int]:
-        """Replicas by state."""
+        """Return the number of replicas by state."""
         counts = {"starting": 0, "ready": 0, "draining": 0}
         for member in self._members.values():
             counts[member.state] = counts.get(member.state, 0) + 1
         return counts
 
     def members(self) -> list[dict[str, Any]]:
-        """Every replica as plain data: worker, pid, state, limits, usage."""
+        """Return each replica's worker, pid, state and usage as plain data."""
         return [member.facts() for member in self._members.values()]
 
     def served(self, worker: int) -> None:
-        """The worker has answered a batch: its life counts as healthy."""
+        """Count the worker's life as healthy, since it answered a batch."""
         self._served.add(worker)
 
     # Life
 
     async def open(self) -> None:
-        """Start the replicas of the first settings.
+        """Start the replicas.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: they do not become ready; nothing is left running.
+            ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self, grace_s: float) -> None:
-        """End all replicas: those that still work get `grace_s`."""
+        """End all replicas; busy ones get `grace_s`."""
         self._closing = True
         await self._stop_restart()
         if self._watch is not None:
@@ -132,15 +120,10 @@ class Pool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
-        """Bring the pool to new settings while it serves.
+        """Apply new settings while serving.
 
-        New replicas are ready before old ones leave; limits that can change live are changed and
-        read back.
-
-        Args:
-            settings: the new settings.
-            fresh: replace every replica, so that this is a launch of its own.
-            keep_learnt: keep what the scheduler and the back-off have learnt.
+        New replicas are ready before old ones leave; limits change live if possible. `fresh`
+        replaces every replica; `keep_learnt` keeps the state of the scheduler and the back-off.
 
         Raises:
             ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
@@ -198,10 +181,10 @@ class Pool:
     async def _start_many(
         self, count: int, settings: ServingSettings, *, is_replacement: bool = False
     ) -> list[Member]:
-        """Start replicas together; all become ready, or none stays.
+        """Start replicas together: all become ready, or none stays.
 
-        One that takes a dead one's place is warmed up with single items only: it is waited for, and a
-        large batch that ended the other one must not keep it from coming up.
+        A replacement warms up with single items only: it is needed soon, and a large batch may have
+        ended its predecessor.
         """
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
@@ -231,7 +214,7 @@ class Pool:
         return members
 
     async def _start(self, member: Member) -> None:
-        """Bring one replica from nothing to ready."""
+        """Start one replica until it is ready."""
         timeout_s = member.limits.ready_timeout_s
         began_s = time.monotonic()
         try:
@@ -308,10 +291,10 @@ class Pool:
             member.ready.set_result(None)
 
     async def _follow(self, member: Member, replica: Replica) -> None:
-        """Wait for a replica's end, and say so to everyone."""
+        """Wait for a replica's end and handle it."""
         ended = await asyncio.shield(replica.ended)
         if member.connection is not None and member.state == "ready":
-            with contextlib.suppress(TimeoutError):  # what it answered before its end counts
+            with contextlib.suppress(TimeoutError):  # its last responses count
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
         asked = member.state == "draining"
         was = member.state
@@ -337,10 +320,10 @@ class Pool:
         self._served.discard(member.worker)
         self._keep_count()
 
-    # Keeping
+    # Replacement
 
     def _keep_count(self) -> None:
-        """See to it that missing replicas are started."""
+        """Start missing replicas in the background."""
         if self._closing or self._applying or (self._restart and not self._restart.done()):
             return
         alive = sum(member.state in {"starting", "ready"} for member in self._members.values())
@@ -360,7 +343,7 @@ class Pool:
             except ServingError as error:
                 self._failures += 1
                 log.warning("replica did not start", extra={"error": str(error)})
-            except Exception:  # no descriptor left, say: what passes must not end the restarting
+            except Exception:  # e.g. no descriptor left: restarts must go on
                 self._failures += 1
                 log.exception("replica did not start")
 
@@ -370,7 +353,7 @@ class Pool:
             await asyncio.gather(self._restart, return_exceptions=True)
 
     async def _retire(self, member: Member, grace_s: float) -> None:
-        """Let a replica finish what it holds, then end it."""
+        """Drain a replica, then end it."""
         replica = member.replica
         member.state = "draining" if replica is not None else "ended"
         if replica is None:
@@ -391,7 +374,7 @@ class Pool:
         self._served.discard(member.worker)
 
     async def _watch_hangs(self) -> None:
-        """Kill a replica that holds one batch for too long."""
+        """Kill replicas that hold one batch for too long."""
         while True:
             await asyncio.sleep(_WATCH_PERIOD_S)
             now_s = time.monotonic()

@@ -1,5 +1,5 @@
-"""Replicas: the processes that hold models, what is said to them, and what they may use.
+"""Replicas: the processes that hold models, their messages and their limits.
 
-`wire` is the language between gateway and replica (pure), `host` runs inside a replica, `template`
-forks replicas, `as_process` is their home on the gateway's side, `limits` bounds CPU and memory.
+`wire` defines the messages, `host` runs inside a replica, `template` forks replicas, `as_process`
+spawns them for the gateway, `limits` bounds CPU and memory.
 """

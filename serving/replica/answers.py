@@ -1,9 +1,7 @@
-"""A model's outputs -> one frame per request.
+"""Conversion of a model's outputs into one frame per request.
 
-In: what `predict_batch` returned for a group of requests. Out: frames in the tensors encoding, whose
-data are views of the outputs wherever these lie in order; or, where the requests differ in nothing but
-their data and the frames are small, one block of them. Whether the outputs keep the contract (all of
-them, in the signature's datatypes, one entry per item) is checked here. Pure.
+Frames view contiguous outputs; small frames of equal requests form one block. The contract is
+checked here: all outputs present, in the signature's datatypes, one entry per item. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from serving.values import Buffer, Signature
 
 
 class BrokenContract(Exception):
-    """A model's outputs are not what its contract says; the text tells how."""
+    """Outputs that break the model's contract; the text says how."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -32,14 +30,14 @@ Frame = tuple[int, list[Buffer]]
 
 
 BLOCK_BYTES = 16 * 1024
-"""Frames below this are copied into a block: that costs less than two views of each."""
+"""Smaller frames are copied into a block, cheaper than two views of each."""
 
 
 class Block(NamedTuple):
-    """The frames of requests that differ in nothing but their data, one behind the other."""
+    """Consecutive frames of requests that differ only in their data."""
 
     frame_bytes: int
-    """Of each."""
+    """Bytes of each frame."""
     requests: int
     data: Buffer
 
@@ -62,18 +60,12 @@ def frames(
     as_block: bool = False,
     padding: Padding | None = None,
 ) -> list[Frame] | Block:
-    """The outputs of a group as one frame per request, in the group's order.
+    """Return a group's outputs as one frame per request, in order.
 
-    Args:
-        group: what went in.
-        outputs: what the model returned.
-        signature: the model's.
-        as_block: whether small frames of equal requests may come as a block.
-        padding: how the requests were filled up; None: they were not.
+    With `as_block` small frames of equal requests may be returned as a block.
 
     Raises:
-        BrokenContract: an output is missing, of another datatype than the signature says, or has
-            another number of items than went in.
+        BrokenContract: an output is missing, or has the wrong datatype or number of items.
     """
     if not isinstance(outputs, Mapping):
         raise BrokenContract(f"the model returned {type(outputs).__name__}, expected a mapping")
@@ -128,7 +120,7 @@ def _frame(named: list[_Output]) -> Frame:
 
 
 def _block(group: Group, named: list[_Output], count: int) -> Block | None:
-    """Frames of equal requests, in order; None where they are large."""
+    """Return the frames of equal requests as a block; None if they are large."""
     items, requests = group.counts[0], len(group.counts)
     rows = [(output.raw, len(output.raw) // count) for output in named]
     size, descriptor = _sized_descriptor(named, rows, items)
@@ -154,10 +146,10 @@ def _block(group: Group, named: list[_Output], count: int) -> Block | None:
 
 
 def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[Frame]:
-    """Frames whose data are views of the outputs, cut along the item axis."""
+    """Return frames of views, cut along axis 0."""
     rows = [(output.raw, len(output.raw) // count if count else 0) for output in named]
     sized: dict[int, tuple[int, bytes]] = {}
-    """Items of a request -> bytes of its frame, and its descriptor."""
+    """Items of a request -> bytes and descriptor of its frame."""
     result: list[Frame] = []
     position = 0
     for items in group.counts:
@@ -177,7 +169,7 @@ def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[Fr
 def _sized_descriptor(
     named: list[_Output], rows: list[tuple[memoryview, int]], items: int
 ) -> tuple[int, bytes]:
-    """Bytes of the frame of so many items, and its descriptor."""
+    """Return the bytes and the descriptor of a frame with so many items."""
     tensors = [
         (output.name, output.datatype, (items, *output.array.shape[1:]), items * row)
         for output, (_, row) in zip(named, rows, strict=True)
@@ -187,7 +179,7 @@ def _sized_descriptor(
 
 
 def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
-    """Frames of outputs among which are BYTES, whose rows differ in size."""
+    """Return frames with BYTES outputs, whose rows differ in size."""
     result = []
     position = 0
     for items in group.counts:
@@ -201,7 +193,7 @@ def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
 def _frames_of_cuts(
     group: Group, named: list[_Output], axes: list[int], padding: Padding | None
 ) -> list[Frame]:
-    """Frames of outputs whose items lie along any axis, without what was filled up."""
+    """Return frames of items along any axis, without padding."""
     result = []
     position = 0
     for place, items in enumerate(group.counts):

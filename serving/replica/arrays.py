@@ -1,7 +1,6 @@
-"""Raw tensor bytes <-> numpy arrays, in the binary form of the Open Inference Protocol.
+"""Conversion of raw tensor bytes to and from NumPy arrays (Open Inference Protocol, binary form).
 
-Little-endian and row-major; a BYTES element is a u32 length and that many bytes, and becomes a
-`bytes` object in an array of objects. Pure.
+Little-endian, row-major; a BYTES element is a u32 length and that many bytes. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from serving.json_tensors import NUMPY
 from serving.values import Buffer
 
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(code) for name, code in NUMPY.items()}
-"""Datatype of the protocol -> the array's; BYTES has none."""
+"""Datatype of the protocol -> dtype, without BYTES."""
 
 _DATATYPES = {(dtype.kind, dtype.itemsize): name for name, dtype in DTYPES.items()}
 _U32 = struct.Struct("<I")
@@ -26,17 +25,14 @@ _BYTE = np.dtype("u1")
 
 
 def datatype_of(array: NDArray[Any]) -> str | None:
-    """The protocol's name for an array's type; texts and objects are BYTES, None: it has no name."""
+    """Return the datatype of an array (text and objects: BYTES); None: it has none."""
     if array.dtype.kind in "SUO":
         return "BYTES"
     return _DATATYPES.get((array.dtype.kind, array.dtype.itemsize))
 
 
 def array_of(datatype: str, shape: tuple[int, ...], parts: Sequence[Buffer]) -> NDArray[Any]:
-    """One writable array from pieces of raw bytes (not BYTES), which together fit the shape.
-
-    A single piece that may be written to is not copied.
-    """
+    """Join raw bytes (not BYTES) to a writable array, without copying a single writable piece."""
     data = parts[0] if len(parts) == 1 else bytearray().join(parts)
     if datatype == "BOOL":
         flags: NDArray[Any] = np.frombuffer(data, _BYTE) != 0
@@ -48,7 +44,7 @@ def array_of(datatype: str, shape: tuple[int, ...], parts: Sequence[Buffer]) -> 
 
 
 def array_of_rows(datatype: str, shape: tuple[int, ...], rows: NDArray[np.uint8]) -> NDArray[Any]:
-    """One writable array from rows of raw bytes (not BYTES), one behind the other, which fit the shape."""
+    """Copy rows of raw bytes (not BYTES) to one writable array."""
     data = rows.copy()
     if datatype == "BOOL":
         flags: NDArray[Any] = data != 0
@@ -57,17 +53,17 @@ def array_of_rows(datatype: str, shape: tuple[int, ...], rows: NDArray[np.uint8]
 
 
 def bytes_array(shape: tuple[int, ...], elements: Sequence[bytes]) -> NDArray[Any]:
-    """An array of `bytes` objects."""
+    """Return an array of `bytes` objects."""
     array = np.empty(len(elements), object)
     array[:] = elements
     return array.reshape(shape)
 
 
 def raw_of(array: NDArray[Any]) -> memoryview:
-    """The raw bytes of an array, a view of it where it lies in order.
+    """Return an array's raw bytes, as a view if it is contiguous.
 
     Raises:
-        TypeError: an element of an array of objects is neither bytes nor text.
+        TypeError: an object is neither bytes nor text.
     """
     if array.dtype.kind in "SUO":
         return memoryview(join_bytes([_as_bytes(element) for element in array.ravel().tolist()]))
@@ -79,10 +75,10 @@ def raw_of(array: NDArray[Any]) -> memoryview:
 
 
 def split_bytes(data: Buffer, count: int) -> list[bytes]:
-    """The elements of a BYTES tensor.
+    """Return the elements of a BYTES tensor.
 
     Raises:
-        InvalidRequest: there are not exactly `count` of them in the data.
+        InvalidRequest: the data do not hold exactly `count` elements.
     """
     view = memoryview(data)
     size = len(view)
@@ -101,7 +97,7 @@ def split_bytes(data: Buffer, count: int) -> list[bytes]:
 
 
 def join_bytes(elements: Iterable[bytes]) -> bytes:
-    """The data of a BYTES tensor with these elements."""
+    """Return the data of a BYTES tensor."""
     parts = []
     for element in elements:
         parts.append(_U32.pack(len(element)))

@@ -1,18 +1,11 @@
-"""Replicas as containers of this machine's Docker engine: their home, on the gateway's side.
+"""Spawner of replicas as containers of this machine's Docker engine; see `pool.home.Home`.
 
-In: worker numbers, limits, models. Out: `ContainerReplica`s that are alive, limited, connected and greeted,
-and whose `ended` says how they ended. The same contract as `as_process`, the same wire, over a Unix socket in a
-folder that is mounted into the container, which has no network.
+The wire is a Unix socket in a mounted folder; there is no network. The CPU quota is set after
+HELLO, so a small one does not slow the start; the memory limit always holds. Mounts are fixed at
+creation: one model's files, or the staging folder (`shelf`) if models come and go.
 
-A container imports its runtime when it starts. This runs without the CPU quota, which is set when it has
-greeted: a start takes no longer under a small quota than under none, and whatever the model does is under the
-quota. The memory limit holds from the beginning.
-
-What a container has mounted is settled when it is made: the files of one model, or, where models come and go, a
-folder on which the files of those that are lent are laid (`shelf`).
-
-Containers are removed when they end and at `close` by this file; after a `kill -9` of the gateway by the keeper
-(`container_keeper`), and after one of both by the next home that opens.
+Containers are removed when they end and by `close`; after a `kill -9` of the gateway the reaper
+(`container_keeper`) cleans up, and after one of both the next spawner.
 """
 
 from __future__ import annotations
@@ -57,33 +50,33 @@ R = TypeVar("R")
 
 _IMAGE = "luthier-replica"
 _OWN_IMAGES = ("sklearn", "torch", "tensorflow")
-"""Kinds whose runtime is too large for the image of the others."""
+"""Kinds whose large runtimes have their own images."""
 _SOCKET = "gateway.sock"
 _SHELF = "files"
 _END_S = 10.0
 _RETRY_S = 0.5
 _UNHEARD_S = 10.0
-"""A container that was told to end, and of whose end the engine does not tell for so long, is given up."""
+"""Time without a report after which a container told to end is given up."""
 
 
 def image_of(kind: str) -> str:
-    """The image, as `make images` names it, of replicas that run models of a kind."""
+    """Return the image for a model kind, as named by `make images`."""
     return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in _OWN_IMAGES else "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Nest:
-    """What the containers of a home have in common while it is open."""
+    """State of an open spawner."""
 
     name: str
-    """Of their owner."""
+    """Owner of the containers."""
     directory: pathlib.Path
-    """With their sockets, and with the files that are lent to them; of this user alone."""
+    """Private folder of sockets and staged files."""
     shelf: Shelf
     keeper: Keeper
 
     def folder_of(self, worker: int) -> pathlib.Path:
-        """Where the socket of a container is."""
+        """Return the folder of a container's socket."""
         return self.directory / str(worker)
 
 
@@ -91,11 +84,7 @@ class ContainerHome:
     """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
 
     def __init__(self, image: str | None = None) -> None:
-        """Nothing is asked of the engine yet.
-
-        Args:
-            image: of all replicas; None: the project's own, by the kind of model.
-        """
+        """Contact no engine yet; `image` overrides the image of the model kind."""
         self._image = image
         self._said_no_sharing = False
         self._kind: str | None = None
@@ -104,22 +93,22 @@ class ContainerHome:
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
         self._unremoved: set[str] = set()
-        """Names of containers that the engine did not remove when it was asked."""
+        """Containers that the engine failed to remove."""
         self._limits_text = "not enforced: the home of the replicas is not open"
         self.software = ""
-        """The id of the image, once it is open."""
+        """Image id, once open."""
         self.lends = True
 
     @property
     def limits_text(self) -> str:
-        """The word "enforced", or "not enforced: " and why."""
+        """Either "enforced", or "not enforced: " and the reason."""
         return self._limits_text
 
     async def open(self, kind: str) -> None:
-        """Make ready for replicas that run models of a kind; cleans up after homes that were killed.
+        """Connect to the engine for a model kind; clean up after killed gateways.
 
         Raises:
-            ReplicaStartFailed: there is no engine that can be used, or not the image.
+            ReplicaStartFailed: no usable engine, or no image.
         """
         image = self._image = self._image or image_of(kind)
         try:
@@ -152,20 +141,12 @@ class ContainerHome:
         beside: Mapping[pathlib.Path, bool] | None = None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
-        """Start a replica: alive, limited, connected and greeted. If cancelled, it is ended.
+        """Start a replica, see `Home.start`; if cancelled, end it.
 
-        Args:
-            worker: a number that this home has not seen before.
-            cpu: cores, None: no limit.
-            memory_mb: MiB, None: no limit.
-            ready_timeout_s: longest wait.
-            card: the model that it will be asked to load, whose files are mounted, read-only; None: models that
-                are lent.
-            beside: folders that are mounted, too -> whether it may write into them; where there is a card.
-            accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
+        The card's files are mounted read-only. By default it sees the first GPU, if any.
 
         Raises:
-            ReplicaStartFailed: it ended, or was not there in time.
+            ReplicaStartFailed: it ended, or was not ready in time.
             LimitsUnavailable: the engine refuses these limits.
         """
         accelerator = accelerator or AcceleratorSettings()
@@ -175,7 +156,7 @@ class ContainerHome:
             raise NotReady("the home of the replicas is not open")
         folder = nest.folder_of(worker)
         folder.mkdir()
-        # The container's user is not this one; the folder above keeps others out.
+        # The container's user is another one; the parent folder keeps others out.
         folder.chmod(0o711)
         replica = ContainerReplica(worker, engine, self._kill)
         try:
@@ -201,7 +182,7 @@ class ContainerHome:
             ) from None
         except LimitsUnavailable:
             replica.abandon()
-            if replica.ended.done():  # no wonder then
+            if replica.ended.done():  # explains the refusal
                 how = replica.ended.result()
                 text = f"a replica ended before it was ready: {how.text}"
                 raise ReplicaStartFailed(how.reason, text) from None
@@ -214,14 +195,11 @@ class ContainerHome:
     async def lend(
         self, card: ModelCard, beside: pathlib.Path | None = None
     ) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files, and a folder beside them.
-
-        Returns:
-            Below which folder of theirs the files are.
+        """Stage a model's files, and optionally a folder; see `Home.lend`.
 
         Raises:
-            ReplicaStartFailed: they cannot be laid out.
-            NotReady: the home is not open.
+            ReplicaStartFailed: they cannot be staged.
+            NotReady: the spawner is not open.
         """
         if self._kind is None or self._nest is None:
             raise NotReady("the home of the replicas is not open")
@@ -229,7 +207,7 @@ class ContainerHome:
         if beside is not None:
             try:
                 return await _laid_out(shelf, (*card.files, beside))
-            except OSError as error:  # it may be gone, or there is no room for a copy
+            except OSError as error:  # gone, or no space for a copy
                 facts = {"folder": str(beside), "error": str(error)}
                 log.warning("a folder is not laid out for containers", extra=facts)
         try:
@@ -241,12 +219,12 @@ class ContainerHome:
             raise ReplicaStartFailed("load", text) from error
 
     async def take_back(self, root: pathlib.Path | None) -> None:
-        """What `lend` returned is needed no more."""
+        """Unstage what `lend` returned."""
         if root is not None and self._nest is not None:
             await _asked(self._nest.shelf.remove, root)
 
     async def close(self) -> None:
-        """End all replicas and remove all traces. May be called again."""
+        """End all replicas and clean up. May be called again."""
         self._kind = None
         for replica in self._replicas.values():
             replica.kill()
@@ -254,7 +232,7 @@ class ContainerHome:
             await asyncio.wait(self._lives, timeout=_END_S)
         nest, self._nest = self._nest, None
         if nest is not None:
-            closing = _asked(nest.shelf.close)  # who copies files gives up
+            closing = _asked(nest.shelf.close)  # aborts copies
             await asyncio.wait({closing}, timeout=_END_S)
             shutil.rmtree(nest.directory, ignore_errors=True)
             await nest.keeper.close(is_clean=not (self._lives or self._unremoved))
@@ -274,7 +252,7 @@ class ContainerHome:
         assert self._image is not None
         program = None if card is None else card.program
         words = () if program is None else (str(program.folder), *program.words)
-        if card is None:  # what it is mounted cannot change, but what lies there can
+        if card is None:  # the mount is fixed, its contents are not
             files = {FILES_FOLDER: nest.shelf.folder}
         else:
             files = {f"{FILES_FOLDER}{file}": file for file in card.files}
@@ -292,7 +270,7 @@ class ContainerHome:
         )
 
     async def _gpu(self, accelerator: AcceleratorSettings) -> str | None:
-        """The GPU that a replica is given."""
+        """Return the GPU for a replica."""
         if accelerator.share is not None and not self._said_no_sharing:
             self._said_no_sharing = True
             reason = "a container has no way to the CUDA MPS daemon of its machine"
@@ -309,7 +287,7 @@ class ContainerHome:
     async def _live(
         self, replica: ContainerReplica, spec: ContainerSpec, engine: ContainerEngine
     ) -> None:
-        """From nothing to its removal; sets `ended` when it runs no more."""
+        """Run a container from creation to removal; resolve `ended` when it has stopped."""
         ended = Ended(reason="crash", text="it was never started")
         try:
             container = await _asked(engine.create, spec)
@@ -318,7 +296,7 @@ class ContainerHome:
                 pid = await _asked(engine.start, container)
                 replica.runs(container, pid, limits.group_of(pid) if pid else None)
                 ended = await self._end_of(replica, container, engine)
-        except Exception as error:  # whatever it is, it ends here, and what was made is removed
+        except Exception as error:  # any error ends it, and it is removed
             if not isinstance(error, EngineError):
                 log.exception("a container met a fault")
             ended = Ended(reason="crash", text=str(error))
@@ -332,7 +310,7 @@ class ContainerHome:
     async def _end_of(
         self, replica: ContainerReplica, container: str, engine: ContainerEngine
     ) -> Ended:
-        """Wait for the end. An engine that is away takes no container from us until it was told to end."""
+        """Wait for the end; an unreachable engine matters only after the end was requested."""
         told = asyncio.create_task(_told_end(replica, container, engine))
         ending = asyncio.create_task(replica.ending.wait())
         try:
@@ -344,9 +322,9 @@ class ContainerHome:
             ending.cancel()
 
     async def _remove(self, name: str, engine: ContainerEngine) -> None:
-        """Remove a container if it was made, and those that could not be removed before.
+        """Remove a container if it was created, and those that failed before.
 
-        By its name: an engine may have made it whose answer did not come.
+        By name, because the response to its creation may be lost.
         """
         for one in [name, *self._unremoved]:
             try:
@@ -359,7 +337,7 @@ class ContainerHome:
             self._unremoved.discard(one)
 
     def _kill(self, container: str) -> None:
-        """Ask for the end of a container; that it came, its life tells."""
+        """Request a container's end; `_live` sees it."""
         assert self._engine is not None
         engine = self._engine
 
@@ -378,10 +356,10 @@ def _asked(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asynci
 
 
 def _new_nest() -> _Nest:
-    """A directory and who removes it after a kill.
+    """Create the private directory and its reaper.
 
     Raises:
-        OSError: there can be none.
+        OSError: it cannot be created.
     """
     name = owner.this_process().new_name()
     directory = pathlib.Path(tempfile.gettempdir(), name)
@@ -395,12 +373,12 @@ def _new_nest() -> _Nest:
 
 
 async def _clean_up() -> None:
-    """After homes that were killed, of any gateway."""
+    """Clean up after killed gateways."""
     await _asked(limits.cleanup_stale)
     try:
         for name in await _asked(container_engine.cleanup_stale):
             log.info("removed what a killed gateway left", extra={"container": name})
-    except EngineError as error:  # it is in nobody's way
+    except EngineError as error:  # harmless
         log.warning("what a killed gateway left stays", extra={"error": str(error)})
 
 
@@ -413,29 +391,29 @@ def _with_folders(spec: ContainerSpec, beside: Mapping[pathlib.Path, bool]) -> C
 
 
 async def _laid_out(shelf: Shelf, files: Sequence[pathlib.Path]) -> pathlib.Path:
-    """Lay out files on a shelf; if cancelled, they are removed."""
+    """Stage files; if cancelled, unstage them."""
     lending = _asked(shelf.add, files)
     try:
         return await asyncio.shield(lending)
-    except asyncio.CancelledError:  # nobody gets to know where they are
+    except asyncio.CancelledError:  # nobody will know their root
         lending.add_done_callback(functools.partial(_removed, shelf))
         raise
 
 
 def _removed(shelf: Shelf, lent: asyncio.Future[pathlib.Path]) -> None:
-    """Remove what nobody waited for."""
+    """Unstage a cancelled request's files."""
     if not lent.cancelled() and lent.exception() is None:
         blocking.asked(functools.partial(shelf.remove, lent.result()))
 
 
 async def _told_end(replica: ContainerReplica, container: str, engine: ContainerEngine) -> Ended:
-    """How it ended, as soon as the engine tells."""
+    """Wait until the engine reports the end."""
     while True:
         try:
             found = await _asked(engine.wait, container)
         except ContainerGone:
             return Ended(reason="crash", text="somebody removed its container")
-        except EngineError:  # its socket tells whether it lives
+        except EngineError:  # the socket shows whether it lives
             await asyncio.sleep(_RETRY_S)
         else:
             if found is not None:
@@ -443,12 +421,10 @@ async def _told_end(replica: ContainerReplica, container: str, engine: Container
 
 
 async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
-    """Accept the container's connection and read HELLO, and not a byte more.
-
-    Its HELLO tells the process's number inside the container, which means nothing here.
+    """Accept the connection and read HELLO, whose pid is only valid inside the container.
 
     Raises:
-        ReplicaStartFailed: it says something else.
+        ReplicaStartFailed: protocol error.
     """
     sock = await greeting.accept(listener)
     replica.connected(sock)
@@ -456,7 +432,7 @@ async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
         hello = await greeting.hello_of(sock)
     except wire.WireError as error:
         raise greeting.not_the_wire(error) from error
-    if hello is None:  # it is ending; how, its end will tell
+    if hello is None:  # ending; `ended` has the reason
         await asyncio.shield(replica.ended)
         return
     replica.features = hello.features

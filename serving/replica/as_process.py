@@ -1,11 +1,8 @@
-"""Replicas as processes of this machine: their home, on the gateway's side.
+"""Spawner of replicas as processes of this machine; see `pool.home.Home`.
 
-In: worker numbers and limits. Out: `Replica`s that are alive, limited, connected and greeted, and whose
-`ended` says how they ended. A model is not loaded here: that is an action on the wire.
-
-One template process forks the replicas (`template`); should it die, its replicas die with it, and the
-next start makes a new one. Traces are removed in any case: at `close` by this file, after a `kill -9` of
-the gateway by the template, after one of both by the next home that opens.
+One fork server (`template`) forks the replicas. They die with it; the next start makes a new one.
+`close` cleans up; after a `kill -9` of the gateway the fork server does, and after one of both the
+next spawner.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ __all__ = ["Ended", "ProcessHome", "Replica", "Usage"]
 log = logging.getLogger(__name__)
 
 WARM_TIMEOUT_S = 60.0
-"""Longest time to import a runtime."""
+"""Time limit for importing a runtime."""
 _END_S = 5.0
 _REMOVAL_S = 2.0
 _RETRY_S = 0.005
@@ -46,7 +43,7 @@ _RETRY_S = 0.005
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Nest:
-    """What lives and ends with one template process."""
+    """State that ends with one fork server."""
 
     forker: Forker
     directory: pathlib.Path
@@ -57,11 +54,7 @@ class ProcessHome:
     """All replicas of one gateway. All methods belong to the event loop's thread."""
 
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
-        """Nothing runs yet.
-
-        Args:
-            warm_timeout_s: longest time to import a runtime.
-        """
+        """Start nothing yet."""
         self._warm_timeout_s = warm_timeout_s
         self._kind: str | None = None
         self._nest: _Nest | None = None
@@ -71,23 +64,20 @@ class ProcessHome:
         self._finishing: set[asyncio.Task[None]] = set()
         self._said_no_sharing = False
         self.software = ""
-        """They run what this process runs."""
+        """Replicas run this installation."""
         self.lends = False
-        """They find all files where they are."""
+        """Replicas see all files."""
 
     @property
     def limits_text(self) -> str:
-        """The word "enforced", or "not enforced: " and why."""
+        """Either "enforced", or "not enforced: " and the reason."""
         return self._support.text
 
     async def open(self, kind: str) -> None:
-        """Make ready for replicas that run models of a kind; cleans up after homes that were killed.
-
-        Args:
-            kind: the template imports its runtime.
+        """Start the fork server; clean up after killed gateways.
 
         Raises:
-            ReplicaStartFailed: the template process does not become ready.
+            ReplicaStartFailed: it does not become ready.
         """
         for path in cleanup_stale():
             log.info("removed what a killed gateway left", extra={"path": str(path)})
@@ -107,20 +97,12 @@ class ProcessHome:
         beside: Mapping[pathlib.Path, bool] | None = None,  # noqa: ARG002
         accelerator: AcceleratorSettings | None = None,
     ) -> Replica:
-        """Start a replica: alive, in its groups, connected and greeted. If cancelled, it is ended.
+        """Start a replica, see `Home.start`; if cancelled, end it.
 
-        Args:
-            worker: a number that this home has not seen before.
-            cpu: cores, None: no limit.
-            memory_mb: MiB, None: no limit.
-            ready_timeout_s: longest wait.
-            card: the model that it will be asked to load, of the kind command the program that it becomes; None:
-                models that are lent.
-            beside: nothing is to be done: replicas find all folders where they are.
-            accelerator: what it sees of the GPU; None: all that this process sees.
+        `beside` is unused, as replicas see all folders.
 
         Raises:
-            ReplicaStartFailed: it ended, or was not there in time.
+            ReplicaStartFailed: it ended, or was not ready in time.
             LimitsUnavailable: the kernel refuses these limits.
         """
         nest = await self._living_nest()
@@ -154,14 +136,14 @@ class ProcessHome:
     async def lend(
         self, _card: ModelCard, _beside: pathlib.Path | None = None
     ) -> pathlib.Path | None:
-        """Nothing is to be done: replicas find all files where they are."""
+        """Do nothing: replicas see all files."""
         return None
 
     async def take_back(self, _root: pathlib.Path | None) -> None:
-        """Nothing was lent."""
+        """Do nothing: nothing was staged."""
 
     async def close(self) -> None:
-        """End all replicas and the template and remove all traces. May be called again."""
+        """End all replicas and the fork server. May be called again."""
         self._kind = None
         async with self._making:
             for replica in self._replicas.values():
@@ -171,10 +153,10 @@ class ProcessHome:
                 await asyncio.wait(endings, timeout=_END_S)
             await self._remove_nest()
 
-    # The template
+    # The fork server
 
     async def _living_nest(self) -> _Nest:
-        """The nest with a living template; a new one where there is none."""
+        """Return the session of a living fork server, started if necessary."""
         async with self._making:
             if self._kind is None:
                 raise NotReady("the home of the replicas is not open")
@@ -205,7 +187,7 @@ class ProcessHome:
         return _Nest(forker=forker, directory=directory, limits=limits)
 
     async def _remove_nest(self) -> None:
-        """End the template if it lives, and remove what it did not."""
+        """End the fork server and remove what it left."""
         nest, self._nest = self._nest, None
         if nest is None:
             return
@@ -219,7 +201,7 @@ class ProcessHome:
     # A start
 
     def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
-        """What the replica's environment has beside this process's own."""
+        """Return the variables to add to a replica's environment."""
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
         if lacking is not None and not self._said_no_sharing:
             self._said_no_sharing = True
@@ -242,7 +224,7 @@ class ProcessHome:
             replica.ordered = True
             await greeting.while_alive(replica.ended, _greet(replica, listener))
 
-    # What the template says
+    # Events of the fork server
 
     def _heard(self, forker: Forker, event: Mapping[str, Any]) -> None:
         if event["event"] == "closed":
@@ -258,7 +240,7 @@ class ProcessHome:
             self._finish(replica, replica.ended_by(event))
 
     def _finish(self, replica: Replica, ended: Ended) -> None:
-        """Note the last usage and remove the groups; then the replica has ended."""
+        """Record the last usage, remove the groups, then resolve `ended`."""
         del self._replicas[replica.worker]
         replica.usage()
         task = asyncio.ensure_future(self._remove_group(replica, ended))
@@ -284,17 +266,17 @@ def _private_directory(name: str) -> pathlib.Path:
 
 
 async def _greet(replica: Replica, listener: socket.socket) -> None:
-    """Accept the replica's connection and read HELLO, and not a byte more.
+    """Accept the connection and read HELLO.
 
     Raises:
-        ReplicaStartFailed: it says something else.
+        ReplicaStartFailed: protocol error.
     """
     replica.pid = await asyncio.shield(replica.started)
     sock = await greeting.accept(listener)
     replica.connected(sock)
     try:
         hello = await greeting.hello_of(sock)
-        if hello is None:  # it is ending; how, its end will tell
+        if hello is None:  # ending; `ended` has the reason
             await asyncio.shield(replica.ended)
             return
         if hello.pid != replica.pid:

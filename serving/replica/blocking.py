@@ -1,8 +1,4 @@
-"""Blocking requests on threads that keep nobody from ending.
-
-In: a call that waits for another program. Out: its answer, in the event loop. Threads of an executor are joined when
-the process ends, however long what they wait for says nothing; these are not.
-"""
+"""Blocking calls on daemon threads, which unlike an executor's do not delay the exit."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ R = TypeVar("R")
 
 
 def asked(request: Callable[[], R]) -> asyncio.Future[R]:
-    """Begin a call on a thread of its own; who gives its answer up does not end it."""
+    """Run a call on its own thread; cancelling the future does not stop it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
 
@@ -28,9 +24,9 @@ def asked(request: Callable[[], R]) -> asyncio.Future[R]:
     def work() -> None:
         try:
             outcome = functools.partial(answer.set_result, request())
-        except Exception as error:  # whoever awaits the answer gets it
+        except Exception as error:  # raised to the awaiting caller
             outcome = functools.partial(answer.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits
             loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=work, name="blocking request", daemon=True).start()

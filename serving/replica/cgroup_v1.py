@@ -1,8 +1,8 @@
-"""Control groups, version 1: one directory per controller (cpu, cpuacct, memory).
+"""Control groups version 1: one directory per controller (cpu, cpuacct, memory).
 
-Source: the kernel's documentation, admin-guide/cgroup-v1/memory and scheduler/sched-bwc. Where swap is
-accounted, memory and memory plus swap get the same limit, so that no replica swaps. The second must
-never be below the first, which decides the order of writing.
+Source: kernel documentation, admin-guide/cgroup-v1/memory and scheduler/sched-bwc. Memory and
+memory plus swap get the same limit, so no replica swaps. The second must never be below the first,
+which decides the order of writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage, set_both
 
 
 class GroupV1:
-    """A group that exists; `parents` of the hierarchy name its directories."""
+    """Existing group; `directories` is by controller."""
 
     def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:
         self._cpu = directories["cpu"]
@@ -26,7 +26,7 @@ class GroupV1:
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
-        """Directories that make up the group; cpu and cpuacct may be mounted as one."""
+        """Directories of the group; cpu and cpuacct may share one."""
         return tuple(dict.fromkeys((self._cpu, self._cpuacct, self._memory)))
 
     @property
@@ -35,17 +35,17 @@ class GroupV1:
         return tuple(directory / "cgroup.procs" for directory in self.directories)
 
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits and read them back; on failure neither has changed.
+        """Set both limits; see `Group`.
 
         Raises:
-            LimitsUnavailable: the kernel refused; it does so when memory is lowered below what is used.
+            LimitsUnavailable: the kernel refused, e.g. memory below current use.
         """
         wanted = (cpu, memory_mb)
         set_both(self._set_cpu, self._set_memory, wanted, before=self._limits)
         self._limits = wanted
 
     def usage(self) -> Usage:
-        """What its processes have used, those that ended included."""
+        """Return the usage, including ended processes."""
         peak_bytes = self._files.number(self._memory / "memory.max_usage_in_bytes")
         cpu_ns = self._files.number(self._cpuacct / "cpuacct.usage")
         throttled_ns = self._files.table(self._cpu / "cpu.stat").get("throttled_time")
@@ -56,7 +56,7 @@ class GroupV1:
         )
 
     def oom_kills(self) -> int:
-        """Processes that the kernel killed for memory."""
+        """Return how many processes the kernel killed for memory."""
         return self._files.table(self._memory / "memory.oom_control").get("oom_kill", 0)
 
     def _set_cpu(self, cpu: float | None) -> None:

@@ -1,11 +1,9 @@
-"""Control groups, version 2: one directory, all controllers.
+"""Control groups version 2: one directory for all controllers.
 
-Source: the kernel's documentation, admin-guide/cgroup-v2. A group hands controllers down only when its
-parent does (`cgroup.subtree_control`), and below the root of the machine no group may both have
-processes and hand controllers down; hence the groups of replicas live in a group without processes.
-
-The kernel would kill processes if their memory limit fell below what they use, where version 1 refuses;
-that is checked before, so that both behave alike.
+Source: kernel documentation, admin-guide/cgroup-v2. A group delegates controllers only if its
+parent does (`cgroup.subtree_control`), and no group except the root may have processes and
+delegate; so replicas' groups live in a group without processes. A memory limit below current use
+would kill, so it is rejected first, as in version 1.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ CONTROLLERS = ("cpu", "memory")
 
 
 class GroupV2:
-    """A group that exists."""
+    """Existing group."""
 
     def __init__(self, directory: pathlib.Path, files: CgroupFiles) -> None:
         self._directory = directory
@@ -28,7 +26,7 @@ class GroupV2:
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
-        """The one directory of the group."""
+        """Directory of the group."""
         return (self._directory,)
 
     @property
@@ -37,18 +35,18 @@ class GroupV2:
         return (self._directory / "cgroup.procs",)
 
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits and read them back; on failure neither has changed.
+        """Set both limits; see `Group`.
 
         Raises:
-            LimitsUnavailable: the kernel refused, or memory would be lowered below what is used.
+            LimitsUnavailable: the kernel refused, or memory is below current use.
         """
         wanted = (cpu, memory_mb)
         set_both(self._set_cpu, self._set_memory, wanted, before=self._limits)
         self._limits = wanted
 
     def usage(self) -> Usage:
-        """What its processes have used, those that ended included."""
-        peak_bytes = self._files.number(self._directory / "memory.peak")  # from Linux 5.19 on
+        """Return the usage, including ended processes."""
+        peak_bytes = self._files.number(self._directory / "memory.peak")  # from Linux 5.19
         cpu = self._files.table(self._directory / "cpu.stat")
         used_us, throttled_us = cpu.get("usage_usec"), cpu.get("throttled_usec")
         return Usage(
@@ -58,7 +56,7 @@ class GroupV2:
         )
 
     def oom_kills(self) -> int:
-        """Processes that the kernel killed for memory."""
+        """Return how many processes the kernel killed for memory."""
         return self._files.table(self._directory / "memory.events").get("oom_kill", 0)
 
     def _set_cpu(self, cpu: float | None) -> None:
@@ -85,10 +83,10 @@ class GroupV2:
 
 
 def hand_down(directory: pathlib.Path, files: CgroupFiles) -> None:
-    """Let subgroups of a group have limits.
+    """Delegate the controllers to subgroups.
 
     Raises:
-        LimitsUnavailable: the group lacks a controller, has processes, or may not be changed.
+        LimitsUnavailable: the group lacks a controller, has processes, or cannot be changed.
     """
     offered = (files.read(directory / "cgroup.controllers") or "").split()
     missing = [name for name in CONTROLLERS if name not in offered]

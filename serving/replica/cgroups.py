@@ -1,8 +1,4 @@
-"""Control groups of Linux, as far as both versions agree: where they are, and what a group can do.
-
-In: /proc/self/mountinfo and /proc/self/cgroup as text. Out: `Hierarchy` values, the places where this
-process may try to make groups, best first. `Group` is what `cgroup_v1` and `cgroup_v2` implement.
-"""
+"""Linux control groups as common to versions 1 and 2: where they are, and the `Group` protocol."""
 
 from __future__ import annotations
 
@@ -17,50 +13,48 @@ from typing import Literal, Protocol
 from serving.errors import LimitsUnavailable
 
 PERIOD_US = 100_000
-"""Period of the CPU quota: the kernel's default. Shorter ones stop a replica more often, but briefly."""
+"""The kernel's default period of CPU quotas; shorter ones throttle more often, but briefly."""
 MIB = 1024 * 1024
 CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a replica has used so far; None: unknown."""
+    """A replica's resource usage; None: unknown."""
 
     peak_memory_mb: float | None = None
     cpu_s: float | None = None
     throttled_s: float | None = None
-    """Time during which it wanted to run and its quota was spent."""
+    """Time it was runnable but out of quota."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """Where groups can be made: a parent directory per v1 controller, or the one of v2 ("unified")."""
+    """Place for groups: a parent directory per v1 controller, or "unified" for v2."""
 
     kind: Literal["v1", "v2"]
     parents: Mapping[str, pathlib.Path]
 
 
 class Group(Protocol):
-    """One control group (v1: one per controller) and the processes in it."""
+    """One control group (v1: one per controller)."""
 
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits and read them back; on failure neither has changed.
+        """Set both limits (None: no limit) and read them back; on failure neither changes.
 
-        Args:
-            cpu: cores, None: no limit.
-            memory_mb: MiB of memory without swap, None: no limit.
+        `cpu` is in cores, `memory_mb` in MiB without swap.
 
         Raises:
-            LimitsUnavailable: the kernel refused, or did not take what was written.
+            LimitsUnavailable: the kernel refused, or another value was read back.
         """
         ...
 
     def usage(self) -> Usage:
-        """What its processes have used, those that ended included."""
+        """Return the usage, including ended processes."""
         ...
 
     def oom_kills(self) -> int:
-        """Processes that the kernel killed for memory."""
+        """Return how many processes the kernel killed for memory."""
         ...
 
     @property
@@ -70,7 +64,7 @@ class Group(Protocol):
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
-        """Directories that make up the group."""
+        """Directories of the group."""
         ...
 
 
@@ -81,7 +75,7 @@ def set_both(
     *,
     before: tuple[float | None, int | None],
 ) -> None:
-    """Set both limits, or put back what can be of those before.
+    """Set both limits, or restore those before as far as possible.
 
     Raises:
         LimitsUnavailable: one was refused.
@@ -98,28 +92,28 @@ def set_both(
 
 
 class CgroupFiles:
-    """The file operations that the kernel offers on its control groups."""
+    """File operations of the kernel's cgroup file system."""
 
     def make(self, directory: pathlib.Path) -> None:
-        """Make a group; the kernel fills it with files."""
+        """Create a group, which the kernel fills."""
         directory.mkdir()
 
     def remove(self, directory: pathlib.Path) -> None:
-        """Remove a group without processes and subgroups; OSError while it has some."""
+        """Remove an empty group, else raise OSError."""
         directory.rmdir()
 
     def read(self, file: pathlib.Path) -> str | None:
-        """A file's text, None where there is no such file."""
+        """Return a file's text; None if unreadable."""
         try:
             return file.read_text(encoding="ascii")
         except OSError:
             return None
 
     def write(self, file: pathlib.Path, text: str) -> None:
-        """Write to a file that the kernel made.
+        """Write to a file of the kernel.
 
         Raises:
-            LimitsUnavailable: there is no such file, or the kernel refuses the value.
+            LimitsUnavailable: the file does not exist, or the kernel refuses.
         """
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
@@ -133,26 +127,22 @@ class CgroupFiles:
             ) from error
 
     def number(self, file: pathlib.Path) -> int | None:
-        """A file's text as a whole number; None where it is missing or another text."""
+        """Return a file's integer; None if there is none."""
         text = (self.read(file) or "").strip()
         return int(text) if re.fullmatch(r"-?\d+", text) else None
 
     def table(self, file: pathlib.Path) -> dict[str, int]:
-        """The lines `name number` of a file; empty where it is missing."""
+        """Return the `name number` lines of a file, or {}."""
         pairs = (line.split() for line in (self.read(file) or "").splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def hierarchies(mountinfo: str, cgroup: str) -> list[Hierarchy]:
-    """Places where this process may try to make groups, best first.
+    """Return places where this process may try to create groups, best first.
 
-    A group below one's own is best: it stays within what was given to this process. Where that is not
-    allowed (v2 lets no group have both processes and limited subgroups; a container may show the mount
-    without the group), the way leads up to the root of the mount.
-
-    Args:
-        mountinfo: text of /proc/self/mountinfo.
-        cgroup: text of /proc/self/cgroup.
+    A group below one's own stays within this process's resources. If that is not allowed (v2
+    forbids processes and limited subgroups in one group; a container may show the mount without the
+    group), the search goes up to the mount's root. Arguments are texts of /proc/self files.
     """
     found: list[Hierarchy] = []
     own = _own_paths(cgroup)
@@ -179,7 +169,7 @@ def hierarchies(mountinfo: str, cgroup: str) -> list[Hierarchy]:
 
 
 def mount_points(mountinfo: str) -> tuple[pathlib.Path, ...]:
-    """All mounts of control groups that groups of ours can be in."""
+    """Return all mounts that may contain Luthier's groups."""
     return tuple(
         mount
         for _, mount, kind, options in _mounts(mountinfo)
@@ -189,7 +179,7 @@ def mount_points(mountinfo: str) -> tuple[pathlib.Path, ...]:
 
 
 def _mounts(mountinfo: str) -> list[tuple[str, pathlib.Path, str, str]]:
-    """(root within the file system, mount point, type, options) of each mount; see proc(5)."""
+    """Return (root in the file system, mount point, type, options) of each mount; see proc(5)."""
     mounts = []
     for line in mountinfo.splitlines():
         left, separator, right = line.partition(" - ")
@@ -200,12 +190,12 @@ def _mounts(mountinfo: str) -> list[tuple[str, pathlib.Path, str, str]]:
 
 
 def _plain(text: str) -> str:
-    r"""A path without the escapes of mountinfo (blank is \040)."""
+    r"""Decode the escapes of mountinfo (blank is \040)."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _own_paths(cgroup: str) -> dict[str, str]:
-    """Controller -> path of this process's group; v2 is the controller without a name."""
+    """Return controller -> path of this process's group; v2 has the empty name."""
     paths = {}
     for line in cgroup.splitlines():
         fields = line.split(":", 2)
@@ -215,7 +205,7 @@ def _own_paths(cgroup: str) -> dict[str, str]:
 
 
 def _directory(root: str, mount: pathlib.Path, path: str) -> pathlib.Path:
-    """Where a group of this path shows in a mount; the mount itself when it does not."""
+    """Return where a group shows in a mount, else the mount."""
     relative = os.path.relpath(path, root)
     if relative.startswith(".."):
         return mount

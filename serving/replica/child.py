@@ -1,13 +1,11 @@
-"""A process becomes a replica: it joins its control groups, connects to the gateway, and is a `host`.
+"""Entry point of a replica process: join control groups, connect to the gateway, run `host`.
 
-In: an order {"worker", "socket", "procs", "environment"} and the pid of the template. A forked child calls
-`become`; where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`. An order
-with {"program", "folder"} makes it that program, which is a replica itself, instead of a `host`.
+In: an order {"worker", "socket", "procs", "environment"} and the pid of the fork server. A forked
+child calls `become`; without forking it is `python -m serving.replica.child ORDER TEMPLATE_PID`.
+With {"program", "folder"} in the order the process becomes that program.
 
-A replica's memory counts from the moment it joins: what it shares with the template is the
-template's. Signals that ask to end are left to the gateway, which drains first: a service manager sends
-them to every process at once. A replica ends when its socket is closed, when it is killed, and with
-its template.
+Memory shared with the fork server counts as the fork server's. Replicas ignore requests to end: a
+service manager signals all processes at once, and the gateway drains first.
 """
 
 from __future__ import annotations
@@ -35,26 +33,23 @@ from serving.replica.prime import prime
 log = logging.getLogger(__name__)
 
 EXIT_NO_GATEWAY = 69
-"""It could not connect to the gateway (EX_UNAVAILABLE)."""
+"""No connection to the gateway (EX_UNAVAILABLE)."""
 EXIT_NOT_MADE = 72
-"""Reported by the template for a replica that the kernel refused to make (EX_OSFILE, unused otherwise)."""
+"""Reported by the fork server: the kernel refused the process (EX_OSFILE)."""
 EXIT_NOT_LIMITED = 71
-"""It could not join its control groups (EX_OSERR)."""
+"""Control groups not joined (EX_OSERR)."""
 EXIT_NO_PROGRAM = 127
-"""Its program cannot be started (as shells say it)."""
+"""Program not started (shell convention)."""
 
 _PR_SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def become(order: Mapping[str, Any], *, parent: int) -> int:
-    """Become the replica of an order; returns its exit code.
+    """Become the replica of an order; return its exit code.
 
-    Args:
-        order: worker, socket (a path), procs (files of its control groups) and environment (variables
-            that differ from the template's, such as CUDA reads when it begins); program (words) and folder where
-            it is to become a program that is a replica itself.
-        parent: pid of the template, with which the replica ends.
+    `procs` are files of control groups, `environment` what differs from the fork server's. The
+    replica ends with `parent`, the fork server.
     """
     for procs in order["procs"]:
         try:
@@ -63,7 +58,7 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
             log.error("a replica cannot join its control group", extra={"error": str(error)})
             return EXIT_NOT_LIMITED
     os.environ.update(order["environment"])
-    os.setpgid(0, 0)  # the template ends what is left in it
+    os.setpgid(0, 0)  # the fork server kills the whole group
     _end_with_parent(parent)
     ignore_requests_to_end()
     if "program" in order:
@@ -72,12 +67,7 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
 
 
 def serve(path: str, *, root: pathlib.Path | None = None) -> int:
-    """Be a host on the gateway's socket; returns the exit code.
-
-    Args:
-        path: of the socket.
-        root: where the gateway's files lie; see `host.serve`.
-    """
+    """Run `host` on the gateway's socket; return the exit code."""
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
     prime()
@@ -91,7 +81,7 @@ def serve(path: str, *, root: pathlib.Path | None = None) -> int:
 
 
 def become_program(order: Mapping[str, Any]) -> int:
-    """Become the program of an order; what was prepared so far stays with it: groups, parent, ignored signals."""
+    """Become the order's program, keeping groups, parent and ignored signals."""
     try:
         command.become(order["program"], order["folder"], order["socket"])
     except OSError as error:
@@ -104,11 +94,11 @@ def _end_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
-        os._exit(0)  # it ended before the request above
+        os._exit(0)  # the parent ended before prctl
 
 
 def ignore_requests_to_end() -> None:
-    """Leave SIGINT, SIGTERM and SIGHUP to the gateway."""
+    """Ignore SIGINT, SIGTERM and SIGHUP."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,11 +1,8 @@
-"""Requests of a batch -> arrays for a model.
+"""Collation: groups the requests of a batch and joins them to arrays for a model.
 
-In: the entries of an INFER, each a frame of one request. Out: groups of requests that can run together
-(equal names, datatypes and shapes beside the item axis, so that requests of variable length share a
-call only with their like, or with those that are filled up to the same length), and failures of those that fit no
-group. A bad request fails alone.
-A large batch of requests that differ in nothing but their data is one block of rows, and nothing is
-done for each of them. Pure: it neither runs the model nor knows sockets or clocks.
+Requests of a group have equal names, datatypes and shapes beside the item axis, perhaps after
+padding. An invalid request fails alone. A large batch of requests that differ only in their data is
+one block, without work per request. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from serving.values import Signature, TensorSpec
 
 _MAX_CACHED_PLANS = 1024
 FEWEST_ROWS = 32
-"""Requests from which on a block is cheaper than one after the other: it takes some twenty calls of NumPy."""
+"""Requests from which a block (some twenty NumPy calls) is cheaper."""
 _TENSORS = int(wire.Encoding.TENSORS)
 _OIP_JSON = int(wire.Encoding.OIP_JSON)
 
@@ -42,32 +39,32 @@ class Failure(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How frames of one layout become arrays; its tensors are in the order of their names."""
+    """Conversion of frames of one layout into arrays; tensors are sorted by name."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(name, datatype, shape without the item axis) per tensor: equal keys can share a batch."""
+    """(name, datatype, shape without the item axis) per tensor; equal keys share a batch."""
     items: int | None
-    """Items of such a frame; None: a tensor has no item axis, or a fixed one, so the request runs alone."""
+    """Items per frame; None: no item axis, or a fixed one, so the request runs alone."""
     has_bytes: bool
     places: tuple[int, ...]
-    """Where each tensor stands in the frame."""
+    """Index of each tensor in the frame."""
     cuts: tuple[tuple[int, int], ...]
-    """Where each tensor's bytes lie in a frame of the tensors encoding."""
+    """Byte range of each tensor in a frame of the tensors encoding."""
     laid: tuple[_Laid, ...] | None = None
-    """How each tensor lies where items are not rows of all of them, or are filled up; None: they are, and are not."""
+    """Layout of tensors; None: all have items along axis 0, without padding."""
 
 
 class _Laid(NamedTuple):
-    """How one tensor of a request lies in a batch."""
+    """Layout of one tensor of a request in a batch."""
 
     axis: int | None
-    """Of the items; None: the tensor is one for all of them."""
+    """Item axis; None: shared by all items."""
     shape: tuple[int, ...]
-    """As it came."""
+    """Unpadded."""
     padded: tuple[int, ...]
-    """As it is filled up."""
+    """Padded shape."""
     fill: float
-    """With what."""
+    """Fill value."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -77,22 +74,22 @@ class Group:
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
     has_items: bool
     indexes: list[int] = dataclasses.field(default_factory=list)
-    """Places of the requests in the batch."""
+    """Indexes of the requests in the batch."""
     counts: list[int] = dataclasses.field(default_factory=list)
-    """Items of each request."""
+    """Items per request."""
     parts: list[list[Any]] = dataclasses.field(default_factory=list)
-    """Per request, per tensor: raw bytes, or for BYTES a list of elements. Empty where there are rows."""
+    """Per request and tensor: raw bytes, or BYTES elements. Empty with `rows`."""
     rows: NDArray[np.uint8] | None = None
-    """(requests, bytes): the data of equal requests, which are a whole batch or a part of it."""
+    """(requests, bytes): the data of equal requests."""
     cuts: tuple[tuple[int, int], ...] = ()
-    """Where each tensor's bytes lie in a row."""
+    """Byte range of each tensor in a row."""
     axes: tuple[int | None, ...] | None = None
-    """Item axis of each tensor, whose parts are arrays; None: all lie along axis 0, and their parts are bytes."""
+    """Item axis per tensor, with arrays as `parts`; None: all axis 0, with bytes."""
     shapes: list[dict[str, tuple[int, ...]]] = dataclasses.field(default_factory=list)
-    """Where requests are filled up, of each request the inputs' shapes as they came."""
+    """If padded, the unpadded input shapes per request."""
 
     def halves(self) -> tuple[Group, Group]:
-        """The requests in two groups, in order; there are at least two."""
+        """Split at least two requests into two groups."""
         middle = len(self.indexes) // 2
         first, second = (
             Group(
@@ -111,7 +108,7 @@ class Group:
         return first, second
 
     def inputs(self) -> Arrays:
-        """The model's inputs: all requests one after another along the item axis."""
+        """Return the model's inputs, joined along the item axis."""
         count = sum(self.counts)
         inputs: Arrays = {}
         if self.rows is not None:
@@ -138,15 +135,10 @@ class Group:
 
 
 class Collator:
-    """Groups requests for one model. Remembers what it found out about a frame's layout."""
+    """Groups requests for one model, with a cache of layouts."""
 
     def __init__(self, signature: Signature, padding: Padding | None = None) -> None:
-        """Nothing is known of any layout.
-
-        Args:
-            signature: with item axes.
-            padding: how requests are filled up; None: they are not.
-        """
+        """Start with an empty cache; the signature has item axes."""
         self._signature = signature
         self._padding = padding
         self._plans: dict[wire.Layout, _Plan] = {}
@@ -155,11 +147,7 @@ class Collator:
         self._last_frame_bytes = 0
 
     def groups(self, entries: Sequence[wire.InferEntry]) -> tuple[list[Group], dict[int, Failure]]:
-        """Sort the requests of a batch into groups.
-
-        Returns:
-            The groups, and by place in the batch the failures of requests that are in none.
-        """
+        """Sort the requests of a batch into groups; return also failures by index."""
         groups: dict[object, Group] = {}
         failures: dict[int, Failure] = {}
         group_plan: _Plan | None = None
@@ -187,9 +175,7 @@ class Collator:
                     names = [name for name, _, _ in plan.key]
                     shapes = dict(zip(names, [one.shape for one in laid], strict=True))
                     group.shapes.append(shapes)
-            elif (
-                group is None or plan is not group_plan
-            ):  # most batches are of one plan: no look-up
+            elif group is None or plan is not group_plan:  # skips the lookup for most batches
                 group_plan = plan
                 group = groups.get(plan.key)
                 if group is None:
@@ -200,9 +186,9 @@ class Collator:
         return list(groups.values()), failures
 
     def block(self, message: wire.InferMessage) -> Group | None:
-        """The whole batch as one group, where its requests differ in nothing but their data.
+        """Return the whole batch as one block.
 
-        None: they differ, or are few, or one is bad; `groups` sorts them.
+        None if its requests are few, or differ in more than their data, or one is invalid.
         """
         entries = message.entries
         if message.even is None or len(entries) < FEWEST_ROWS:
@@ -226,11 +212,11 @@ class Collator:
         return Group(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[_Plan, list[Any]]:
-        """How a frame's tensors become arrays, and their data: raw, or elements of BYTES."""
+        """Return a frame's plan and its data: raw, or elements of BYTES."""
         if encoding == _TENSORS:
             plan, prefix = self._last_plan, self._last_prefix
             if (
-                plan is not None  # the next frame is mostly as the last one
+                plan is not None  # mostly equal to the last frame
                 and len(frame) == self._last_frame_bytes
                 and frame[: len(prefix)].tobytes() == prefix
             ):
@@ -306,7 +292,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 def _laid_out(
     plan: _Plan, laid: tuple[_Laid, ...], parts: list[Any], start: int, stop: int
 ) -> list[Any]:
-    """The arrays of a request, or of its items [start, stop), filled up."""
+    """Return the padded arrays of a request, or of its items [start, stop)."""
     if stop and not start < stop <= (plan.items or 0):
         raise InvalidRequest(
             f"items {start} to {stop} are asked for of a request of {plan.items} items"
@@ -330,7 +316,7 @@ def _laid_out(
 def _laid_group(
     groups: dict[object, Group], key: Any, laid: tuple[_Laid, ...], parts: list[Any]
 ) -> Group:
-    """The group of a request: one in which what all items share is equal, too."""
+    """Return the group of a request, which also has equal shared inputs."""
     axes = tuple(one.axis for one in laid)
     shared = tuple(
         part.tobytes() if part.dtype != object else tuple(part.ravel().tolist())
@@ -344,7 +330,7 @@ def _laid_group(
 
 
 def _cut(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
-    """Items [start, stop) of one request."""
+    """Return items [start, stop) of a request."""
     if not start < stop <= items:
         raise InvalidRequest(f"items {start} to {stop} are asked for of a request of {items} items")
     cut = []
@@ -357,10 +343,10 @@ def _cut(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
 def check_inputs(
     declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
 ) -> None:
-    """Hold (name, datatype, shape) of a request's inputs against a signature.
+    """Check (name, datatype, shape) of a request's inputs.
 
     Raises:
-        InvalidRequest: names, datatypes or shapes differ, or inputs disagree in their first dimension.
+        InvalidRequest: they do not match the signature, or their numbers of items differ.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     names = [name for name, _, _ in declared]
@@ -393,5 +379,5 @@ def check_inputs(
 
 
 def _counted(items: Mapping[str, int]) -> str:
-    """The number of items of each input, in words."""
+    """Describe the number of items of each input."""
     return ", ".join(f"{name!r} has {count}" for name, count in items.items())

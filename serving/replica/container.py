@@ -1,6 +1,6 @@
-"""One replica that is a container: its socket, limits and usage, and how it ended.
+"""Container replica: its socket, limits, usage and exit status.
 
-`as_container` makes these; whoever gets one owns its socket. All methods belong to the event loop's thread.
+All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -19,29 +19,23 @@ from serving.replica.container_engine import ContainerEngine, EngineError, Exit
 from serving.replica.ended import Ended, by_code, by_signal, oom_text
 
 _SIGNALLED = 128
-"""Exit codes above tell a signal, as far as there are signals: 255 is a program's own."""
+"""Offset of signal numbers in exit codes; 255 is a program's own code."""
 
 
 class ContainerReplica:
-    """One container of a home, told from the others by its worker number."""
+    """One container of a spawner."""
 
     def __init__(self, worker: int, engine: ContainerEngine, kill: Callable[[str], None]) -> None:
-        """No container yet.
-
-        Args:
-            worker: its number.
-            engine: that runs it.
-            kill: asks for the end of a container, without waiting for it.
-        """
+        """Create no container yet; `kill` requests a container's end without waiting."""
         loop = asyncio.get_running_loop()
         self.worker = worker
         self.pid = 0
         self.features: tuple[str, ...] = ()
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self.container: str | None = None
-        """Its id, as soon as it runs."""
+        """Its id, once it runs."""
         self.ending = asyncio.Event()
-        """It was told to end."""
+        """Set when its end is requested."""
         self._was_killed = False
         self._engine = engine
         self._kill = kill
@@ -53,43 +47,39 @@ class ContainerReplica:
 
     @property
     def sock(self) -> socket.socket:
-        """Connected, non-blocking, read up to the end of HELLO; its owner closes it."""
+        """See `pool.home.Replica`."""
         if self._sock is None:
             raise NotReady(f"replica {self.worker} is not connected")
         return self._sock
 
     def connected(self, sock: socket.socket) -> None:
-        """Its side has connected."""
+        """Set the accepted connection."""
         self._sock = sock
 
     def abandon(self) -> None:
-        """End a replica that nobody got to see, and close its socket."""
+        """Kill a replica that failed to start; close its socket."""
         self.kill()
         if self._sock is not None:
             self._sock.close()
 
     def made(self, memory_mb: int | None) -> None:
-        """It was made with this limit."""
+        """Record the memory limit of the created container."""
         self._memory_mb = memory_mb
 
     def runs(self, container: str, pid: int, group: Group | None) -> None:
-        """Its container runs; whoever asked for its end in the meantime gets it now.
+        """Record that it runs; kill it if its end was requested meanwhile.
 
-        Args:
-            container: its id.
-            pid: its process, 0: it has ended already.
-            group: its control group, None where this process cannot see it.
+        `pid` is 0 if it has ended already, `group` None if it is not visible.
         """
         self.container, self.pid, self._group = container, pid, group
         if self.ending.is_set():
             self._kill(container)
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Change the limits and read them back; nothing happens where the engine cannot enforce them.
+        """Change the limits; a no-op if the engine cannot enforce them.
 
         Raises:
-            LimitsUnavailable: the engine refused, as when memory would fall below what is used.
-                A memory limit that there is cannot be lifted.
+            LimitsUnavailable: refused, e.g. memory below current use, or lifting a memory limit.
         """
         if self.container is None or self.ended.done():
             raise LimitsUnavailable(f"replica {self.worker} does not run")
@@ -99,7 +89,7 @@ class ContainerReplica:
             )
         if self._engine.limits_text != "enforced":
             return
-        # Goes on where its caller gives up: what the engine was asked for cannot be taken back.
+        # Continues if the caller is cancelled: the engine's change cannot be undone.
         change = asyncio.ensure_future(self._limited(self.container, cpu, memory_mb))
         change.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -108,26 +98,22 @@ class ContainerReplica:
             raise LimitsUnavailable(str(error)) from error
 
     async def _limited(self, container: str, cpu: float | None, memory_mb: int | None) -> None:
-        """One change after another, so that the engine is left with the last one."""
+        """Change limits one at a time, so that the last one holds."""
         async with self._limiting:
             request = functools.partial(self._engine.limit, container, cpu=cpu, memory_mb=memory_mb)
             await blocking.asked(request)
             self._memory_mb = memory_mb
 
     def usage(self) -> Usage:
-        """What it has used so far; after its end, what it had used when it was last asked."""
+        """Return the usage so far, or the last one known."""
         if self._group is not None and not self.ended.done():
             usage = self._group.usage()
-            if usage.cpu_s is not None:  # of a group that is gone nothing is known
+            if usage.cpu_s is not None:  # None: the group is gone
                 self._last_usage = usage
         return self._last_usage
 
     def kill(self, *, asked: bool = True) -> None:
-        """End it at once; `ended` follows. May be called again.
-
-        Args:
-            asked: whether this is why it ends; False where it is ending already, and shall not linger.
-        """
+        """Kill it; `ended` follows. `asked` is False if it is ending anyway."""
         if self.ended.done():
             return
         self._was_killed = self._was_killed or asked
@@ -136,15 +122,15 @@ class ContainerReplica:
         self.ending.set()
 
     def unheard(self, after_s: float) -> Ended:
-        """How it ended, where the engine has not told after so many seconds."""
+        """Return the exit status if the engine has not reported one for `after_s`."""
         reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
         return Ended(reason=reason, text=f"the engine did not tell of its end within {after_s:g} s")
 
     def ended_by(self, exit_: Exit) -> Ended:
-        """How it ended, from the engine's report."""
+        """Return the exit status from the engine's report."""
         number = exit_.code - _SIGNALLED
         if not 0 < number < signal.NSIG:
             return by_code(exit_.code, exit_.said)
-        # The engine's word is of the container: a process beside the replica may have been the one.
+        # The engine's OOM flag covers the container: another process may have been killed.
         oom = oom_text(None, self._memory_mb) if exit_.oom else None
         return by_signal(number, oom=oom, asked=self._was_killed)

@@ -1,11 +1,8 @@
-"""The Docker engine of this machine, as far as replicas need it: containers with limits and without rights.
+"""Client of this machine's Docker engine: containers with limits and without privileges.
 
-In: what a container shall be. Out: its id, its process, how it ended; and the containers of owners that are gone.
-Blocking, with a timeout on every request; for any thread. Everything that the Docker SDK raises is `EngineError`
-here, in one line.
-
-Each container has two labels: `luthier.owner`, the name of the home that made it, which tells the process
-(`owner`), and `luthier.worker`. Nothing without them is ever touched.
+Blocking, with a timeout per request; for any thread. Errors of the Docker SDK become one-line
+`EngineError`s. The labels `luthier.owner` and `luthier.worker` mark Luthier's containers; others
+are never touched.
 """
 
 from __future__ import annotations
@@ -27,34 +24,33 @@ if TYPE_CHECKING:
 OWNER_LABEL = "luthier.owner"
 WORKER_LABEL = "luthier.worker"
 SOCKET_FOLDER = "/run/luthier"
-"""Where the folder of the gateway's socket is mounted."""
+"""Mount point of the socket's folder."""
 FILES_FOLDER = "/files"
-"""Below it files of the host are mounted, by their paths: an image may keep others out of a folder of the same name,
-as most do with /root."""
+"""Mount point of host files, by path; an image may restrict its own folders, as most do /root."""
 REQUEST_TIMEOUT_S = 60
-"""A busy engine starts a container slowly; one that says nothing for so long hangs."""
+"""Longer than a busy engine takes to start a container."""
 WAIT_POLL_S = 10
-"""A wait for a container's end is asked anew so often, so that a lost connection is noticed."""
+"""Poll interval while waiting for a container's end, which also detects lost connections."""
 PERIOD_US = 100_000
 MIB = 1024 * 1024
 _PROCESSES = 1024
-"""Processes and threads of one container: `replica.threads` is at most 256."""
+"""Processes and threads per container; `replica.threads` is at most 256."""
 _TMP = "rw,noexec,nosuid,nodev,size=64m,mode=1777"
 _SAID_BYTES = 65_536
 _NEEDED = ("MemoryLimit", "CpuCfsQuota")
 
 
 class EngineError(ServingError):
-    """The Docker engine cannot be used, or refuses something."""
+    """The engine is unusable or refuses a request."""
 
 
 class ContainerGone(EngineError):
-    """There is no such container any more."""
+    """The container no longer exists."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """What a container of a replica shall be."""
+    """Specification of a replica's container."""
 
     name: str
     """Unique on the engine."""
@@ -63,30 +59,30 @@ class ContainerSpec:
     image: str
     command: tuple[str, ...]
     socket_folder: pathlib.Path
-    """Mounted, read-only, at `SOCKET_FOLDER`."""
+    """Mounted read-only at `SOCKET_FOLDER`."""
     files: Mapping[str, pathlib.Path]
-    """Mounted: where in the container -> file or folder, absolute."""
+    """Mounts: path in the container -> absolute file or folder."""
     writable: frozenset[str] = frozenset()
-    """Of these, folders into which it may write; the others are read-only."""
+    """Writable folders among them."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
-    """The GPU that it sees, by index or UUID; None: none."""
+    """Index or UUID of its GPU; None: none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a container ended, as the engine reports it."""
+    """Exit status from the engine."""
 
     code: int
-    """128 + the signal's number for one that a signal ended."""
+    """128 + the signal's number if a signal ended it."""
     oom: bool
     said: str
-    """The last line that it wrote, empty if none."""
+    """Last line of its output, or ""."""
 
 
 class ContainerEngine:
-    """A connection to the engine; made by `connect`."""
+    """Connections to the engine; created by `connect`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -94,16 +90,16 @@ class ContainerEngine:
         """Connections that no request uses."""
         self.limits_text = "enforced"
         self.limits_swap = True
-        """Whether its kernel counts swap; without it the limit is one of memory alone."""
+        """Whether the kernel counts swap; else only memory is limited."""
         self.offers_gpus = False
-        """Whether it is set up to give GPUs to containers, by NVIDIA's toolkit."""
+        """Whether NVIDIA's container toolkit is set up."""
 
     @classmethod
     def connect(cls) -> ContainerEngine:
-        """The engine that DOCKER_HOST names, or the machine's default one.
+        """Connect to the engine of DOCKER_HOST or the default one.
 
         Raises:
-            EngineError: it cannot be used, with what is missing.
+            EngineError: it is unusable.
         """
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
@@ -122,11 +118,11 @@ class ContainerEngine:
         return engine
 
     def has_image(self, image: str) -> bool:
-        """Whether an image is there."""
+        """Whether an image exists."""
         return self.image_id(image) is not None
 
     def image_id(self, image: str) -> str | None:
-        """What tells an image from others that had its name before; None: it is not there."""
+        """Return an image's id, or None if it does not exist."""
         import docker.errors  # noqa: PLC0415 - only an installation with containers has it
 
         with self._asked(f"image {image} cannot be looked up") as api:
@@ -139,10 +135,7 @@ class ContainerEngine:
     # One container
 
     def create(self, spec: ContainerSpec) -> str:
-        """Make a container that does not run yet; returns its id.
-
-        Its root is read-only, it has no capabilities and gets none, no network, and no swap. Its CPU is not
-        limited yet.
+        """Create a container without network, capabilities, swap or CPU limit; return its id.
 
         Raises:
             EngineError: the engine refuses.
@@ -189,7 +182,7 @@ class ContainerEngine:
         return str(made["Id"])
 
     def start(self, container: str) -> int:
-        """Let it run; returns its process as this machine numbers it, 0 where it has ended already.
+        """Start it; return its host pid, 0 if it has ended.
 
         Raises:
             EngineError: the engine refuses.
@@ -199,15 +192,10 @@ class ContainerEngine:
             return int(api.inspect_container(container)["State"]["Pid"])
 
     def limit(self, container: str, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits of a running container, memory and memory with swap together, and read them back.
-
-        Args:
-            container: its id.
-            cpu: cores, None: no limit.
-            memory_mb: MiB, None: as it is.
+        """Set a running container's limits and read them back; memory None: unchanged.
 
         Raises:
-            EngineError: the engine refuses, or did not take what was given.
+            EngineError: the engine refuses, or another value was read back.
         """
         wanted = {
             "CpuPeriod": PERIOD_US,
@@ -232,16 +220,16 @@ class ContainerEngine:
                 )
 
     def wait(self, container: str) -> Exit | None:
-        """Wait for its end, `WAIT_POLL_S` at most; None if it still runs then.
+        """Wait at most `WAIT_POLL_S` for its end; None: it still runs.
 
         Raises:
-            ContainerGone: somebody removed it.
-            EngineError: the engine does not answer.
+            ContainerGone: it was removed.
+            EngineError: the engine does not respond.
         """
         what = "the end of a container cannot be waited for"
         with contextlib.suppress(EngineError), self._asked(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
-        with self._asked(what) as api:  # how it stands, whatever ended the wait
+        with self._asked(what) as api:  # read its state, whatever ended the wait
             state = api.inspect_container(container)["State"]
             if state["Running"]:
                 return None
@@ -255,18 +243,18 @@ class ContainerEngine:
         )
 
     def kill(self, container: str) -> None:
-        """End it at once; harmless where it has ended, or is gone.
+        """Kill it, unless it has ended or is gone.
 
         Raises:
-            EngineError: the engine does not answer.
+            EngineError: the engine does not respond.
         """
         self._harmless("a container cannot be ended", lambda api: api.kill(container))
 
     def remove(self, container: str) -> None:
-        """End and remove it; harmless where it is gone.
+        """Kill and remove it, unless it is gone.
 
         Raises:
-            EngineError: the engine does not answer.
+            EngineError: the engine does not respond.
         """
         self._harmless(
             "a container cannot be removed",
@@ -276,24 +264,24 @@ class ContainerEngine:
     # Clean-up
 
     def of_owner(self, name: str) -> list[str]:
-        """Ids of a home's containers, those that have ended included.
+        """Return the ids of an owner's containers, including ended ones.
 
         Raises:
-            EngineError: the engine does not answer.
+            EngineError: the engine does not respond.
         """
         with self._asked("containers cannot be listed") as api:
             found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
         return [str(container["Id"]) for container in found]
 
     def stale(self) -> dict[str, str]:
-        """Containers of owners that are gone: id -> name."""
+        """Return containers of owners that are gone: id -> name."""
         with self._asked("containers cannot be listed") as api:
             found = api.containers(all=True, filters={"label": OWNER_LABEL})
         stale = {}
         for container in found:
             maker = owner.of(container["Labels"].get(OWNER_LABEL, ""))
             if maker is not None and maker.is_gone():
-                # One that is being removed has no name any more.
+                # No name while being removed.
                 names = container["Names"] or [container["Id"]]
                 stale[str(container["Id"])] = str(names[0]).removeprefix("/")
         return stale
@@ -304,7 +292,7 @@ class ContainerEngine:
         import docker  # noqa: PLC0415
 
         path = pathlib.Path(self.address.removeprefix("unix://"))
-        if not path.is_socket():  # the SDK leaves open what it cannot connect
+        if not path.is_socket():  # the SDK leaks a failed connection
             raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
         with contextlib.suppress(IndexError):
             return self._idle.pop()
@@ -343,7 +331,7 @@ class ContainerEngine:
                 self._idle.append(api)
 
     def close(self) -> None:
-        """Close the connections that no request uses."""
+        """Close unused connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -362,20 +350,20 @@ class ContainerEngine:
             try:
                 request(api)
             except docker.errors.APIError as error:
-                if error.status_code != 409:  # it is ending, or being removed, already
+                if error.status_code != 409:  # it is already ending or being removed
                     raise
 
 
 def _line(said: object) -> str:
-    """What the engine or its SDK says, in one line."""
+    """Return a message of the engine or the SDK as one line."""
     return " ".join(str(said).split())
 
 
 def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:
-    """Remove containers, one that is refused not keeping the others; the first refusal is raised.
+    """Remove containers; errors are raised at the end.
 
     Raises:
-        EngineError: one could not be removed.
+        EngineError: the first error.
     """
     first: EngineError | None = None
     for container in containers:
@@ -388,10 +376,10 @@ def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:
 
 
 def cleanup_stale() -> list[str]:
-    """Remove the containers of owners that are gone; returns their names.
+    """Remove containers of owners that are gone; return their names.
 
     Raises:
-        EngineError: the engine cannot be used, or refuses.
+        EngineError: the engine is unusable or refuses.
     """
     with contextlib.closing(ContainerEngine.connect()) as engine:
         stale = engine.stale()

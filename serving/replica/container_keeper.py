@@ -1,11 +1,10 @@
-"""The keeper of a home's containers: removes them when the gateway that they belong to was killed.
+"""Reaper: a process that removes the containers of a killed gateway.
 
     python -m serving.replica.container_keeper CONTROL_FD NAME DIRECTORY
 
-A small process beside the gateway, with the other end of its control socket. A gateway that ends in order says one byte
-when nothing is left; where the socket ends without it the keeper removes the containers with the home's name and its
-directory; an engine that does not answer is asked again for a minute. It runs in a session of its own, where no signal
-of a terminal reaches it.
+A gateway that ends in order sends one byte. If the control socket ends without it, the reaper
+removes the owner's containers and the directory, with retries. It has its own session, out of reach
+of terminal signals.
 """
 
 from __future__ import annotations
@@ -32,30 +31,23 @@ log = logging.getLogger(__name__)
 _CLEAN = b"."
 _END_S = 5.0
 _RESTART_S = 1.0
-"""Before another one is started, which may end as quickly."""
+"""Delay before a restart, as a new reaper may end as quickly."""
 _ROUNDS = 3
-"""A container that was being made when the gateway died appears a moment later."""
+"""Repeats, as a container in creation appears later."""
 _ROUND_S = 1.0
 _PATIENCE_S = 50.0
-"""An engine that is being restarted is away for a while."""
+"""Time for a restarting engine."""
 _STDERR = 2
 
 
 class Keeper:
-    """The gateway's end: a keeper, and another one should that be killed.
-
-    All methods belong to the event loop's thread.
-    """
+    """Gateway-side client of its reaper. All methods belong to the event loop's thread."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
-        """Start it.
-
-        Args:
-            name: of the containers' owner.
-            directory: which is removed with them.
+        """Start a reaper for an owner's containers and directory.
 
         Raises:
-            OSError: there can be no such process.
+            OSError: the process cannot be started.
         """
         self._words = (name, str(directory))
         self._process, self._sock = _started(self._words)
@@ -63,11 +55,11 @@ class Keeper:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Pid of the reaper."""
         return self._process.pid
 
     async def close(self, *, is_clean: bool) -> None:
-        """Let it end; without being clean it removes what is left first, and is left alone if that takes long."""
+        """End the reaper, after a clean-up unless `is_clean`; wait for it at most `_END_S`."""
         self._watching.cancel()
         await asyncio.wait({self._watching})
         if is_clean:
@@ -85,11 +77,11 @@ class Keeper:
                 blocking.asked(self._process.wait)
 
     async def _watch(self) -> None:
-        """See to it that there is one: else what a kill of this process leaves would stay until the next start."""
+        """Restart the reaper when it ends."""
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError):
-                await loop.sock_recv(self._sock, 1)  # it says nothing: this is its end
+                await loop.sock_recv(self._sock, 1)  # the reaper sends nothing: this is its end
             log.warning("the keeper of containers has ended: another one is started")
             self._sock.close()
             blocking.asked(self._process.wait)
@@ -107,12 +99,12 @@ class Keeper:
 
 
 def _started(words: tuple[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A keeper of a name and a directory, and this end of its control socket, non-blocking.
+    """Start a reaper; return it and a non-blocking control socket.
 
-    None of asyncio's processes, which end with its loop: this one may have to go on.
+    Not an asyncio process, which would end with the loop.
 
     Raises:
-        OSError: there can be no such process.
+        OSError: the process cannot be started.
     """
     ours, theirs = socket.socketpair()
     module = "serving.replica.container_keeper"
@@ -134,17 +126,17 @@ def _started(words: tuple[str, str]) -> tuple[subprocess.Popen[bytes], socket.so
 
 
 def _say(text: str) -> None:
-    """A line for whoever still reads the gateway's error output."""
+    """Write a line to the gateway's stderr, if open."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
 
 def _remove_all(name: str) -> None:
-    """Remove the containers of an owner, and those that still appear.
+    """Remove an owner's containers, including late ones.
 
     Raises:
-        EngineError: the engine could not be used for so long that this was given up.
+        EngineError: the engine was unusable for `_PATIENCE_S`.
     """
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0

@@ -1,4 +1,4 @@
-"""How a replica ended, whatever it was: a process of this machine, or a container."""
+"""Exit status of a replica, be it a process or a container."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SIGNALS = frozenset(signal.Signals)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a replica ended.
+    """Exit status of a replica.
 
-    oom: the kernel killed it for memory. killed: by SIGKILL, ours or another's. crash: by another
-    signal or with an error code. exit: in order, after its socket was closed.
+    oom: killed by the kernel for memory. killed: by another SIGKILL. crash: by another signal or
+    with an error code. exit: normally, after its socket was closed.
     """
 
     reason: Literal["oom", "crash", "killed", "exit"]
@@ -35,7 +35,7 @@ class Ended:
 
 
 def by_code(code: int, said: str = "") -> Ended:
-    """Of a replica that ended with an exit code; `said`: the last line that it wrote, where it is known."""
+    """Return the status of an exit code; `said` is the last output line."""
     if not code:
         return Ended(reason="exit", text="exited in order")
     why = _EXITS.get(code) or (
@@ -45,19 +45,16 @@ def by_code(code: int, said: str = "") -> Ended:
 
 
 def by_signal(number: int, *, oom: str | None, asked: bool) -> Ended:
-    """Of a replica that a signal ended.
+    """Return the status of a replica ended by a signal.
 
-    Args:
-        number: the signal.
-        oom: facts of its memory if the kernel killed it for that, None if not.
-        asked: whether the gateway had asked for its end.
+    `oom` has the memory facts if the kernel killed it for memory; `asked`: the gateway killed it.
     """
     name = f"signal {number}"
     if number in _SIGNALS:  # most real-time signals have no name
         name += f" ({signal.Signals(number).name})"
     if number != signal.SIGKILL:
         return Ended(reason="crash", text=f"ended by {name}")
-    if oom is not None:  # also when we killed what was dead
+    if oom is not None:  # even if the gateway killed it too
         return Ended(reason="oom", text=oom)
     if asked:
         return Ended(reason="killed", text=f"killed by {name}, as asked")
@@ -65,7 +62,7 @@ def by_signal(number: int, *, oom: str | None, asked: bool) -> Ended:
 
 
 def oom_text(peak_memory_mb: float | None, limit_mb: int | None) -> str:
-    """Facts of a replica that the kernel killed for memory."""
+    """Describe an OOM kill."""
     facts = [] if peak_memory_mb is None else [f"peak {peak_memory_mb:.0f} MiB"]
     if limit_mb is not None:
         facts.append(f"limit {limit_mb} MiB")

@@ -1,13 +1,8 @@
-"""One batch through one model: entries of an INFER in, an outcome per request out.
+"""Execution of one batch by one model: entries of an INFER in, one outcome per request out.
 
-Nothing that a model does gets past this file: an exception becomes the outcome of the requests that ran
-together, outputs that break the contract likewise. Requests that fit no group fail alone.
-
-What a model does before and after it predicts is timed apart from it: `preprocess` counts as input,
-`postprocess` as output.
-
-A group is run as a whole. One that fails is halved and run again, so that a request which makes the model
-raise fails alone.
+What a model raises, and outputs that break the contract, become outcomes. `preprocess` counts as
+input time, `postprocess` as output time. A failing group is halved and rerun, so that a request
+which makes the model raise fails alone.
 """
 
 from __future__ import annotations
@@ -30,31 +25,31 @@ log = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 500
 _MOST_CULPRITS = 3
-"""Requests that may fail alone, before any has succeeded, until the model itself is taken to be at fault."""
+"""Requests that may fail alone without a success before the model is blamed."""
 _TELL_EVERY_S = 1.0
-"""Between two logged faults of a model; those between are counted."""
+"""Minimum interval between two logged errors of a model."""
 
 
 Outcome = tuple[int, int, list[Buffer]]
-"""What one request of a batch comes to: status, bytes of its frame, the frame (tensors or text)."""
+"""Outcome of a request: status, bytes of its frame, the frame (tensors or text)."""
 
 _UNSET: Outcome = (ActionStatus.BROKEN_CONTRACT, 0, [])
 
 
 class Outcomes:
-    """What the requests of a batch come to, in order."""
+    """Outcomes of a batch's requests, in order."""
 
     __slots__ = ("block", "each")
 
     def __init__(self, count: int) -> None:
-        """Nothing is known yet."""
+        """Set no outcome yet."""
         self.each: list[Outcome] = [_UNSET] * count
-        """One by one; not set where there is a block."""
+        """Single outcomes; unset if there is a block."""
         self.block: answers.Block | None = None
-        """All of them together, where all have succeeded."""
+        """All outcomes together, if all succeeded."""
 
     def one_by_one(self) -> list[Outcome]:
-        """Each of them, in a block or not."""
+        """Return single outcomes, also from a block."""
         if self.block is None:
             return self.each
         size, requests, data = self.block
@@ -63,18 +58,12 @@ class Outcomes:
 
 
 class Execution:
-    """A model in memory and what is known about its requests."""
+    """Loaded model that runs batches."""
 
     def __init__(
         self, model: LoadedModel, *, padding: Padding | None = None, quiet: bool = False
     ) -> None:
-        """Nothing is run yet.
-
-        Args:
-            model: loaded.
-            padding: how requests are filled up; None: they are not.
-            quiet: do not log what the model raises; nobody's request is in it.
-        """
+        """Run nothing yet; `quiet`: do not log what the model raises."""
         self._model = model
         self._padding = padding
         self.signature = model.signature
@@ -82,21 +71,21 @@ class Execution:
         self._told = Seldom(_TELL_EVERY_S)
         self._predict_batch: Any = (
             model.predict_batch
-        )  # what it returns is held against the signature
+        )  # its output is checked against the signature
         self._preprocess = getattr(model, "preprocess", None)
         self._postprocess = getattr(model, "postprocess", None)
         self._collator = Collator(model.signature, padding)
 
     def quiet(self) -> Execution:
-        """The same, which does not log what the model raises."""
+        """Return a copy that does not log what the model raises."""
         return Execution(self._model, padding=self._padding, quiet=True)
 
     def together(self, entries: Sequence[wire.InferEntry]) -> list[tuple[Tensor, ...]]:
-        """The outputs of requests in one call of the model.
+        """Return the outputs of requests run in one call.
 
         Raises:
-            InvalidRequest: a request is wrong, or they do not fit into one call.
-            Exception: whatever the model raises; `answers.BrokenContract` of outputs that are not per item.
+            InvalidRequest: a request is invalid, or they do not fit into one call.
+            Exception: any from the model; `answers.BrokenContract` if outputs are not per item.
         """
         groups, failures = self._collator.groups(entries)
         if failures or len(groups) != 1:
@@ -114,15 +103,7 @@ class Execution:
     def run(
         self, message: wire.InferMessage, started_ns: int
     ) -> tuple[Outcomes, wire.ReplicaTimes]:
-        """Run a batch.
-
-        Args:
-            message: the batch.
-            started_ns: when the action was taken up (CLOCK_MONOTONIC).
-
-        Returns:
-            The outcomes, and the time of each stage.
-        """
+        """Run a batch whose action began at `started_ns`; return outcomes and times."""
         outcomes = Outcomes(len(message.entries))
         block = self._collator.block(message)
         if block is not None:
@@ -143,13 +124,10 @@ class Execution:
     def _run_group(
         self, group: Group, outcomes: Outcomes, *, is_last: bool
     ) -> tuple[int, int, int]:
-        """Note the outcome of a group's requests; returns ns for input, execution and output.
+        """Set the outcomes of a group; return ns of input, execution and output.
 
-        A group that fails is halved and its halves are run again, so that the requests which make the
-        model fail are found, and fail alone. Where several have failed and none has succeeded, the model is
-        at fault and not its input: the others fail without being run.
-
-        A model may return the same arrays from call to call: before it is called again, answers are copied.
+        If several requests failed alone and none has succeeded, the model is at fault and the rest
+        fails without a run. Outputs are copied before the next call: a model may reuse its arrays.
         """
         input_ns = exec_ns = output_ns = 0
         waiting = [group]
@@ -177,11 +155,11 @@ class Execution:
     def _run_part(
         self, group: Group, outcomes: Outcomes, *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
-        """One call of the model: the times, and why it failed; what succeeds is noted."""
+        """Call the model once and set successful outcomes; return the times and the failure."""
         failure = None
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:
-            inputs: Any = group.inputs()  # whatever `preprocess` makes of it
+            inputs: Any = group.inputs()  # of any type after `preprocess`
             if self._preprocess is not None:
                 inputs = self._preprocess(inputs)
             called_ns = returned_ns = time.monotonic_ns()
@@ -212,7 +190,7 @@ class Execution:
         return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
 
     def _tell(self, error: BaseException, items: int) -> None:
-        """Log what the model raised, for whom it is told alone: a request may make it raise as often as it likes."""
+        """Log what the model raised, at a limited rate."""
         untold = self._told.told(time.monotonic())
         if untold is not None:
             log.warning(
@@ -221,20 +199,20 @@ class Execution:
 
 
 def failed(failure: Failure) -> Outcome:
-    """The outcome of a request without outputs."""
+    """Return the outcome of a failed request."""
     text = failure.text.encode("utf-8", "replace")
     return failure.status, len(text), [text]
 
 
 def error_text(error: BaseException) -> str:
-    """`Name: first line` of an exception, bounded."""
+    """Return `Name: first line` of an exception, truncated."""
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text[:MAX_ERROR_CHARACTERS]
 
 
 def _failure(error: BaseException, *, items: int) -> Failure:
-    """Status and text for what a model raised or returned."""
+    """Classify what a model raised or returned."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, answers.BrokenContract | PredictionFailed):

@@ -1,8 +1,4 @@
-"""Tells files from what they were before: by their content, read once, and by their stamps.
-
-In: what a model is loaded from. Out: its `Identity`; None where no file says it all. The gateway takes it when a model
-is deployed.
-"""
+"""Identity of model files: a digest of their content, and stamps to detect later changes."""
 
 from __future__ import annotations
 
@@ -14,49 +10,49 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 Stamp = tuple[int, int, int, int]
-"""Device, inode, size and time of change of a file."""
+"""Device, inode, size and modification time (ns) of a file."""
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x01-\x7f])", re.DOTALL)
-"""In an ONNX file, where a tensor's values are in another one: the key and the length of the entry that names it
-(`StringStringEntryProto`). Some other parts of a graph can look like this, and then no file has such a name."""
+"""Entry that names an external file of weights in an ONNX file: the key and the name's length
+(`StringStringEntryProto`). Other bytes may match; then no such file exists."""
 _LONGEST_BYTES = 2**14 + 16
-"""Of such an entry."""
+"""Maximum bytes of such an entry."""
 
 
 class Identity(NamedTuple):
-    """What a model's files are known by."""
+    """Content and stamps of a model's files."""
 
     digest: str
-    """SHA-256 of the content: of the file, or of what is said of each of several."""
+    """SHA-256 of the file's content; of several files, of all names and digests."""
     stamps: Mapping[str, Stamp]
-    """Of the file, and of those in which an ONNX file has weights, by their absolute paths, as they were read."""
+    """Stamps of the file and of external ONNX weights, by absolute path."""
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """Total bytes."""
         return sum(size for _, _, size, _ in self.stamps.values())
 
     @property
     def is_whole(self) -> bool:
-        """Whether one file holds everything."""
+        """Whether there is one file only."""
         return len(self.stamps) == 1
 
     def still_holds(self) -> bool:
-        """Whether the files are where they were, untouched."""
+        """Whether the files are unchanged."""
         return all(
             stamp_or_none(pathlib.Path(path)) == known for path, known in self.stamps.items()
         )
 
 
 def stamp(file: pathlib.Path) -> Stamp:
-    """What a file is known by without being read: hard links are one file."""
+    """Return a file's stamp; hard links have the same."""
     seen = file.stat()
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def stamp_or_none(file: pathlib.Path) -> Stamp | None:
-    """The same; None where there is no such file."""
+    """Return a file's stamp, or None if there is no such file."""
     try:
         return stamp(file)
     except (OSError, ValueError):
@@ -64,7 +60,7 @@ def stamp_or_none(file: pathlib.Path) -> Stamp | None:
 
 
 def digest_of(file: pathlib.Path) -> str:
-    """SHA-256 of a file's content. Blocking.
+    """Return the SHA-256 of a file's content. Blocking.
 
     Raises:
         OSError: it cannot be read.
@@ -74,11 +70,9 @@ def digest_of(file: pathlib.Path) -> str:
 
 
 def identity_of(kind: str, path: pathlib.Path | None) -> Identity | None:
-    """Of a model's file, or of the file in `FILE:NAME`; None for a folder, a module, and what is not there. Blocking.
+    """Return the identity of a model's file, also of `FILE:NAME`. Blocking.
 
-    Args:
-        kind: of the model.
-        path: absolute; others name no file.
+    None for folders, modules, relative paths and missing files.
     """
     if path is None or not path.is_absolute():
         return None
@@ -94,7 +88,7 @@ def identity_of(kind: str, path: pathlib.Path | None) -> Identity | None:
             other = file.parent / name
             if other.is_file():
                 stamps[str(other)], digests[name] = _read(other, None)
-    except (OSError, ValueError):  # it cannot be read, or changes while it is
+    except (OSError, ValueError):  # unreadable, or changing
         return None
     digest = digests[""]
     if len(stamps) > 1:
@@ -103,7 +97,7 @@ def identity_of(kind: str, path: pathlib.Path | None) -> Identity | None:
 
 
 def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
-    """A file's stamp and digest; adds names of other files that it speaks of, where these are asked for.
+    """Return a file's stamp and digest; add names of external files to `names`.
 
     Raises:
         OSError: it cannot be read.
@@ -123,7 +117,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
 
 
 def _names(window: bytes) -> set[str]:
-    """Of files, in a part of an ONNX file; what ends with the part is found in the next one, too."""
+    """Return external file names; one cut at the window's end is found in the next window."""
     found = set()
     for entry in _LOCATION.finditer(window):
         length = entry[1]

@@ -1,8 +1,4 @@
-"""The gateway's end of one template process: starts it, gives it orders, hears its reports.
-
-In: a kind of model, a runtime directory and directories of control groups, all of which the template
-removes when it ends. Out: its events, by a callback in the event loop; the last one is the end.
-"""
+"""Gateway-side client of one fork server: starts it, sends orders, receives events."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ _THREAD_VARIABLES = (
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """What a template needs: no pools of threads before it forks, no telemetry, GPUs in NVML's order, no secrets."""
+    """Return its environment: single-threaded, no telemetry, GPUs in NVML's order, no secrets."""
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **without_secrets(base),
@@ -46,7 +42,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 
 
 class Forker:
-    """One template process. All methods belong to the event loop's thread."""
+    """One fork server. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
@@ -60,11 +56,11 @@ class Forker:
         self._reading: asyncio.Task[None] | None = None
         self.is_alive = True
         self.forks = True
-        """Whether replicas are forks; False: its runtime started threads, each start is an import."""
+        """False if the runtime started threads, so that each start imports it."""
 
     @property
     def pid(self) -> int:
-        """The template's process."""
+        """Pid of the fork server."""
         return self._process.pid
 
     @classmethod
@@ -77,17 +73,13 @@ class Forker:
         on_event: Callable[[Forker, Mapping[str, Any]], None],
         timeout_s: float,
     ) -> Forker:
-        """Start a template and wait until it has imported the runtime. If that fails, it is ended.
+        """Start a fork server and wait until it has imported the runtime of a model kind.
 
-        Args:
-            kind: the kind of model whose runtime it imports.
-            directory: removed by the template when it ends.
-            groups: directories of control groups, removed likewise.
-            on_event: gets "started", "ended" and at last {"event": "closed"}.
-            timeout_s: longest wait.
+        The fork server removes `directory` and `groups` at its end. `on_event` gets "started",
+        "ended" and at last {"event": "closed"}.
 
         Raises:
-            ReplicaStartFailed: it ended, or is not warm in time.
+            ReplicaStartFailed: it ended, or was not ready in time.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -138,10 +130,9 @@ class Forker:
         environment: Mapping[str, str],
         program: Program | None = None,
     ) -> None:
-        """Order a replica that joins groups by their procs files and connects to a socket's path.
+        """Order a replica that joins groups by their procs files.
 
-        `environment` is what differs from the template's, there before a runtime looks at it. With a
-        program, that is the replica; else it is a host for models of this template's kind.
+        `environment` holds what differs from the fork server's. A program becomes the replica.
         """
         order: dict[str, object] = {
             "do": "start",
@@ -155,15 +146,15 @@ class Forker:
         self._order(order)
 
     def kill(self, worker: int) -> None:
-        """Order the end of a replica; unknown ones are ignored.
+        """Order the end of a replica, if it exists.
 
-        The template does it, for only who has not reaped a process can be sure of its number.
+        Only the process that reaps a child can trust its pid.
         """
         self._order({"do": "kill", "worker": worker})
 
     async def close(self) -> None:
-        """End the template, and with it its replicas; its groups and directory are removed by it."""
-        self.is_alive = False  # it is given no more orders
+        """End the fork server with its replicas; it cleans up."""
+        self.is_alive = False  # no more orders
         self._writer.close()
         try:
             async with asyncio.timeout(_END_S):
@@ -176,7 +167,7 @@ class Forker:
             await self._reading
 
     async def _kill(self) -> None:
-        """Kill the template, and with it its replicas; it removes nothing."""
+        """Kill the fork server with its replicas, without clean-up."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._writer.close()
@@ -189,7 +180,7 @@ class Forker:
     def _report(self, line: bytes) -> None:
         try:
             self._on_event(self, json.loads(line))
-        except Exception:  # one lost replica must not leave the ends of all others unheard
+        except Exception:  # one lost replica must not hide the ends of others
             log.exception("a report of the template met a fault")
 
     async def _read(self) -> None:

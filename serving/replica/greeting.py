@@ -1,8 +1,4 @@
-"""The first words of a replica, whatever its home: it connects to a Unix socket and says HELLO.
-
-In: a replica that was ordered, the socket on which the gateway listens for it. Out: its connection and what
-it promised, or why it cannot be used.
-"""
+"""Handshake of a replica: it connects to the gateway's Unix socket and sends HELLO."""
 
 from __future__ import annotations
 
@@ -23,14 +19,12 @@ _MAX_HELLO_BYTES = 65_536
 
 @contextlib.contextmanager
 def listening(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.socket]:
-    """A Unix socket that waits for one connection; its file is removed at the end.
+    """Listen for one connection on a Unix socket; remove its file at the end.
 
-    Args:
-        path: of the file.
-        mode: its rights; None: as the process makes files.
+    `mode` is the file's mode; None: by umask.
 
     Raises:
-        ReplicaStartFailed: it cannot be made there.
+        ReplicaStartFailed: the socket cannot be created.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -50,10 +44,10 @@ def listening(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket
 
 
 async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, T]) -> T:
-    """Await work that only a living replica lets finish; returns what it does.
+    """Await work that needs a living replica.
 
     Raises:
-        ReplicaStartFailed: it ended first.
+        ReplicaStartFailed: the replica ended first.
     """
     task = asyncio.ensure_future(work)
     waited: set[asyncio.Future[Any]] = {task, ended}
@@ -71,10 +65,9 @@ async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, T]
 
 
 async def accept(listener: socket.socket) -> socket.socket:
-    """The first connection to a socket, non-blocking.
+    """Accept a connection, non-blocking.
 
-    `loop.sock_accept` loses a connection, unclosed, where its task is cancelled between the accepting and its
-    next step.
+    `loop.sock_accept` leaks it if the task is cancelled just after the accept.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -93,13 +86,10 @@ async def accept(listener: socket.socket) -> socket.socket:
 
 
 async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
-    """Read HELLO and not a byte more; None where the replica closes the connection instead.
-
-    Args:
-        sock: connected, non-blocking.
+    """Read exactly HELLO from a non-blocking socket; None: it was closed.
 
     Raises:
-        WireError: it says something else.
+        WireError: another message.
     """
     loop = asyncio.get_running_loop()
     parser = wire.Parser(_MAX_HELLO_BYTES)
@@ -116,5 +106,5 @@ async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
 
 
 def not_the_wire(error: wire.WireError) -> ReplicaStartFailed:
-    """What a replica is refused for that does not speak the wire."""
+    """Return the error for a replica that breaks the protocol."""
     return ReplicaStartFailed("crash", f"a replica does not speak the wire: {error}")

@@ -1,17 +1,13 @@
-"""The inside of a replica: read an action, carry it out, answer; one thread, one blocking socket.
+"""Main loop of a replica: read an action, run it, respond; one thread, one blocking socket.
 
-In: messages of the replica wire. Out: one answer per action, in order. The only clock is
-CLOCK_MONOTONIC, which the gateway shares.
+In: messages of the replica wire. Out: one response per action, in order. The only clock is
+CLOCK_MONOTONIC, shared with the gateway.
 
-- An action whose window has closed is answered TOO_LATE and not started; one that came before its
-  window is waited for.
-- A model is warmed up before its LOAD is answered (`warmup`): no first call's cost is left for INFER.
-- Collecting garbage stops the world at a moment that nobody chose, so the caller turns it off and it
-  is done here: after a model was loaded and warmed up, and when no message waits. What a load leaves is frozen, for
-  it lives as long as the model. Where models come and go in a budget only the first load is, with the runtime
-  that it brought: later ones collect what the unloaded ones left, and look at the others' few objects alone.
-
-It must not know how the process came to be, nor its limits (`template`, `limits`).
+- An action after its window is rejected (TOO_LATE); one before its window waits.
+- A LOAD includes the warm-up, so no INFER pays for a first call.
+- The caller disables automatic garbage collection; the loop collects after a load and while idle.
+  Loaded models live long and are frozen. If models come and go in a budget, only the first load
+  is.
 """
 
 from __future__ import annotations
@@ -48,17 +44,17 @@ log = logging.getLogger(__name__)
 EXIT_CLOSED = 0
 """The gateway closed the socket."""
 EXIT_GARBAGE = 65
-"""The gateway sent what is not the wire (EX_DATAERR)."""
+"""The gateway broke the protocol (EX_DATAERR)."""
 
 _SMALL_BYTES = 16 * 1024
-"""Buffers below this are joined before they are sent: copying them costs less than a system call."""
+"""Smaller buffers are joined: a copy costs less than a system call."""
 _MOST_PIECES = 512
-"""Buffers of one system call; a system may have a limit of 1,024."""
+"""Buffers per system call; the system's limit may be 1,024."""
 _ACTIONS_PER_COLLECTION = 256
 _ACTIONS_PER_LOOK = 16
-"""From then on a pause is looked for once in so many actions: each look costs a system call."""
+"""Actions between polls for an idle moment once a collection is due."""
 _ACTIONS_WITHOUT_COLLECTION = 16_384
-"""Under a load that leaves no pause garbage is collected all the same: cycles must not pile up."""
+"""Collect after so many actions even without an idle moment."""
 _PAUSE_MS = 2
 _NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
 
@@ -69,18 +65,13 @@ def serve(
     max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES,
     root: pathlib.Path | None = None,
 ) -> int:
-    """Be a replica on a connected, blocking socket until the other side closes it.
+    """Run as a replica on a connected, blocking socket; return the exit code.
 
-    Args:
-        sock: stays the caller's to close.
-        max_message_bytes: a larger message ends the replica.
-        root: where the gateway's files lie, by their absolute paths below it; None: where they are.
-
-    Returns:
-        The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
+    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`. The
+    caller closes the socket.
     """
     try:
-        with contextlib.suppress(ConnectionError):  # it may end in the midst of a message
+        with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
             Host(sock, max_message_bytes=max_message_bytes, root=root).run()
     except wire.WireError as error:
         log.error("garbage from the gateway", extra={"error": str(error)})
@@ -89,7 +80,7 @@ def serve(
 
 
 def _right_lacking(path: pathlib.Path) -> str:
-    """What to say of a file that this user may not read, or a `FILE:NAME` in it; empty of others."""
+    """Return an error suffix if this user may not read the file (of a `FILE:NAME`)."""
     name = path.name.partition(":")[0]
     if (
         not path.is_absolute()
@@ -101,7 +92,7 @@ def _right_lacking(path: pathlib.Path) -> str:
 
 
 class Host:
-    """One replica's loop."""
+    """Main loop of one replica."""
 
     def __init__(
         self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
@@ -112,20 +103,20 @@ class Host:
         self._root = root
         self._max_message_bytes = max_message_bytes
         self._max_answer_bytes: int | None = None
-        """What the gateway takes of it, as the last LOAD said."""
+        """The gateway's limit, from the last LOAD."""
         self._models: dict[int, tuple[Execution, int]] = {}
-        """Loaded ones by the number that the gateway gave them, and the pages that it counts for each."""
+        """Models and their pages by wire number."""
         self._shares = False
         """Whether models come and go in a budget."""
         self._actions = 0
-        """Actions since garbage was last collected."""
+        """Actions since the last collection."""
         self._head = bytearray(wire.HEAD.size)
 
     def run(self) -> None:
         """Serve until the socket is closed.
 
         Raises:
-            WireError: the gateway does not speak the wire.
+            WireError: the gateway broke the protocol.
             ConnectionError: the socket was closed inside a message.
         """
         self._send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
@@ -136,7 +127,7 @@ class Host:
     # The socket
 
     def _receive(self) -> tuple[MessageType, memoryview] | None:
-        """The next message, None when the gateway closed the socket between two."""
+        """Return the next message; None if the socket was closed."""
         actions = self._actions
         if actions >= _ACTIONS_PER_COLLECTION and not actions % _ACTIONS_PER_LOOK:
             self._collect_garbage()
@@ -149,7 +140,7 @@ class Host:
         return kind, body
 
     def _fill(self, view: memoryview) -> bool:
-        """Read as many bytes as fit; False when the stream ended before the first."""
+        """Fill the view; return False at the end of the stream."""
         filled = 0
         while filled < len(view):
             count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)
@@ -161,13 +152,13 @@ class Host:
         return True
 
     def _send(self, buffers: Sequence[Buffer]) -> None:
-        """Write one message, mostly with one system call."""
+        """Write one message, usually in one system call."""
         pieces = _joined(buffers)
         for start in range(0, len(pieces), _MOST_PIECES):
             some = pieces[start : start + _MOST_PIECES]
             sent = self._sock.sendmsg(some)
             for piece in some:
-                if sent < len(piece):  # the socket took a part of them
+                if sent < len(piece):  # partly sent
                     self._sock.sendall(memoryview(piece)[sent:])
                 sent = max(0, sent - len(piece))
 
@@ -202,13 +193,13 @@ class Host:
                 return _result(message.action_id, times, outcomes.each, most=self._max_answer_bytes)
             sizes = [(block.frame_bytes, 0)] * block.requests
             head = wire.result_head(message.action_id, 0, times, sizes, self._max_answer_bytes)
-        except wire.WireError as error:  # the answers are too large together, or one alone
+        except wire.WireError as error:  # one response or all together are too large
             text = f"too large for one message: {error}"
             return self._refused(message, ActionStatus.TOO_LARGE, text, times)
         return [head, block.data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
-        """Where a file of the gateway is for this process; a module's name is no path and stays."""
+        """Return a gateway path as this process sees it."""
         if path is None:
             return None
         return placed(path, self._root)
@@ -225,7 +216,7 @@ class Host:
 
     def _load(self, message: wire.LoadMessage) -> bytes:
         self._max_answer_bytes = message.max_answer_bytes
-        settled = message.budget is None  # in the midst of serving it would cost time
+        settled = message.budget is None  # costs time while serving
         before_bytes = memory.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)
         if began_ns is None:
@@ -250,7 +241,7 @@ class Host:
                 prepared=prepared,
             )
             execution, warmed = self._settle(model, message)
-        except (Exception, SystemExit) as error:  # a model's constructor may raise anything
+        except (Exception, SystemExit) as error:  # a model may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             if self._root is not None and message.path is not None:
                 text += _right_lacking(placed(message.path, self._root))
@@ -280,7 +271,7 @@ class Host:
         """Find out how the model takes batches, and warm it up.
 
         Raises:
-            ModelLoadFailed: real samples make it fail, or what is told does not fit it.
+            ModelLoadFailed: real samples fail, or declared inputs do not fit.
         """
         told = message.inputs
         model.signature = judged(
@@ -301,7 +292,7 @@ class Host:
         if is_pure:
             model.signature, padding = tried(model, samples, told, within_s=message.warmup_s)
             if isinstance(samples, Samples) and not model.signature.is_batched:
-                samples = sampled()  # what was its item axis has a size like others
+                samples = sampled()  # the former item axis now has a size
         if not message.warmup_s:
             samples = ""
         execution = Execution(model, padding=padding)
@@ -310,7 +301,7 @@ class Host:
         )
 
     def _room_lacking(self, message: wire.LoadMessage) -> str:
-        """Why a model has no place beside the others in the gateway's budget; empty where it has one."""
+        """Return why the model exceeds the page budget, or ""."""
         if message.budget is None:
             return ""
         others = sum(
@@ -330,7 +321,7 @@ class Host:
         if self._models.pop(message.model, None) is None:
             detail = {"error": _unknown(message.model)}
             return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
-        if not self._shares:  # else the next LOAD collects it
+        if not self._shares:  # else the next LOAD collects
             gc.unfreeze()
             gc.collect()
             gc.freeze()
@@ -338,7 +329,7 @@ class Host:
 
 
 def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer buffers: small ones are joined, large ones are not copied."""
+    """Join small buffers, without copying large ones."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:
@@ -362,7 +353,7 @@ def _unknown(model: int) -> str:
 
 
 def _start(earliest_ns: int, latest_ns: int) -> int | None:
-    """Wait for the window's opening; the time of the start, None when the window has closed."""
+    """Wait for the window; return the start time, None if it has closed."""
     now_ns = time.monotonic_ns()
     if latest_ns and now_ns > latest_ns:
         return None
@@ -379,7 +370,7 @@ def _result(
     status: int = 0,
     most: int | None = None,
 ) -> list[Buffer]:
-    """The buffers of a RESULT; its status is 0 when a request succeeded, else the first one's."""
+    """Build a RESULT; its status is 0 if any request succeeded, else the first one's."""
     sizes = [(size, entry_status) for entry_status, size, _ in outcomes]
     if outcomes and all(entry_status for entry_status, _, _ in outcomes):
         status = outcomes[0][0]

@@ -1,12 +1,9 @@
-"""The inside of a container replica: imports the runtime, connects to the gateway, and is a `host`.
+"""Entry point of a container replica: imports the runtime, connects to the gateway, runs `host`.
 
     python -m serving.replica.in_container SOCKET FILES KIND [FOLDER PROGRAM ARGUMENT...]
 
-In: the path of a Unix socket in a mounted folder, the folder below which the host's files are mounted by their
-absolute paths, the kind of model, and for the kind command the program that is the replica and its folder. Out: an exit
-code as of any replica (`child`). Limits, rights and the way here are the engine's; the replica ends when its socket is
-closed or it is killed. The runtime is imported before the gateway is greeted: from then on a start costs only the
-model.
+The host's files are mounted below FILES by their absolute paths. For the kind command, PROGRAM in
+FOLDER becomes the replica. Exit codes are those of `child`.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from serving.replica.warm import warm_up
 
 
 def main(words: Sequence[str]) -> int:
-    """Be the replica of a command line; returns its exit code."""
+    """Run the replica of a command line; return its exit code."""
     log_lines(logging.WARNING)
     child.ignore_requests_to_end()
     socket, files, kind, *program = words
@@ -32,7 +29,7 @@ def main(words: Sequence[str]) -> int:
         warm_up(kind)
         return child.serve(socket, root=root)
     folder, command, *arguments = program
-    if pathlib.Path(command).is_relative_to(folder):  # else it is one of the image
+    if pathlib.Path(command).is_relative_to(folder):  # else it belongs to the image
         command = str(placed(command, root))
     order = {
         "program": [command, *arguments],

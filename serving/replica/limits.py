@@ -1,10 +1,8 @@
-"""CPU and memory limits of replicas: whether they can be had here, and the groups that impose them.
+"""CPU and memory limits of replicas by control groups.
 
-    <place that the system allows>/luthier-<owner>/replica-<worker>      (v1: so in every controller)
+    <permitted parent>/luthier-<owner>/replica-<worker>      (v1: in each controller)
 
-In: this machine's mounts. Out: `LimitSupport` by trying for real, then a `Group` per replica. What a
-process that was killed left behind is told by its name (`owner`) and can be cleaned up by any later one;
-groups of others are never touched. Blocking, but short: files of the kernel.
+The name shows which groups a killed owner left; others are never touched. Blocking, but short.
 """
 
 from __future__ import annotations
@@ -38,19 +36,19 @@ _MAX_SEARCHED = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSupport:
-    """Which control groups can be used here; without any, the reason why not."""
+    """Version of usable control groups, or why there are none."""
 
     kind: Literal["v1", "v2"] | None
     reason: str = ""
 
     @property
     def text(self) -> str:
-        """For people: "enforced", or "not enforced: " and why."""
+        """Either "enforced", or "not enforced: " and the reason."""
         return "enforced" if self.kind else f"not enforced: {self.reason}"
 
 
 class Limits:
-    """All groups of one gateway. Opened once; without support it stays empty and makes no groups."""
+    """All groups of one gateway; without support there are none."""
 
     def __init__(self, name: str, files: CgroupFiles | None = None) -> None:
         self._name = name
@@ -60,15 +58,11 @@ class Limits:
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
-        """The directories that hold all groups; empty ones are left when the owner is killed."""
+        """Directories of all groups, left behind empty if the owner is killed."""
         return tuple(dict.fromkeys(self._roots.values()))
 
     def open(self, places: Sequence[Hierarchy] | None = None) -> LimitSupport:
-        """Find a place where groups can be made and limited, by doing it.
-
-        Args:
-            places: where to try, best first; by default where this system says.
-        """
+        """Find a place for limited groups by trying; `places` are candidates, best first."""
         reasons = []
         for place in system_places() if places is None else places:
             self._roots = {name: parent / self._name for name, parent in place.parents.items()}
@@ -88,32 +82,32 @@ class Limits:
         return self.support
 
     def group(self, worker: int) -> Group | None:
-        """A new group for a replica, without limits; None where groups cannot be had.
+        """Create a replica's group; return None without support.
 
         Raises:
-            LimitsUnavailable: the kernel refuses to make it.
+            LimitsUnavailable: the kernel refuses.
         """
         if self.support.kind is None:
             return None
         return self._group(self.support.kind, f"replica-{worker}")
 
     def remove(self, group: Group) -> bool:
-        """Remove a group; False while its processes are still ending."""
+        """Remove a group; return False while its processes are ending."""
         left = [path for path in group.directories if not _removed(path, self._files)]
         return not left
 
     def clear(self, group: Group) -> bool:
-        """Remove a group and kill what is left in it, without waiting; False while that is still ending."""
+        """Kill and remove a group without waiting; return False while processes are ending."""
         left = [path for path in group.directories if not _cleared(path, self._files)]
         return not left
 
     def kill(self, group: Group) -> bool:
-        """Kill what is left in a group and remove it; False when that takes longer than it should."""
+        """Kill and remove a group; return False after a timeout."""
         left = [path for path in group.directories if not cleaned(path)]
         return not left
 
     def close(self) -> bool:
-        """Remove all groups, which must have no processes; False when one is left after a wait."""
+        """Remove all groups, which must be empty; return False after a timeout."""
         until_s = time.monotonic() + _REMOVAL_S
         while True:
             left = [root for root in self.directories if not _tree_removed(root, self._files)]
@@ -149,7 +143,7 @@ class Limits:
 
 
 def system_places() -> list[Hierarchy]:
-    """Where this process may try to make groups; nowhere on systems other than Linux."""
+    """Return where this process may try to create groups (Linux only)."""
     try:
         return hierarchies(
             _MOUNTINFO.read_text(encoding="utf-8"), _CGROUP.read_text(encoding="utf-8")
@@ -159,10 +153,9 @@ def system_places() -> list[Hierarchy]:
 
 
 def group_of(pid: int) -> Group | None:
-    """The control group that another made for a process, to read what it uses; None where none can be seen.
+    """Return the group of a process that is alone in it, to read its usage.
 
-    Args:
-        pid: of a process alone in its group, as a container's is.
+    None if it is not visible.
     """
     try:
         own = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
@@ -177,7 +170,7 @@ def group_of(pid: int) -> Group | None:
             if place.kind == "v2"
             else GroupV1(place.parents, CgroupFiles())
         )
-        pids = CgroupFiles().read(group.procs_files[-1])  # None: it ended in the meantime
+        pids = CgroupFiles().read(group.procs_files[-1])  # None: it has ended
         usage = group.usage()
         if (
             pids is not None
@@ -189,7 +182,7 @@ def group_of(pid: int) -> Group | None:
 
 
 def probe() -> LimitSupport:
-    """Whether limits can be enforced here: makes a group, limits it, and removes it again."""
+    """Report whether limits can be enforced, by creating a limited group."""
     limits = Limits(owner.this_process().new_name())
     try:
         return limits.open()
@@ -200,14 +193,9 @@ def probe() -> LimitSupport:
 def cleanup_stale(
     *, temporary: pathlib.Path | None = None, mounts: Sequence[pathlib.Path] | None = None
 ) -> list[pathlib.Path]:
-    """Remove what owners that are gone have left: groups with their processes, and directories.
+    """Remove groups, processes and directories of owners that are gone; return what was removed.
 
-    Args:
-        temporary: where runtime directories lie, by default the system's temporary directory.
-        mounts: where groups are searched for, by default all mounts of control groups.
-
-    Returns:
-        What was removed.
+    By default all cgroup mounts and the system's temporary folder are searched.
     """
     removed = []
     for mount in _mounts() if mounts is None else mounts:
@@ -220,7 +208,7 @@ def cleanup_stale(
 
 
 def _mounts() -> Sequence[pathlib.Path]:
-    """All mounts of control groups."""
+    """Return all cgroup mounts."""
     try:
         return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
     except OSError:
@@ -240,7 +228,7 @@ def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _stale_directories(base: pathlib.Path) -> list[pathlib.Path]:
-    """Runtime directories of this user; what others named so is theirs."""
+    """Return stale runtime directories of this user only."""
     found = []
     for entry in os.scandir(base):
         with contextlib.suppress(OSError):
@@ -256,7 +244,7 @@ def _is_stale(name: str) -> bool:
 
 
 def cleaned(root: pathlib.Path) -> bool:
-    """Kill the processes of a group and its subgroups and remove it, within a bounded time."""
+    """Kill and remove a group with its subgroups; return False after `_REMOVAL_S`."""
     files = CgroupFiles()
     until_s = time.monotonic() + _REMOVAL_S
     while not _cleared(root, files):
@@ -267,10 +255,10 @@ def cleaned(root: pathlib.Path) -> bool:
 
 
 def _cleared(root: pathlib.Path, files: CgroupFiles) -> bool:
-    """Kill the processes of a group and its subgroups, and remove it if they have ended."""
+    """Kill a group's processes; remove it with its subgroups if they have ended."""
     if _tree_removed(root, files):
         return True
-    for path, _, _ in os.walk(root):  # of what another cleans up at the same time it yields nothing
+    for path, _, _ in os.walk(root):  # yields nothing for what another process removes meanwhile
         for text in (files.read(pathlib.Path(path, "cgroup.procs")) or "").split():
             if int(text) > 0:  # 0: a process of another pid namespace
                 with contextlib.suppress(ProcessLookupError, PermissionError):

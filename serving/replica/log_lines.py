@@ -1,8 +1,4 @@
-"""Logs as lines of JSON on stderr, one object per event: the form that gateway, template and replicas share.
-
-In: log records, whose fields beside the message were given by `extra`. Out: lines, told apart by `pid`,
-for all these processes write to one stream.
-"""
+"""JSON log lines on stderr, shared by gateway, fork servers and replicas (see `pid`)."""
 
 from __future__ import annotations
 
@@ -13,10 +9,10 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per event, with its fields."""
+    """Formatter with one JSON object per record, including its `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         event: dict[str, object] = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
@@ -31,7 +27,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_lines(level: int | str) -> None:
-    """Have this process log so, from a level on; for the file that a process starts with."""
+    """Configure this process's logging; for main modules."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler])

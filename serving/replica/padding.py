@@ -1,7 +1,6 @@
-"""How requests of different sizes are filled up to one, so that they can share a call of the model.
+"""Padding of requests to one size, so that they can share a model call. Pure.
 
-In: the shape of a request's input. Out: the larger shape to which it is filled up, and which part of an output belongs
-to the request. Pure; whether a model's answers bear it is tried elsewhere (`trial`).
+`trial` checks that a model's outputs tolerate it.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from serving.values import TensorSpec
 
 
 class Padding(NamedTuple):
-    """How one model's requests are filled up."""
+    """Padding rules of one model."""
 
     multiple: int
-    """Free dimensions become multiples of it."""
+    """Free dimensions are padded to a multiple of it."""
     fills: Mapping[str, float]
-    """Input -> value."""
+    """Fill value by input."""
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
-    """Output -> axis that grows with an input's axis: that input and axis."""
+    """Output -> axis -> input and axis whose size it follows."""
 
     def padded(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape to which an input is filled up."""
+        """Return the padded shape of an input."""
         return tuple(
             length
             if size >= 0 or axis == spec.item_axis
@@ -34,11 +33,9 @@ class Padding(NamedTuple):
     def sizes_of(
         self, output: str, shapes: Mapping[str, tuple[int, ...]]
     ) -> Iterator[tuple[int, int]]:
-        """Axes of an output with the sizes that they have without what was filled up.
+        """Yield an output's padded axes with their unpadded sizes.
 
-        Args:
-            output: its name.
-            shapes: of the request's inputs, as they came.
+        `shapes` are the unpadded ones of the request's inputs.
         """
         for axis, (name, input_axis) in self.outputs.get(output, {}).items():
             yield axis, shapes[name][input_axis]

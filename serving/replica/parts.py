@@ -1,8 +1,7 @@
-"""Frames of a request that is split over batches: cut by items, and answers put together again.
+"""Splitting of a request over batches: cuts its frame by items, and joins the responses.
 
-In: frames in the tensors encoding; out: frames in the tensors encoding. Where items lie along axis 0, the
-items of a tensor are one range of its bytes; elsewhere arrays are cut and joined. A request is looked at once,
-however many parts it has. Pure.
+Items along axis 0 are byte ranges of a tensor, found once per request; along another axis arrays
+are cut and joined. Frames use the tensors encoding. Pure.
 """
 
 from __future__ import annotations
@@ -16,40 +15,33 @@ from serving.replica import arrays, wire
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
 _MOST_TEXTS = 2**16
-"""Elements of BYTES that are looked at, to find out where items end."""
+"""Maximum BYTES elements to scan for the ends of items."""
 
 
 class Split:
-    """A request that is run in parts: what they are cut from, and the answers so far."""
+    """Request that runs in parts, with the responses so far."""
 
     __slots__ = ("_answers", "_columns", "_missing", "answer_bytes", "whole_bytes")
 
     def __init__(
         self, frame: Sequence[Buffer], encoding: int, items: int, *, has_rows: bool
     ) -> None:
-        """Nothing is answered yet.
-
-        Args:
-            frame: of the whole request.
-            encoding: of the frame.
-            items: of the request.
-            has_rows: whether items lie along axis 0 of all inputs.
-        """
+        """Find the items in the frame; `has_rows`: they lie along axis 0 of all inputs."""
         self._columns = _columns(frame) if has_rows and encoding == wire.Encoding.TENSORS else None
         self._answers: list[tuple[int, int, bytes]] = []
         self._missing = items
         self.answer_bytes = 0
-        """Of the answers so far."""
+        """Bytes of the responses so far."""
         self.whole_bytes = 0
-        """Sent of it so far, where it is not cut: all of its bytes for each part."""
+        """Bytes sent so far if uncut: the whole frame per part."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether parts are sent, and not the whole frame for each, of which the replica takes the items."""
+        """Whether parts are sent; else the replica cuts the whole frame."""
         return self._columns is not None
 
     def cut(self, start: int, stop: int) -> list[Buffer]:
-        """The buffers of a frame that holds items [start, stop) alone: views of the whole."""
+        """Return a frame of items [start, stop), with views of the data."""
         assert self._columns is not None, "is_cut tells"
         parts = [
             Tensor(name, datatype, (stop - start, *shape[1:]), data[ends[start] : ends[stop]])
@@ -58,19 +50,19 @@ class Split:
         return [wire.encode_descriptor(parts), *(part.data for part in parts)]
 
     def answered(self, start: int, stop: int, frame: Buffer) -> bool:
-        """Keep the answer of items [start, stop); returns whether it was the last one."""
+        """Add the response for items [start, stop); return whether it was the last one."""
         self._answers.append((start, stop, bytes(frame)))
         self.answer_bytes += len(frame)
         self._missing -= stop - start
         return self._missing <= 0
 
     def joined(self, axes: Mapping[str, int]) -> memoryview:
-        """The whole answer; see `join`."""
+        """Return the whole response; see `join`."""
         return join([answer for _, _, answer in sorted(self._answers)], axes)
 
 
 def _columns(frame: Sequence[Buffer]) -> list[tuple[Tensor, Sequence[int]]] | None:
-    """The tensors of a frame, each with where its items begin and end; None where that cannot be told."""
+    """Return a frame's tensors with the ends of their items, or None if unknown."""
     tensors = wire.decode_frame(memoryview(b"".join(frame)))
     columns = []
     for tensor in tensors:
@@ -102,11 +94,7 @@ def _ends(tensor: Tensor) -> Sequence[int] | None:
 
 
 def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
-    """One frame with the items of several, in their order.
-
-    Args:
-        frames: one or more.
-        axes: output -> axis of its items, where it is not the first.
+    """Join the items of one or more frames along `axes` (by output, default 0).
 
     Raises:
         WireError: the frames differ in more than their number of items.
@@ -132,10 +120,10 @@ def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
 
 
 def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """One output of several answers, along an axis that is not the first.
+    """Join one output along an axis other than 0.
 
     Raises:
-        WireError: they differ along another one.
+        WireError: other axes differ.
     """
     first = tensors[0]
     pieces = []

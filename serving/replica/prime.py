@@ -1,8 +1,7 @@
-"""A new replica's first load takes no longer than its next ones: what a runtime does once is done before HELLO.
+"""Priming: pays a runtime's first-use costs before HELLO, by loading a small model.
 
-In: the runtimes that this process has imported. Out: nothing, but code that was looked at, modules that are imported
-when they are first needed, and memory that was allocated. A bundled model takes the whole way of a LOAD. Measured
-with ONNX Runtime: the first load of `resnet` takes 3.3 ms instead of 11, its next ones 2.6; the start takes 9 ms more.
+With ONNX Runtime the first load of `resnet` takes 3.3 ms instead of 11 (later ones 2.6), and the
+start 9 ms more.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _WITHIN_S = 0.005
 
 
 def prime() -> None:
-    """Load and run a small model of each imported runtime that has one; what fails is told in the log alone."""
+    """Load and run a small model of each imported runtime; failures are only logged."""
     for kind, folder in SMALL.items():
         if models.KINDS[kind] not in sys.modules:
             continue
@@ -34,6 +33,6 @@ def prime() -> None:
             model = models.load(kind, folder / "model.onnx", threads=1, device="cpu")
             samples = samples_of(model, folder / "samples.npz")
             warmup.warm_up(Execution(model), samples, max_items=_ITEMS, within_s=_WITHIN_S)
-        except Exception as error:  # a replica that is not primed serves as well
+        except Exception as error:  # optional
             log.warning("not primed", extra={"kind": kind, "error": str(error)})
     gc.collect()

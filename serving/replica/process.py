@@ -1,6 +1,6 @@
-"""One replica that is a process: its socket, limits and usage, and how it ended.
+"""Process replica: its socket, limits, usage and exit status.
 
-`as_process` makes these; whoever gets one owns its socket. All methods belong to the event loop's thread.
+All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -17,76 +17,71 @@ from serving.replica.forker import Forker
 
 
 class Replica:
-    """One process of a home, told from the others by its worker number."""
+    """One process of a spawner."""
 
     def __init__(self, worker: int, forker: Forker, group: Group | None) -> None:
         loop = asyncio.get_running_loop()
         self.worker = worker
         self.pid = 0
         self.features: tuple[str, ...] = ()
-        """What its HELLO promised."""
+        """From its HELLO."""
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self.started: asyncio.Future[int] = loop.create_future()
-        """Its pid, as soon as there is a process."""
+        """Its pid, once it exists."""
         self.forker = forker
         self.group = group
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
         self.ordered = False
-        """Whether the template was asked for it: only then will its end be told."""
+        """Whether the fork server was asked for it and will report its end."""
         self._was_killed = False
         self._last_usage = Usage()
 
     @property
     def sock(self) -> socket.socket:
-        """Connected, non-blocking, read up to the end of HELLO; its owner closes it."""
+        """See `pool.home.Replica`."""
         if self._sock is None:
             raise NotReady(f"replica {self.worker} is not connected")
         return self._sock
 
     def connected(self, sock: socket.socket) -> None:
-        """Its side has connected."""
+        """Set the accepted connection."""
         self._sock = sock
 
     def abandon(self) -> None:
-        """End a replica that nobody got to see, and close its socket."""
+        """Kill a replica that failed to start; close its socket."""
         self.kill()
         if self._sock is not None:
             self._sock.close()
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Change the limits and read them back; nothing happens where limits cannot be enforced.
+        """Change the limits; a no-op if they cannot be enforced.
 
         Raises:
-            LimitsUnavailable: the kernel refused, as when memory would fall below what is used; the
-                old limits hold.
+            LimitsUnavailable: refused, e.g. memory below current use; the old limits hold.
         """
         self.limit(cpu=cpu, memory_mb=memory_mb)
 
     def limit(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """As `set_limits`, which waits for nothing here: the kernel answers at once."""
+        """Do as `set_limits`, synchronously."""
         if self.group is not None:
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
         self._memory_mb = memory_mb
 
     def usage(self) -> Usage:
-        """What it has used so far; after its end, what it had used at the last."""
+        """Return the usage so far, or the last one known."""
         if self.group is not None and not self.ended.done():
             self._last_usage = self.group.usage()
         return self._last_usage
 
     def kill(self, *, asked: bool = True) -> None:
-        """End it at once; `ended` follows. May be called again.
-
-        Args:
-            asked: whether this is why it ends; False where it is ending already, and shall not linger.
-        """
+        """Kill it; `ended` follows. `asked` is False if it is ending anyway."""
         if not self.ended.done():
             self._was_killed = self._was_killed or asked
             self.forker.kill(self.worker)
 
     def ended_by(self, event: Mapping[str, Any]) -> Ended:
-        """How it ended, from the template's report and the group's count of kills for memory."""
+        """Return the exit status, from the fork server's event and the group's OOM kills."""
         number = event.get("signal")
         if number is None:
             return by_code(event["code"])

@@ -1,13 +1,11 @@
-"""Sample inputs of a model: real ones from a file, its author's, or made up.
+"""Sample inputs of a model, real or synthetic.
 
-    a file           npz beside the model, one array per input (`ModelCard.sample`)
-    the model's own  `sample_inputs()`, in the same form
-    made up          random numbers and empty texts by the signature, for kinds whose models are pure functions
-                     (`is_pure`): others may do anything with what they are given. A dimension that is free has the
-                     size that was told; where none was, nothing is made up
+    file     npz beside the model, one array per input (`ModelCard.sample`)
+    model    `sample_inputs()` of the model, in the same form
+    made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
+             functions (`is_pure`), and if all free dimensions have declared sizes
 
-Which part of an array is a sample says `sample_rows`. In: a loaded model, perhaps a file, and told sizes. Out: requests
-of one item each, or whole ones, in the signature's datatypes.
+Out: requests of one item each, or unbatched ones, in the signature's datatypes.
 """
 
 from __future__ import annotations
@@ -35,22 +33,22 @@ from serving.values import Signature, TensorSpec
 
 MADE_UP = "made-up"
 _LARGEST = (1, 9, 127)
-"""Whole numbers are made up from 0 to one of these: the first is an index of anything, the last a byte of a file."""
+"""Upper bounds of synthetic integers, from an index of anything to a byte of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""What unpacking a damaged archive raises; RuntimeError where it is encrypted or packed in a way unknown here."""
+"""Errors of a damaged archive; RuntimeError if encrypted or of an unknown method."""
 
 
 class Samples(NamedTuple):
-    """Where sample inputs come from, and how to get them."""
+    """Source of sample inputs."""
 
     source: str
     """`file`, `model`, or `made-up`."""
     where: str
-    """For people."""
+    """Readable location."""
     requests: Callable[[int], list[Arrays]]
-    """So many requests, which may repeat: {input name: array} each; raises ModelLoadFailed."""
+    """Return so many requests, possibly repeated: {input: array}. Raises ModelLoadFailed."""
     pairs: Callable[[], Iterator[list[Arrays]]]
-    """Two requests each, of several kinds where they are made up; some may make no sense to the model."""
+    """Yield pairs of requests; synthetic ones may be invalid."""
 
 
 def samples_of(
@@ -59,17 +57,17 @@ def samples_of(
     shapes: Sequence[str] = (),
     values: Sequence[str] = (),
 ) -> Samples | str:
-    """The best samples that there are of a model, or why there are none; empty: it is none of the pure kinds.
+    """Return the best samples of a model, or why there are none ("" if its kind is not pure).
 
     Args:
-        model: loaded, its signature judged.
-        file: npz of real inputs, if there is one.
-        shapes: sizes of free dimensions, as `sizes.sizes_of` reads them.
-        values: of made-up inputs, as `input_values.contents_of` reads them.
+        model: loaded, with detected item axes.
+        file: npz of real inputs, or None.
+        shapes: declared sizes, see `sizes.sizes_of`.
+        values: synthetic values, see `input_values.contents_of`.
 
     Raises:
-        ModelLoadFailed: the model's own samples lack an input, or do not fit it; or what is told is wrong.
-        Exception: whatever the model's own `sample_inputs` raises.
+        ModelLoadFailed: declared inputs are wrong, or the model's own samples do not fit.
+        Exception: any from `sample_inputs`.
     """
     signature = model.signature
     try:
@@ -111,7 +109,7 @@ def samples_of(
 
 
 def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
-    """Samples that are read, so many at most, along the first axis of each array; few come again and again."""
+    """Return samples that are read on demand; few are repeated."""
 
     def requests(count: int) -> list[Arrays]:
         samples = read(count)
@@ -135,9 +133,9 @@ def _made_up(
     *,
     most: int,
 ) -> list[Arrays]:
-    """Random requests: values as they were told, else numbers around zero, whole ones up to `most`, empty texts.
+    """Return random requests: declared values, floats around zero, integers up to `most`.
 
-    What items share is one for all.
+    Shared inputs are equal in all of them.
     """
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
@@ -166,10 +164,10 @@ def _random(
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
 ) -> dict[str, Way]:
-    """How the samples lie in arrays of these shapes.
+    """Find how samples lie in arrays.
 
     Raises:
-        ModelLoadFailed: a shape does not fit its input, or the inputs have not the same number of samples.
+        ModelLoadFailed: a shape does not fit, or inputs differ in their number of samples.
     """
     found = agreed(shapes, signature)
     if found is not None:
@@ -194,12 +192,12 @@ def _ways(
 
 
 def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
-    """The first samples of an npz, so many at most, along the first axis of each array.
+    """Return the first `count` samples of an npz.
 
-    Of what lies row by row only these are read: a file may hold more than the replica's memory.
+    Only these rows are read if possible: a file may exceed the replica's memory.
 
     Raises:
-        ModelLoadFailed: it cannot be read, lacks an input, or does not fit one.
+        ModelLoadFailed: it cannot be read, lacks an input, or does not fit.
     """
     samples: Arrays = {}
     try:
@@ -224,10 +222,10 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
 
 
 def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and datatype of an array in an npz.
+    """Return shape and dtype of an array in an npz.
 
     Raises:
-        ValueError: it is not one that is stored plainly, row by row.
+        ValueError: it is not stored in plain rows.
     """
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
@@ -240,10 +238,10 @@ def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
-    """Up to `count` rows of an array in an npz; None: all of them.
+    """Return up to `count` rows of an array in an npz (None: all).
 
     Raises:
-        ValueError: it is not one that is stored plainly, row by row.
+        ValueError: it is not stored in plain rows.
     """
     shape, dtype = _head(stream, name)
     if shape and count is not None:
@@ -253,10 +251,10 @@ def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]
 
 
 def _fitted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """The samples of one input in its datatype; their shape is checked when they are run.
+    """Convert samples to the input's datatype; runs check their shape.
 
     Raises:
-        ModelLoadFailed: there is none in the array, or they are of another kind.
+        ModelLoadFailed: there are none, or of another kind.
     """
     if array.ndim and not len(array):
         raise _without_sample(where, spec)

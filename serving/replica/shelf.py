@@ -1,9 +1,8 @@
-"""Files for containers that run already: a folder that they have mounted, on which files of models are laid later.
+"""Staging folder: mounted by running containers, and filled later with models' files.
 
-In: files and folders of a model. Out: the same files, by their absolute paths below a numbered folder of the model's
-own. They are hard links, which cost no room and follow a file that is written in place; copies where there can be no
-link, because the file lies on another file system or is another user's. So a model that is deployed anew from files
-that were replaced has its own beside the old one's, and what one model takes along no other one had.
+Each model gets a numbered folder with its files at their absolute paths: hard links, which take no
+space and follow writes in place, or copies if the file is on another file system or another user's.
+A model deployed again gets a new folder.
 
 Blocking; for any thread.
 """
@@ -29,13 +28,13 @@ log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1024 * 1024
 _ZEROS = bytes(_BLOCK_BYTES)
 _FOLDER_MODE = 0o755
-"""Of folders above a model's own: the containers' user is not this one."""
+"""Mode of parent folders: containers run as another user."""
 _OWN_RIGHTS = 0o700
-"""Without which this user could not remove what is in a folder."""
+"""Permissions this user needs to remove a folder's contents."""
 
 
 def placed(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
-    """Where a path is found when files lie below a root; what is not absolute, such as a module's name, stays."""
+    """Return an absolute path below a root; others, such as module names, are unchanged."""
     found = pathlib.Path(path)
     if root is None or not found.is_absolute():
         return found
@@ -43,16 +42,15 @@ def placed(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
 
 
 class Shelf:
-    """One folder of files; whoever makes it removes it."""
+    """Staging folder; its creator removes it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Make the folder, which nobody may list but its owner.
+        """Create an absolute folder that only its owner can list.
 
-        Args:
-            folder: absolute; its parent keeps out who shall not read models.
+        Its parent must restrict access to models.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         folder.mkdir()
         folder.chmod(0o711)
@@ -61,25 +59,19 @@ class Shelf:
         self._working = threading.Lock()
         self._is_closed = False
         self._copies: dict[tuple[int, ...], pathlib.Path] = {}
-        """Of files as they were: what models have in common is copied once."""
+        """Copied files by key, so that models share copies."""
         self._to_copy: dict[pathlib.Path, tuple[pathlib.Path, os.stat_result]] = {}
-        """Where -> what cannot be linked, of the model that is being laid out."""
+        """Target -> source and stat: files of the current model to copy."""
 
     def add(self, files: Iterable[pathlib.Path]) -> pathlib.Path:
-        """Lay out a model's files and folders.
+        """Stage absolute paths of a model; return their root as seen in the mount, e.g. `/1`.
 
-        In a folder links stay what they are; what this user may not read is left out, as are other file systems that
-        are mounted in it, and folders of running gateways.
-
-        Args:
-            files: absolute; one that is a link is followed.
-
-        Returns:
-            The root below which they are, as who has the folder mounted as its root sees it: `/1`.
+        Symlinks are followed, but preserved inside folders. Unreadable files, other file systems
+        and folders of running gateways are omitted there.
 
         Raises:
-            OSError: one cannot be read, or there is no room for a copy; nothing of the model is left.
-            NotReady: the shelf is being closed.
+            OSError: a file cannot be read, or there is no space; nothing is left staged.
+            NotReady: the staging folder is being closed.
         """
         with self._working:
             root = pathlib.Path("/", str(next(self._numbers)))
@@ -104,32 +96,32 @@ class Shelf:
         return root
 
     def remove(self, root: pathlib.Path) -> None:
-        """Remove what was laid out below a root; harmless where it is gone."""
+        """Unstage a root, if it exists."""
         with self._working:
             shutil.rmtree(placed(root, self.folder), ignore_errors=True)
 
     def close(self) -> None:
-        """Lay out nothing more; returns when nobody works on the folder."""
+        """Stop staging; return when no thread works on the folder."""
         self._is_closed = True
         with self._working:
             pass
 
     def _make_folders(self, top: pathlib.Path, folder: pathlib.Path) -> None:
-        """Make the folders from the top down to one, whatever another folder of the model had there."""
+        """Create all parent folders, replacing symlinks of another folder."""
         at = top
         for part in folder.relative_to(top).parts:
             at /= part
             if at.is_symlink():
-                at.unlink()  # else what is laid below it would be laid where it leads
+                at.unlink()  # else files would land at its target
             if not at.exists():
                 self._make_folder(at)
 
     def _make_folder(self, folder: pathlib.Path) -> None:
         folder.mkdir()
-        folder.chmod(_FOLDER_MODE)  # whatever the umask
+        folder.chmod(_FOLDER_MODE)  # regardless of the umask
 
     def _lay(self, source: pathlib.Path, target: pathlib.Path, device: int) -> None:
-        """Lay out one file, link or folder of a file system."""
+        """Stage one file, symlink or folder of a file system."""
         if self._is_closed:
             raise NotReady("the server is stopping")
         facts = source.lstat()
@@ -137,7 +129,7 @@ class Shelf:
             if facts.st_dev == device and owner.of(source.name) is None:
                 self._lay_folder(source, target, facts)
         elif target.is_symlink() or target.exists():
-            return  # another folder of the model has it, too
+            return  # also in another folder of the model
         elif stat.S_ISLNK(facts.st_mode):
             target.symlink_to(source.readlink())
         elif stat.S_ISREG(facts.st_mode):
@@ -151,7 +143,7 @@ class Shelf:
         target.mkdir(exist_ok=True)
         with contextlib.suppress(PermissionError):
             for inner in source.iterdir():
-                # One that went, or that this user may not read.
+                # Gone, or unreadable for this user.
                 with contextlib.suppress(FileNotFoundError, PermissionError):
                     self._lay(inner, target / inner.name, facts.st_dev)
         target.chmod(stat.S_IMODE(facts.st_mode) | _OWN_RIGHTS)
@@ -163,13 +155,10 @@ class Shelf:
             self._to_copy.setdefault(target, (source, facts))
 
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
-        """Copy what cannot be linked, if there is room for all of it.
-
-        Args:
-            wanted: what was asked for by name: others are left out where this user may not read them.
+        """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable.
 
         Raises:
-            OSError: there is no room, or one that is wanted cannot be read.
+            OSError: no space, or a wanted file cannot be read.
         """
         new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
         size = sum(size for key, size in new.items() if key not in self._copies)
@@ -185,7 +174,7 @@ class Shelf:
         for target, (source, facts) in self._to_copy.items():
             try:
                 self._copy(source, target, facts)
-            except (FileNotFoundError, PermissionError):  # it went, or this user may not read it
+            except (FileNotFoundError, PermissionError):  # gone or unreadable
                 if target in wanted:
                     raise
 
@@ -193,7 +182,7 @@ class Shelf:
         key = _key(facts)
         copy = self._copies.get(key)
         if copy is not None:
-            with contextlib.suppress(OSError):  # the model that it was made for may be gone
+            with contextlib.suppress(OSError):  # its model may be gone
                 target.hardlink_to(copy)
                 return
         with source.open("rb") as read, target.open("xb") as written:
@@ -202,15 +191,15 @@ class Shelf:
                     raise NotReady("the server is stopping")
                 if block != _ZEROS[: len(block)]:
                     written.write(block)
-                else:  # a hole stays one
+                else:  # keeps holes
                     written.seek(len(block), os.SEEK_CUR)
             written.truncate()
-        with contextlib.suppress(PermissionError):  # only root gives files away
+        with contextlib.suppress(PermissionError):  # only root may
             os.chown(target, facts.st_uid, facts.st_gid)
         shutil.copystat(source, target)
         self._copies[key] = target
 
 
 def _key(facts: os.stat_result) -> tuple[int, ...]:
-    """What a file is known by."""
+    """Return a file's identity."""
     return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size

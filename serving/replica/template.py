@@ -1,21 +1,18 @@
-"""The template process: imports a model runtime once, then forks a replica whenever one is asked for.
+"""Fork server: imports a model runtime once, then forks a replica on demand.
 
     python -m serving.replica.template CONTROL_FD KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
 
-In, on the control socket, JSON lines: {"do": "start", "worker", "socket", "procs": [..], "environment": {..}} and
-{"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"}, {"event": "started", "worker", "pid"} and
-{"event": "ended", "worker", "pid", "code" or "signal"}. What a forked process does is in `child`.
+JSON lines on the control socket. In: {"do": "start", "worker", "socket", "procs": [..],
+"environment": {..}} and {"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"},
+{"event": "started", "worker", "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}.
 
-It owns the clean-up. When the control socket ends, because the gateway closed it or was killed, the
-template kills its replicas, removes the groups and the directory that it was told of at its start, and
-exits. So it must outlive its parent: it has no parent-death signal (that would also fire when the
-gateway's thread ends that started it) and runs in a session of its own, where no signal of a terminal
-reaches it. Its replicas have one, SIGKILL, so that nothing outlives a killed template.
+When the control socket ends, it kills its replicas and removes its groups and directory. So it must
+outlive the gateway: it has its own session and no parent-death signal, which would also fire when
+the gateway's starting thread ends. Its replicas die with it (SIGKILL).
 
-Only a process of one thread can be forked safely: what other threads hold is locked for ever in the
-child. numpy with one BLAS thread starts none; ONNX Runtime starts one on import, for telemetry, unless
-ORT_DISABLE_TELEMETRY is set (`forker.environment`). Should a runtime start threads all the same, replicas are
-started as fresh processes instead, which takes as long as the import.
+Only a single-threaded process forks safely: other threads' locks stay locked in the child. ONNX
+Runtime starts a telemetry thread unless ORT_DISABLE_TELEMETRY is set (`forker.environment`). If a
+runtime starts threads, replicas are new processes with their own import.
 """
 
 from __future__ import annotations
@@ -46,20 +43,20 @@ _RECEIVED_BYTES = 65_536
 
 
 class Template:
-    """The loop: orders in, forks and reports out."""
+    """Event loop of the fork server."""
 
     def __init__(self, control: socket.socket, *, forks: bool) -> None:
         self._control = control
         self._forks = forks
         self._workers: dict[int, int] = {}
-        """Pid of every living replica -> its worker number."""
+        """Living replicas: pid -> worker number."""
         self._received = b""
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out):
             end.setblocking(False)
 
     def warm(self, warm_s: float) -> None:
-        """Tell that orders can be carried out."""
+        """Report readiness."""
         self._tell({"event": "warm", "forks": self._forks, "warm_s": warm_s})
 
     def run(self) -> None:
@@ -78,7 +75,7 @@ class Template:
                 return
 
     def kill_all(self) -> None:
-        """End all replicas and wait until they are gone, within a bounded time."""
+        """Kill all replicas and wait for their ends, at most `_CLEANUP_S`."""
         until_s = time.monotonic() + _CLEANUP_S
         while self._workers and time.monotonic() < until_s:
             for pid in self._workers:
@@ -92,7 +89,7 @@ class Template:
                 pass
 
     def _read_orders(self) -> bool:
-        """Carry out what has come; False at the end of the control socket."""
+        """Execute received orders; return False at the socket's end."""
         try:
             data = self._control.recv(_RECEIVED_BYTES)
         except ConnectionError:
@@ -109,7 +106,7 @@ class Template:
     def _start(self, order: dict[str, Any]) -> None:
         try:
             pid = self._fork(order) if self._forks else _spawn(order)
-        except OSError as error:  # no memory or process left: that replica's loss, not the others'
+        except OSError as error:  # no memory or process left: only this replica is lost
             log.warning("a replica cannot be made", extra={"error": str(error)})
             self._tell({"event": "ended", "worker": order["worker"], "code": child.EXIT_NOT_MADE})
             return
@@ -137,7 +134,7 @@ class Template:
     def _kill(self, worker: int) -> None:
         for pid, known in self._workers.items():
             if known == worker:
-                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+                os.kill(pid, signal.SIGKILL)  # not reaped, so the pid is still its own
 
     def _reap(self, *, tell: bool = True) -> None:
         while self._workers:
@@ -145,9 +142,7 @@ class Template:
             if found is None:
                 return
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(
-                    found.si_pid, signal.SIGKILL
-                )  # what it started; its number is still its own
+                os.killpg(found.si_pid, signal.SIGKILL)  # its children; the pid is still its own
             pid, status = os.waitpid(found.si_pid, 0)
             worker = self._workers.pop(pid, None)
             if worker is None or not tell:
@@ -160,23 +155,23 @@ class Template:
             self._tell(event)
 
     def _tell(self, event: Mapping[str, object]) -> None:
-        with contextlib.suppress(ConnectionError):  # the end of the socket is seen by `run`
+        with contextlib.suppress(ConnectionError):  # `run` sees the end of the socket
             self._control.sendall(json.dumps(event).encode() + b"\n")
 
 
 def _spawn(order: Mapping[str, Any]) -> int:
-    """Start a replica as a process that shares nothing with this one."""
+    """Start a replica as a new process."""
     module = "serving.replica.child"
     arguments = [sys.executable, "-m", module, json.dumps(order), str(os.getpid())]
     return os.posix_spawn(sys.executable, arguments, os.environ)
 
 
 def _nothing(_signal: int, _frame: object) -> None:
-    """A handler, so that the signal wakes the loop."""
+    """Let the signal wake the loop."""
 
 
 def main() -> None:
-    """Run the template with the arguments of the command line."""
+    """Run the fork server."""
     began_s = time.monotonic()
     descriptor, kind, directory, *groups = sys.argv[1:]
     log_lines(logging.WARNING)

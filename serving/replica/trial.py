@@ -1,14 +1,13 @@
-"""Whether a model's answers stay the same in company: tried on samples when it is loaded, before it takes requests.
+"""Batching check: whether outputs depend on the rest of the batch, on samples at load time.
 
-What a file says of its first dimensions is a hint and no promise. A detector whose rows are found objects, a sequence
-without a batch, weights that are scaled by all that is in a batch: each gives wrong answers in a batch, without a word.
-So two requests are run together, each with a copy of itself and alone, and where their answers differ the model is
-served whole. Batches of one size are held against each other closely: what is computed of an item is the same there,
-whatever it shares the batch with. Another size may be computed by other kernels, which round otherwise: a GPU's
-matrix units take 10 bits of an FP32 (TF32) and 7 of a bfloat16. What depends on the number of items by less than that
-is not seen. Requests that are filled up to a larger size (`padding`) are held against themselves closely.
+A file only suggests that a first dimension counts items. If it does not (rows are found objects or
+a sequence, or weights scale with the batch), batches silently give wrong outputs. So two requests
+run together, each with a copy of itself, and alone; if outputs differ, the model is served
+unbatched.
 
-In: a model of which nothing is known but what it computes, and samples. Out: its signature, with what was found.
+Batches of one size are compared closely, as they compute an item the same way. Other sizes may use
+kernels that round otherwise (TF32 keeps 10 bits, bfloat16 7), which hides smaller dependencies.
+Padded requests are compared closely with unpadded ones.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from serving.replica.warmup import entries_of
 from serving.values import Signature, Tensor, TensorSpec, ToldInputs
 
 TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
-"""Largest difference of an output, as a share of its largest value, that is rounding; other datatypes must be equal."""
+"""Maximum rounding error as a share of an output's largest value; other datatypes must be equal."""
 _OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
-"""The same between batches of different sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight times as
-coarse, and nets are deeper."""
+"""The same between batch sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight
+times as coarse, and nets are deeper."""
 _SMALLEST_MULTIPLE = 8
-"""To a multiple of which requests are filled up where no other one is asked for."""
+"""Default multiple for padding."""
 
 _UNTRIED = "batches of it could not be tried"
 _PADDED_REQUESTS = 8
 _FEWEST_PADDED = 6
-"""Requests that are tried filled up, each thrice; and of these as many in any case."""
+"""Minimum padded runs, regardless of time. `_PADDED_REQUESTS` requests have three runs each."""
 
 Outputs = Sequence[Tensor]
 
@@ -50,13 +49,13 @@ Outputs = Sequence[Tensor]
 def tried(
     model: LoadedModel, samples: Samples | str, told: ToldInputs, *, within_s: float = 2.0
 ) -> tuple[Signature, Padding | None]:
-    """The signature of a model after its answers alone were held against those in company, and how it is filled up.
+    """Check batching and padding; return the updated signature and the padding.
 
     Args:
-        model: loaded, its signature judged; one that does nothing but compute.
-        samples: what it is run on, or why there is nothing: what could not be tried is not done.
-        told: of its inputs; where axes are told, or another replica has tried it, that stands.
-        within_s: time for filled up requests, of which a few are tried in any case.
+        model: loaded and pure, with detected item axes.
+        samples: its inputs, or why there are none; what cannot be checked is not used.
+        told: declared inputs; declared axes and other replicas' findings are not checked.
+        within_s: time for padded runs beyond the minimum.
     """
     signature = model.signature
     if not signature.is_batched:
@@ -79,7 +78,7 @@ def tried(
 def _padding_of(
     model: LoadedModel, samples: Samples, told: ToldInputs, *, within_s: float
 ) -> Padding | str:
-    """How requests of a model are filled up, or why they cannot be."""
+    """Return the padding of a model, or why it cannot be padded."""
     free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
     lacking = [name for name, axes in free.items() if axes and name not in told.pad]
     if lacking:
@@ -91,7 +90,7 @@ def _padding_of(
     multiple = told.pad_to or _SMALLEST_MULTIPLE
     try:
         padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
-        if isinstance(padding, str) or told.padding is not None:  # tried by another replica
+        if isinstance(padding, str) or told.padding is not None:  # checked by another replica
             return padding
         difference = _difference_filled_up(model, samples, padding, within_s)
     except Exception as error:  # a model may raise anything
@@ -102,7 +101,10 @@ def _padding_of(
 def _laid_padding(
     model: LoadedModel, request: Arrays, told: ToldInputs, multiple: int
 ) -> Padding | str:
-    """The padding, with the outputs' axes as a request shows them all of whose free sizes differ and grow."""
+    """Return the padding.
+
+    Output axes are those that grow in a request whose free sizes all differ and grow.
+    """
     signature = model.signature
     wanted: dict[str, int] = {}
     for spec in signature.inputs:
@@ -151,10 +153,9 @@ def _laid_padding(
 def _difference_filled_up(
     model: LoadedModel, samples: Samples, padding: Padding, within_s: float
 ) -> str:
-    """Where the answer to a request changes when it is filled up; empty: nowhere.
+    """Return how outputs change with padding, or "".
 
-    Several requests, each with little, half and nearly all of a multiple filled in: what few elements hide, as the
-    largest of a mean does, many show.
+    Several requests are padded little, half and nearly fully, as few elements may not show.
     """
     signature, multiple = model.signature, padding.multiple
     bare, filling = Execution(model, quiet=True), Execution(model, padding=padding, quiet=True)
@@ -177,10 +178,9 @@ def _difference_filled_up(
 
 
 def _why_alone(model: LoadedModel, samples: Samples) -> str:
-    """Why requests cannot run together; empty: they can, or nothing can be said.
+    """Return why requests cannot run together; "": they can, or it is unknown.
 
-    Rounding is another one in another batch, and an input that makes no sense can magnify it; what truly depends on
-    its company does so with every pair of requests that differ.
+    Nonsensical inputs can magnify rounding, but a true dependency shows with every unequal pair.
     """
     execution = Execution(model, quiet=True)
     reason = failure = ""
@@ -235,7 +235,7 @@ def _difference_in_company(
 
 
 def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = TOLERANCES) -> str:
-    """Where two answers to the same request differ by more than rounding; empty: nowhere."""
+    """Return where two responses differ by more than rounding, or ""."""
     for a, b in zip(one, other, strict=True):
         if a.shape != b.shape:
             return f"output {a.name!r} has shape {list(a.shape)} and {list(b.shape)}"
@@ -261,12 +261,12 @@ def _free_axes(spec: TensorSpec) -> list[int]:
 
 
 def _dimension(spec: TensorSpec, axis: int, size: int) -> str:
-    """What tells dimensions that have always one size from others: their name, else their place and size."""
+    """Return the key of dimensions with equal size: their name, else axis and size."""
     return spec.dimension(axis) or f"{size} along axis {axis}"
 
 
 def _resized(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> Arrays:
-    """The request with other sizes of its free dimensions: cut, or repeated."""
+    """Cut or repeat the request along its free dimensions."""
     resized: Arrays = {}
     for spec in signature.inputs:
         array = request[spec.name]

@@ -1,8 +1,4 @@
-"""Makes a process warm for a kind of model: its runtime is imported, and nothing of it is collected any more.
-
-In: a kind. Out: whether the process can be forked afterwards. For the template, which forks replicas, and for
-a container, which is one.
-"""
+"""Preload of a model kind: imports its runtime and freezes its objects."""
 
 from __future__ import annotations
 
@@ -19,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def warm_up(kind: str) -> bool:
-    """Import what replicas of a kind will need; whether this process can be forked afterwards."""
+    """Import the runtime of a kind; return whether the process can be forked afterwards."""
     try:
         importlib.import_module(models.KINDS[kind])
-    except (KeyError, ModuleNotFoundError):  # the replica's LOAD says it to those who wait
+    except (KeyError, ModuleNotFoundError):  # reported by LOAD
         pass
     except ImportError as error:
         log.warning("a model runtime cannot be imported", extra={"error": str(error)})

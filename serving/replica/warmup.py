@@ -1,15 +1,8 @@
-"""A model is run on sample inputs before it takes traffic: no first call's cost is left for a request.
+"""Warm-up of a model on sample inputs, so that no request pays for lazy imports or compilation.
 
-Runtimes allocate, compile and import lazily; what a first call costs beside its work is paid here. A model
-that fails on real samples must not take traffic; that made-up ones make no sense to a model says nothing
-about it.
-
-Single items are run until a call takes no longer than the one before; then the largest batch that the
-gateway will send, as far as the time allows: what is expected to end too late is not begun. The first
-call does not count, for it tells nothing about the next. The samples
-take the way that requests take, so that they, and the model's answers, are held against the signature here.
-
-In: a model, its execution, what is wanted. Out: what was run, and how long it took.
+A model that fails on real samples must not serve; failing on synthetic ones means nothing. Single
+items run until a call takes no longer than the one before, then the largest batch that is expected
+to end in time. Samples take the path of requests, which checks them and the outputs.
 """
 
 from __future__ import annotations
@@ -26,26 +19,26 @@ from serving.replica.samples import MADE_UP, Samples
 from serving.values import Signature, Tensor
 
 _MOST_RUNS = 5
-"""Of one size: a call that is ever slower than the one before tells nothing about the next."""
+"""Maximum runs of one size."""
 _SETTLED = 1.25
-"""A call of at most so many times what was expected has no first call's cost in it."""
+"""A call within this factor of the expected time has no first-call cost."""
 
 
 class WarmUp(NamedTuple):
-    """What was run."""
+    """Result of a warm-up."""
 
     source: str
-    """Of the samples: `file`, `model` or `made-up`; `none`: nothing was run."""
+    """Source of samples: `file`, `model` or `made-up`; `none`: nothing ran."""
     took_s: float
     batch_s: dict[int, float]
-    """Items of a batch -> seconds of its last run: inputs, execution and outputs."""
+    """Items -> seconds of the last batch: input, execution and output."""
     stages_s: dict[int, tuple[float, float, float]]
-    """Items of a batch -> the same, stage by stage."""
+    """Items -> the same by stage."""
     failure: str | None = None
-    """Why made-up inputs failed, or cannot be made up, which is no fault of the model."""
+    """Why synthetic inputs failed or do not exist; not the model's fault."""
 
     def as_json(self) -> dict[str, object]:
-        """The form that LOADED carries."""
+        """Return the form for LOADED."""
         batch_s = {str(items): round(took_s, 6) for items, took_s in self.batch_s.items()}
         stages_s = {
             str(items): [round(each_s, 6) for each_s in stages]
@@ -57,19 +50,16 @@ class WarmUp(NamedTuple):
 
 
 class _Failed(Exception):
-    """A run in which a sample failed; the text is the model's."""
+    """A sample failed; the text is the model's."""
 
 
 def warm_up(
     execution: Execution, samples: Samples | str, *, max_items: int, within_s: float
 ) -> WarmUp:
-    """Run a model on samples, as long as that pays and is allowed.
+    """Run a model on samples while useful and in time.
 
-    Args:
-        execution: of a model that was not run by a request yet; requests will use it.
-        samples: what it is run on, or why there is nothing.
-        max_items: items of the largest batch that may come.
-        within_s: time after the first run, which is made in any case: one that is expected to end later is not begun.
+    `execution` serves requests later. `within_s` starts after the first run, which always happens;
+    a run expected to end later is not started.
 
     Raises:
         ModelLoadFailed: real samples cannot be read, do not fit, or make the model fail.
@@ -95,7 +85,7 @@ def warm_up(
 
 
 class _Run:
-    """Batches of samples, within a time."""
+    """Batches of samples within a time limit."""
 
     def __init__(self, execution: Execution, samples: Samples, within_s: float) -> None:
         self._execution = execution
@@ -105,7 +95,7 @@ class _Run:
         self.stages_s: dict[int, tuple[float, float, float]] = {}
 
     def all_sizes(self, max_items: int) -> None:
-        """One item, then as many as are wanted and can be had in time.
+        """Run one item, then the largest batch that fits the time.
 
         Raises:
             _Failed: a sample failed.
@@ -119,7 +109,7 @@ class _Run:
             self._settle(items, items * one_s, until_s)
 
     def _settle(self, items: int, expected_s: float, until_s: float) -> None:
-        """Run a batch, as long as the next run is expected in time, until it takes no longer than expected.
+        """Run a batch until it takes no longer than expected, or time is up.
 
         Raises:
             _Failed: a sample failed.
@@ -137,7 +127,7 @@ class _Run:
         return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
-        """Run a batch; returns the seconds that it took."""
+        """Run a batch; return its seconds."""
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())
@@ -152,7 +142,7 @@ class _Run:
 
 
 def entries_of(requests: Sequence[Arrays], signature: Signature) -> list[wire.InferEntry]:
-    """Requests as they come over the wire."""
+    """Encode requests as wire entries."""
     frames: list[memoryview] = []
     for request in requests:
         raws = [arrays.raw_of(request[spec.name]) for spec in signature.inputs]

@@ -1,8 +1,4 @@
-"""The server's folder, with one owner at a time.
-
-In: its path. Out: the folder, made where there is none and closed to other users, until the owner lets go of it or
-ends, however it ends: the system drops the lock of a killed process.
-"""
+"""State folder of a server, locked by one owner; the system unlocks it when a process dies."""
 
 from __future__ import annotations
 
@@ -20,14 +16,14 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def owned(folder: str) -> Iterator[pathlib.Path]:
-    """The folder, without links on its way, which nobody else has meanwhile.
+    """Create and lock the folder, closed to other users; yield its real path.
 
     Raises:
-        NotReady: it cannot be made or written, is another user's, others may write in it or in one above it, or
-            another server has it.
+        NotReady: it cannot be created or written, others can write to it or a parent, or it belongs
+            to another user or server.
     """
     try:
-        # What is in it is run at the next start, and names users and paths.
+        # Its contents are run at the next start, and name users and paths.
         path = private_folder.made(pathlib.Path(folder), advice="name another folder")
         path.chmod(0o700)
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,7 +33,7 @@ def owned(folder: str) -> Iterator[pathlib.Path]:
         _take(lock, folder)
         yield path
     finally:
-        os.close(lock)  # the file stays: whoever removed it would let two owners in
+        os.close(lock)  # the file stays: removing it would admit two owners
 
 
 def _take(lock: int, folder: str) -> None:

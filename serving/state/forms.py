@@ -1,7 +1,6 @@
-"""What rows of the record may say: texts that a person, or another version, may have changed.
+"""Schema of the record's rows, which people or other versions may have changed. Pure.
 
-In: a row. Out: its JSON, of which the shape is checked, so that whoever takes it up need not. Whether what
-it says can be done, is for those who do it: models may be gone, and settings out of range. Pure.
+Only the shape of a row's JSON is checked: models may be gone, and settings out of range.
 """
 
 from __future__ import annotations
@@ -16,29 +15,25 @@ from serving.state.records import Key
 from serving.values import Signature
 
 _MOST_ITEMS = 10_000_000
-"""Of a batch: more is nonsense."""
+"""Sanity limit of a batch's items."""
 _MOST_DIGITS = 8
 
-# Kinds of rows; a row's text is JSON.
-SETTING = (
-    "setting"  # of a dotted name: value, and instead_of: what the start gave, where it gave any
-)
-VERSION = "version"  # of a model that is served: its card, or that it came from the folder
-RETIRED = (
-    "retired"  # a version of the start that is not served: its card, or its files in the folder
-)
+# Kinds of rows; the text is JSON.
+SETTING = "setting"  # by dotted name: value, and instead_of, the start's value if any
+VERSION = "version"  # of a served model: its spec, or that it came from the folder
+RETIRED = "retired"  # not served, though given at start: its spec, or its files in the folder
 MODEL = "model"  # `catalogue.Entry.as_json`
 APPLICATION = "application"  # `Application.as_json`
-REGISTERED = "registered"  # Clipper's record of a model's version
+REGISTERED = "registered"  # Clipper's record of a model version
 CURRENT = "registered current"  # Clipper's current version of a model
-PROFILE = "profile"  # `ModelProfile.as_json`, in a file of their own
+PROFILE = "profile"  # `ModelProfile.as_json`, in its own file
 
 
 def read(key: Key, text: str) -> Any:
-    """What a row says.
+    """Return a row's JSON.
 
     Raises:
-        InvalidSettings: it is no row of its kind.
+        InvalidSettings: it does not match its kind.
     """
     check = _CHECKS.get(key.kind)
     if check is None:
@@ -167,7 +162,7 @@ def _are_stages(data: Any) -> bool:
 def _are_by_size(data: Any, is_one: Callable[[Any], bool]) -> bool:
     return isinstance(data, dict) and all(
         size.isdecimal()
-        and len(size) <= _MOST_DIGITS  # Python reads no number of thousands
+        and len(size) <= _MOST_DIGITS  # Python limits the digits of an integer
         and 0 < int(size) <= _MOST_ITEMS
         and is_one(value)
         for size, value in data.items()

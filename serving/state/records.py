@@ -1,13 +1,8 @@
-"""The record: what management changed, as texts by kind, name and version, in a SQLite file.
+"""Record of what management changed: texts by kind, name and version, in a SQLite file.
 
-In: changes, several at a time. Out: the same after a restart, in the order in which they first came.
-A write returns when its changes are durable, all of them or none: one transaction in a write-ahead
-log with `synchronous=FULL`, which is synced before the write returns. Management is rare and its
-answers are promises, so a sync each (some milliseconds) costs little, and neither `kill -9` nor a loss
-of power takes back what was answered. The states of policies change with every feedback and have a
-file and a rule of their own (`selection.sqlite_store`).
-
-What the texts mean is for `serving.keeping` to know.
+A write is one transaction in a write-ahead log with `synchronous=FULL`, and durable when it
+returns. This costs some milliseconds, but management is rare and its responses are promises. Policy
+states change with every feedback and have their own file (`selection.sqlite_store`).
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ from serving import private_folder
 from serving.errors import NotReady
 
 SCHEMA = 1
-"""Of the file and of the texts in it; the file says it (`PRAGMA user_version`)."""
+"""Version of the file and its texts, in `PRAGMA user_version`."""
 
 _TABLE = """
 CREATE TABLE records (
@@ -41,11 +36,11 @@ INSERT INTO records (kind, name, version, text) VALUES (?, ?, ?, ?)
 ON CONFLICT (kind, name, version) DO UPDATE SET text = excluded.text
 """
 _BUSY_S = 5.0
-"""How long a statement waits for a person who looks into the file."""
+"""Time a statement waits for another user of the file."""
 
 
 class Key(NamedTuple):
-    """What a text is about."""
+    """Subject of a text."""
 
     kind: str
     name: str
@@ -56,10 +51,10 @@ Rows = dict[Key, str]
 
 
 class Records(Protocol):
-    """Where the record is kept. Calls must not overlap; any thread may make them."""
+    """Store of the record. For any thread, but calls must not overlap."""
 
     def load(self) -> Rows:
-        """Everything, in the order in which the keys first came.
+        """Return everything, in the order in which keys first came.
 
         Raises:
             NotReady: it cannot be read.
@@ -67,7 +62,7 @@ class Records(Protocol):
         ...
 
     def write(self, changes: Mapping[Key, str | None]) -> None:
-        """Return when these texts are durable, all of them; None deletes one.
+        """Return when all texts are durable; None deletes one.
 
         Raises:
             NotReady: they cannot be written; none is.
@@ -75,21 +70,21 @@ class Records(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         ...
 
 
 class SqliteRecords:
-    """A record in a file."""
+    """Record in a file."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Open the file, and make it where there is none.
+        """Open or create the file.
 
         Raises:
-            NotReady: it cannot be opened, or a newer version of Luthier has written it.
+            NotReady: it cannot be opened, or is of a newer version of Luthier.
         """
         self._path = path
-        with contextlib.suppress(OSError):  # SQLite tells what is wrong
+        with contextlib.suppress(OSError):  # SQLite reports the error
             private_folder.close_file(path)
         try:
             self._connection = sqlite3.connect(

@@ -1,14 +1,12 @@
-"""Replica wire, version 1: bytes <-> messages between the gateway and one replica.
+"""Replica wire, version 1: the messages between the gateway and one replica.
 
-Pure: bytes in, values out; it waits for nothing and opens nothing. The form is language-neutral
-(little-endian structs, JSON where speed does not matter) and written down in docs/replica-wire.md;
-change both together.
+Pure: bytes in, values out. The format is language-neutral (little-endian structs, JSON where speed
+does not matter). docs/replica-wire.md describes it; change both together.
 
 Rule 1: a message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
-Rule 2: nothing is allocated by a length that was not checked against `max_message_bytes` first.
-Rule 3: payloads are not copied; what a function returns are views of what it was given.
-Rule 4: the layout of a frame (names, datatypes, shapes) is told by its descriptor; equal bytes mean
-        equal layout, so either side parses a descriptor once and then looks it up (`frames`).
+Rule 2: a length is checked against `max_message_bytes` before anything is allocated for it.
+Rule 3: payloads are not copied; functions return views of their arguments.
+Rule 4: equal descriptor bytes mean equal frame layouts, so a descriptor is parsed once (`frames`).
 
 Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0 means "open".
 

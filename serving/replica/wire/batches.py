@@ -1,4 +1,4 @@
-"""INFER and RESULT: one batch to a replica, and its answers; one frame per request either way.
+"""Batch messages INFER and RESULT, with one frame per request.
 
     INFER  = u64 action, u32 model, i64 earliest_ns, i64 latest_ns, u32 count, entries, frames
     entry  = u32 bytes of the frame, u16 encoding, u16 reserved, u32 start, u32 stop
@@ -6,8 +6,7 @@
              u64 output_ns, u32 count, entries, frames
     entry  = u32 bytes of the frame, u16 status, u16 reserved
 
-The heads are made here; the frames themselves are written by the caller straight after, buffer by
-buffer, so that no payload is copied into a message.
+This module builds the heads. The caller then writes the frames buffer by buffer, without a copy.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ _RESULT_ENTRY = struct.Struct("<IHH")
 
 @functools.lru_cache(maxsize=256)
 def _entries(entry: str, count: int) -> struct.Struct:
-    """The form of so many entries: one call packs a batch's."""
+    """Return the struct that packs all entries in one call."""
     return struct.Struct("<" + entry * count)
 
 
 class Encoding(enum.IntEnum):
-    """How the frame of one request is written."""
+    """Encoding of a request's frame."""
 
     TENSORS = 0
     """See `frames`."""
     OIP_JSON = 1
-    """The body of an Open Inference Protocol v2 request in JSON, as it came."""
+    """JSON body of an Open Inference Protocol v2 request, unchanged."""
 
 
 class ActionStatus(enum.IntEnum):
-    """How an action, or one request of it, ended; from 10 on with Clockwork's numbers."""
+    """Outcome of an action or of one request in it; numbers from 10 are Clockwork's."""
 
     OK = 0
     MODEL_RAISED = 1
@@ -67,7 +66,7 @@ class ActionStatus(enum.IntEnum):
 
 
 InferEntry = tuple[int, int, int, memoryview]
-"""One request of a batch: encoding, start, stop (the items meant; 0 and 0: all), frame."""
+"""One request: encoding, start and stop of its items (0 and 0: all), frame."""
 
 
 class InferMessage:
@@ -84,15 +83,10 @@ class InferMessage:
         entries: list[InferEntry],
         even: memoryview | None = None,
     ) -> None:
-        """Keep what is given.
+        """Create the message.
 
-        Args:
-            action_id: chosen by the gateway.
-            model: the number that LOAD gave to the model.
-            earliest_ns: not to be started before, 0: open.
-            latest_ns: not to be started after, 0: open.
-            entries: the requests.
-            even: all frames back to back, where the entries differ in nothing else.
+        `even` holds all frames back to back if the entries differ in nothing else. For the other
+        arguments see `infer_head`.
         """
         self.action_id = action_id
         self.model = model
@@ -103,7 +97,7 @@ class InferMessage:
 
 
 class ReplicaTimes(NamedTuple):
-    """When the replica took up an action (CLOCK_MONOTONIC), and how long each stage of it took."""
+    """Start of an action in the replica (CLOCK_MONOTONIC) and the durations of its stages."""
 
     started_ns: int
     input_ns: int
@@ -112,13 +106,13 @@ class ReplicaTimes(NamedTuple):
 
 
 class ResultMessage:
-    """The answers to one batch: (status, frame) per request, in the order of the INFER.
+    """Responses to one batch: (status, frame) per request, in the INFER's order.
 
-    A frame holds tensors where its status is 0, else a text in UTF-8. The message's own status is 0
-    when at least one request succeeded, else that of the first request.
+    A frame holds tensors if its status is 0, else UTF-8 text. The message's status is 0 if any
+    request succeeded, else that of the first one.
     """
 
-    __slots__ = ("action_id", "entries", "status", "times")  # a named tuple takes longer to make
+    __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple
 
     def __init__(
         self,
@@ -140,21 +134,21 @@ def infer_head(
     latest_ns: int,
     frames: Sequence[tuple[int, int, int, int]],
 ) -> bytes:
-    """INFER up to its frames; the caller writes this, then the buffers of the frames in order.
+    """Build INFER up to its frames, whose buffers the caller writes next.
 
     Args:
-        action_id: chosen by the gateway, told back in the result.
-        model: the number that LOAD gave to the model.
-        earliest_ns: the action must not start before, 0 = open.
-        latest_ns: the action must not start after, 0 = open.
+        action_id: repeated in the result.
+        model: number of the model from LOAD.
+        earliest_ns: earliest start, 0: open.
+        latest_ns: latest start, 0: open.
         frames: (bytes of the frame, encoding, start, stop) per request.
 
     Raises:
-        WireError: they are more than a replica takes in one message.
+        WireError: larger than a replica's message limit.
     """
     count = len(frames)
     total = _INFER.size + _INFER_ENTRY.size * count
-    if count and frames.count(frames[0]) == count:  # as most batches are
+    if count and frames.count(frames[0]) == count:  # most batches
         frame_bytes, encoding, start, stop = frames[0]
         head = _head(MessageType.INFER, total + frame_bytes * count, DEFAULT_MAX_MESSAGE_BYTES)
         table = _INFER_ENTRY.pack(frame_bytes, encoding, 0, start, stop) * count
@@ -169,7 +163,7 @@ def infer_head(
 
 
 def parse_infer(body: memoryview) -> InferMessage:
-    """INFER's body; the frames are views of it.
+    """Parse INFER's body; the frames are views of it.
 
     Raises:
         WireError: malformed.
@@ -179,7 +173,7 @@ def parse_infer(body: memoryview) -> InferMessage:
     table = bytes(body[_INFER.size : position])
     entries: list[InferEntry] = []
     even = None
-    if table == table[: _INFER_ENTRY.size] * count:  # as most batches are
+    if table == table[: _INFER_ENTRY.size] * count:  # most batches
         even = body[position:]
         size, encoding, _, start, stop = (
             _INFER_ENTRY.unpack_from(table) if count else (0, 0, 0, 0, 0)
@@ -204,24 +198,20 @@ def result_head(
     frames: Sequence[tuple[int, int]],
     max_answer_bytes: int | None = None,
 ) -> bytes:
-    """RESULT up to its frames.
+    """Build RESULT up to its frames.
 
-    Args:
-        action_id: the INFER's.
-        status: 0 when a request succeeded.
-        times: of its stages.
-        frames: (bytes of the frame, status) in the INFER's order.
-        max_answer_bytes: what the gateway takes of this replica in one message; None: all that fits into one.
+    `frames` gives (bytes of the frame, status) in the INFER's order, `max_answer_bytes` the
+    gateway's limit (None: `MAX_RESULT_BYTES`).
 
     Raises:
-        WireError: they are more than that.
+        WireError: larger than the limit.
     """
     most = MAX_RESULT_BYTES
     if max_answer_bytes is not None and max_answer_bytes < most:
         most = max_answer_bytes
     count = len(frames)
     total = _RESULT.size + _RESULT_ENTRY.size * count
-    if count and frames.count(frames[0]) == count:  # as most batches are
+    if count and frames.count(frames[0]) == count:  # most batches
         frame_bytes, entry_status = frames[0]
         head = _head(MessageType.RESULT, total + frame_bytes * count, most)
         table = _RESULT_ENTRY.pack(frame_bytes, entry_status, 0) * count
@@ -236,7 +226,7 @@ def result_head(
 
 
 def parse_result(body: memoryview) -> ResultMessage:
-    """RESULT's body; the frames are views of it.
+    """Parse RESULT's body; the frames are views of it.
 
     Raises:
         WireError: malformed.
@@ -247,7 +237,7 @@ def parse_result(body: memoryview) -> ResultMessage:
     position = _end_of_entries(_RESULT, _RESULT_ENTRY, count, body, "RESULT")
     entries: list[tuple[int, memoryview]] = []
     table = bytes(body[_RESULT.size : position])
-    if table == table[: _RESULT_ENTRY.size] * count:  # as most answers are
+    if table == table[: _RESULT_ENTRY.size] * count:  # most responses
         size, entry_status, _ = _RESULT_ENTRY.unpack_from(table) if count else (0, 0, 0)
         for _each in range(count):
             end = position + size

@@ -1,18 +1,17 @@
-"""HELLO, LOAD, LOADED, UNLOAD, UNLOADED: rare messages, hence mostly JSON.
+"""Control messages: HELLO, LOAD, LOADED, UNLOAD, UNLOADED. They are rare, hence mostly JSON.
 
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null,
-                             "prepared" or null, "prepares", "digest" or null, "inputs": see `ToldInputs`,
-                             "max_answer_bytes" or null}
+                             "samples" or null, "max_items", "warmup_s", "device", "pages",
+                             "budget" or null, "prepared" or null, "prepares", "digest" or null,
+                             "inputs": see `ToldInputs`, "max_answer_bytes" or null}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-Without what follows "threads" there is no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
-{"signature": see `Signature.as_json`, "load_s", "warmup", "device", "is_prepared", "started_ns", "memory_bytes"} or
-{"error"};
-UNLOADED's is {} or {"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
+Keys after "threads" are optional. LOADED's JSON is {"signature": see `Signature.as_json`, "load_s",
+"warmup", "device", "is_prepared", "started_ns", "memory_bytes"} or {"error"}; UNLOADED's is {} or
+{"error"}. Unknown keys are ignored, so that later versions may add some.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from serving.values import ToldInputs
 
 _NOTHING_TOLD = ToldInputs()
 FEATURES = ("json", "stage-times", "windows")
-"""What this implementation offers: JSON frames, stage times in results, windows that are obeyed."""
+"""Supported features: JSON frames, stage times in results, action windows."""
 
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
 _ANSWER = struct.Struct("<QHH")
 
 _MAX_ANSWER_BYTES = 2**20
-"""Of LOADED and UNLOADED: they are read on the thread that serves everybody, whoever wrote the replica."""
+"""Limit of LOADED and UNLOADED, which the event loop parses."""
 
 _Kind = TypeVar("_Kind", int, float, str, list[Any], dict[str, Any])
 
@@ -49,7 +48,7 @@ class HelloMessage(NamedTuple):
 
 
 class LoadMessage(NamedTuple):
-    """A model is wanted in the replica's memory, under a number that the gateway chose."""
+    """Command to load a model under a number that the gateway chose."""
 
     action_id: int
     earliest_ns: int
@@ -61,31 +60,31 @@ class LoadMessage(NamedTuple):
     path: str | None
     threads: int
     samples: str | None = None
-    """npz of real inputs, absolute."""
+    """Absolute path of an npz with real inputs."""
     max_items: int = 1
-    """Items of the largest batch that may come."""
+    """Items of the largest expected batch."""
     warmup_s: float = 0.0
-    """Time for running samples before the answer; 0: none."""
+    """Time for the warm-up; 0: none."""
     device: str = "auto"
     """`cpu`, `cuda`, or `auto`: what the runtime can use."""
     pages: int = 0
-    """Memory that the gateway counts for it."""
+    """Memory that the gateway counts for the model."""
     budget: int | None = None
-    """Pages of all models in the replica together, at most; None: no limit."""
+    """Maximum pages of all models together; None: no limit."""
     prepared: str | None = None
-    """Folder of a form of the model that is loaded instead of `path` where it is there, absolute."""
+    """Absolute folder of an optimised model, loaded instead of `path` if it exists."""
     prepares: bool = False
-    """Whether the form is to be made first."""
+    """Whether to write the optimised model first."""
     digest: str | None = None
-    """Of what `path` must hold for that (`fingerprint.Identity`); None: unknown, and none is made."""
+    """Required digest of `path` for that (`fingerprint.Identity`); None: write nothing."""
     inputs: ToldInputs = _NOTHING_TOLD
-    """What is known of its inputs beside what its file says."""
+    """Declared facts about the inputs, beyond the model file."""
     max_answer_bytes: int | None = None
-    """Of a RESULT, as the gateway takes them from this replica; None: as many as a message can have."""
+    """Largest RESULT that the gateway accepts; None: any valid message."""
 
 
 class UnloadMessage(NamedTuple):
-    """A model is no longer wanted in the replica's memory."""
+    """Command to unload a model."""
 
     action_id: int
     earliest_ns: int
@@ -102,7 +101,7 @@ class AnswerMessage(NamedTuple):
 
 
 def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATURES) -> bytes:
-    """HELLO, the whole message."""
+    """Encode HELLO."""
     data = {
         "wire": VERSION,
         "pid": pid,
@@ -113,7 +112,7 @@ def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATU
 
 
 def parse_hello(body: memoryview) -> HelloMessage:
-    """HELLO's body.
+    """Parse HELLO's body.
 
     Raises:
         WireError: malformed, or another version of the wire.
@@ -150,7 +149,7 @@ def encode_load(
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
-    """LOAD, the whole message; paths are absolute. See `LoadMessage`."""
+    """Encode LOAD; paths are absolute. See `LoadMessage`."""
     data = {
         "model": model,
         "name": name,
@@ -175,7 +174,7 @@ def encode_load(
 
 
 def parse_load(body: memoryview) -> LoadMessage:
-    """LOAD's body.
+    """Parse LOAD's body.
 
     Raises:
         WireError: malformed.
@@ -216,12 +215,12 @@ def _told_inputs(data: dict[str, Any]) -> ToldInputs:
 
 
 def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:
-    """UNLOAD, the whole message."""
+    """Encode UNLOAD."""
     return message(MessageType.UNLOAD, _UNLOAD.pack(action_id, earliest_ns, latest_ns, model))
 
 
 def parse_unload(body: memoryview) -> UnloadMessage:
-    """UNLOAD's body.
+    """Parse UNLOAD's body.
 
     Raises:
         WireError: malformed.
@@ -231,12 +230,12 @@ def parse_unload(body: memoryview) -> UnloadMessage:
 
 
 def encode_loaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
-    """LOADED, the whole message."""
+    """Encode LOADED."""
     return message(MessageType.LOADED, _ANSWER.pack(action_id, status, 0), _json_bytes(detail))
 
 
 def parse_loaded(body: memoryview) -> AnswerMessage:
-    """LOADED's body.
+    """Parse LOADED's body.
 
     Raises:
         WireError: malformed.
@@ -245,12 +244,12 @@ def parse_loaded(body: memoryview) -> AnswerMessage:
 
 
 def encode_unloaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
-    """UNLOADED, the whole message."""
+    """Encode UNLOADED."""
     return message(MessageType.UNLOADED, _ANSWER.pack(action_id, status, 0), _json_bytes(detail))
 
 
 def parse_unloaded(body: memoryview) -> AnswerMessage:
-    """UNLOADED's body.
+    """Parse UNLOADED's body.
 
     Raises:
         WireError: malformed.

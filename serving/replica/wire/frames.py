@@ -5,10 +5,10 @@
                  u8 datatype, u8 rank, u16 bytes of name, u64 bytes of data, i64 x rank, name
 
 Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes (the
-binary form of the Open Inference Protocol). The contents of BYTES tensors are not looked at here.
+binary form of the Open Inference Protocol), not checked here.
 
-Most traffic repeats a handful of layouts, so parsing is a look-up by the descriptor's bytes. The
-table is bounded: a client that sends ever new shapes makes it start anew, no more.
+Most traffic repeats a few layouts, so parsing is a lookup by the descriptor's bytes, in a bounded
+table that is cleared when full.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from serving.values import ITEM_BYTES, MAX_RANK, Tensor
 
 MAX_CACHED_LAYOUTS = 1024
 _MOST_ELEMENTS = 2**60
-"""Of an array of the widest type: where a dimension is 0, the others say how its elements would lie."""
+"""Bound on the product of nonzero dimensions: arrays of 8-byte elements stay below 2**63 bytes, and
+so do the strides of empty ones."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -33,7 +34,7 @@ _TENSOR = struct.Struct("<BBHQ")
 """Datatype, rank, bytes of the name, bytes of the data; dimensions and name follow."""
 
 _DATATYPES = tuple(ITEM_BYTES)
-"""A datatype's code is its place in the table of values.py."""
+"""A datatype's code is its index here."""
 _CODES = {name: code for code, name in enumerate(_DATATYPES)}
 
 Description = tuple[tuple[str, str, tuple[int, ...], int], ...]
@@ -41,7 +42,7 @@ Description = tuple[tuple[str, str, tuple[int, ...], int], ...]
 
 
 class TensorLayout(NamedTuple):
-    """One tensor of a frame, and where its bytes lie from the start of the frame's data."""
+    """One tensor of a frame; `start` and `stop` are offsets in the frame's data."""
 
     name: str
     datatype: str
@@ -52,7 +53,7 @@ class TensorLayout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """A parsed descriptor; frames of equal layout share the object while the table remembers it."""
+    """Parsed descriptor, shared by frames of equal layout."""
 
     tensors: tuple[TensorLayout, ...]
     data_bytes: int
@@ -65,10 +66,10 @@ _known_layout = _layouts.get
 
 
 def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
-    """Layout and data of a frame, without an object per tensor.
+    """Return layout and data of a frame, without an object per tensor.
 
     Raises:
-        WireError: the descriptor is malformed, or the frame's length is not what it says.
+        WireError: the descriptor is malformed or does not match the frame's length.
     """
     if len(view) < 4:
         raise WireError(f"a frame of {len(view)} bytes has no room for its descriptor's length")
@@ -90,7 +91,7 @@ def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
 
 
 def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
-    """The tensors of a frame; their data are views of `view`.
+    """Return the tensors of a frame, as views of `view`.
 
     Raises:
         WireError: see `split_frame`.
@@ -105,18 +106,18 @@ def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
 
 
 def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
-    """The first buffer of a frame, u32 length and descriptor; the tensors' data are to follow.
+    """Return the first buffer of a frame: u32 length and descriptor.
 
     A tensor's data must be bytes, a bytearray or a memoryview of bytes.
 
     Raises:
-        WireError: a name, a rank or a shape has no place in the form.
+        WireError: a name, rank or shape does not fit the format.
     """
     return describe(tuple([(name, kind, shape, len(data)) for name, kind, shape, data in tensors]))
 
 
 def describe(tensors: Description) -> bytes:
-    """As `encode_descriptor`, without data at hand; the answer is remembered by its argument."""
+    """Return the descriptor without data at hand; cached. Raises as `encode_descriptor`."""
     try:
         return _described(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:

@@ -1,7 +1,7 @@
-"""The stream of messages: an 8-byte head, a body, the next head.
+"""Parser of the message stream, in which each message is an 8-byte head and a body.
 
-In: bytes in any pieces. Out: (type, body) pairs; bodies are views. It knows nothing of what a body
-holds. A length is checked against the limit as soon as its head is there, before anything is kept.
+In: bytes in any pieces. Out: (type, body) pairs; bodies are unparsed views. A length is checked as
+soon as its head is complete, before any byte of the body is kept.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from serving.values import Buffer
 MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
-"""1 GiB, what a replica takes: sixteen of the largest bodies that the gateway takes by default (64 MiB)."""
+"""1 GiB, a replica's limit: 16 times the gateway's default limit of request bodies (64 MiB)."""
 MAX_RESULT_BYTES = 2**31 - 1
-"""What the gateway takes."""
+"""The gateway's limit."""
 
 HEAD = struct.Struct("<2sBBI")
 """Magic, version, type, bytes of the body."""
 
 
 class MessageType(enum.IntEnum):
-    """The type byte of a message's head."""
+    """Message type in the head."""
 
     HELLO = 1
     LOAD = 2
@@ -39,23 +39,23 @@ _TYPES = tuple(MessageType(n) if n in set(MessageType) else None for n in range(
 
 
 class WireError(ServingError):
-    """The peer sent bytes that are not this protocol; the connection is of no more use."""
+    """Peer sent bytes that are not this protocol; the connection is unusable."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
 
 
 def message(kind: MessageType, *parts: bytes) -> bytes:
-    """A whole message from the parts of its body."""
+    """Build a message from the parts of its body."""
     body = b"".join(parts)
     return HEAD.pack(MAGIC, VERSION, kind, len(body)) + body
 
 
 def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
-    """The fixed fields that a body starts with.
+    """Unpack the fixed fields at the start of a body.
 
     Raises:
-        WireError: the body is shorter than they are.
+        WireError: the body is too short.
     """
     if len(body) < form.size:
         raise WireError(f"{what} has a body of {len(body)} bytes, expected at least {form.size}")
@@ -63,7 +63,7 @@ def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int,
 
 
 def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[MessageType, int]:
-    """Type and length of body from the 8 bytes at `position`.
+    """Return type and body length from the 8 bytes at `position`.
 
     Raises:
         WireError: not this protocol, or a body above the limit.
@@ -84,10 +84,10 @@ def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[Mes
 
 
 class Parser:
-    """Cuts a stream into messages; bytes go in as they come, in any pieces.
+    """Incremental parser of messages.
 
-    A message that lies whole in one piece is not copied; one that spans pieces is joined once, when
-    its last byte is there. What is fed must not change afterwards: the bodies are views of it.
+    A message inside one piece is not copied; one that spans pieces is joined once. Fed bytes must
+    not change afterwards: the bodies are views of them.
     """
 
     __slots__ = ("_held", "_held_bytes", "_max_message_bytes", "_needed_bytes")
@@ -100,14 +100,14 @@ class Parser:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes until the next step: the rest of the head, or of the message that it told of."""
+        """Bytes missing from the current head or message."""
         return self._needed_bytes - self._held_bytes
 
     def feed(self, data: Buffer) -> list[tuple[MessageType, memoryview]]:
-        """The messages that are complete with these bytes, as (type, body).
+        """Add bytes; return the messages that are now complete, as (type, body).
 
         Raises:
-            WireError: not this protocol, or a message above the limit; the stream is lost.
+            WireError: not this protocol, or a message above the limit; the stream is unusable.
         """
         if self._held:
             self._held.append(data)
