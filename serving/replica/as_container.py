@@ -26,6 +26,7 @@ from typing import ParamSpec, TypeVar
 from serving import __version__, owner
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.models import EXTRAS
 from serving.replica import blocking, container_engine, greeting, limits, wire
 from serving.replica.container import ContainerReplica
 from serving.replica.container_engine import (
@@ -49,8 +50,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _IMAGE = "luthier-replica"
-_OWN_IMAGES = ("sklearn", "torch", "tensorflow")
-"""Kinds whose large runtimes have their own images."""
 _SOCKET = "gateway.sock"
 _SHELF = "files"
 _END_S = 10.0
@@ -61,7 +60,7 @@ _UNHEARD_S = 10.0
 
 def image_of(kind: str) -> str:
     """Return the image for a model kind, as named by `make images`."""
-    return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in _OWN_IMAGES else "")
+    return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in EXTRAS else "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
