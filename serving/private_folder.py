@@ -1,7 +1,7 @@
 """Folders in which nobody else can change what is there: what is read from them decides what is run and answered.
 
-In: a folder. Out: the same, made where there is none, without links on its way; or why it is not safe. Whoever can
-write a folder above can put another one in its place, so all of them count, up to the root.
+In: a folder, such as this user's cache. Out: the same, made where there is none, without links on its way; or why it is
+not safe. Whoever can write a folder above can put another one in its place, so all of them count, up to the root.
 """
 
 from __future__ import annotations
@@ -11,8 +11,31 @@ import os
 import pathlib
 import pwd
 import stat
+import tempfile
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def cache_folder() -> pathlib.Path:
+    """Where this user's files are that can be made again; nothing is checked.
+
+    With those of the user's other programs (XDG Base Directory Specification); in the temporary directory for a
+    user without a home.
+    """
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    if given:
+        folder = pathlib.Path(given)
+    else:
+        try:
+            folder = pathlib.Path.home() / ".cache"
+        except RuntimeError:  # no home, as in many containers
+            folder = temporary_cache()
+    return folder / "luthier"
+
+
+def temporary_cache() -> pathlib.Path:
+    """Above the cache of a user without a home."""
+    return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
 
 
 def made(folder: pathlib.Path, *, advice: str) -> pathlib.Path:

@@ -28,11 +28,9 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import json
-import os
 import pathlib
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,40 +88,20 @@ def bundled() -> tuple[ModelCard, ...]:
     return tuple(_read_card(FOLDER / name, name=None, builds=False) for name in names())
 
 
-def cache_folder() -> pathlib.Path:
-    """Where this user's files are that can be made again.
-
-    With those of the user's other programs (XDG Base Directory Specification); in the temporary directory for a
-    user without a home.
-    """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        folder = pathlib.Path(given)
-    else:
-        try:
-            folder = pathlib.Path.home() / ".cache"
-        except RuntimeError:  # no home, as in many containers
-            folder = _in_temporary()
-    return folder / "luthier"
-
-
-def _in_temporary() -> pathlib.Path:
-    return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
-
-
 def check_cache() -> None:
     """Check that the cache of a user without a home is his own: anybody can make a folder of that name.
 
     Raises:
         OSError: it is another user's, or others may write in it.
     """
-    if cache_folder().parent == _in_temporary():
-        private_folder.made(_in_temporary(), advice="set XDG_CACHE_HOME")
+    temporary = private_folder.temporary_cache()
+    if private_folder.cache_folder().parent == temporary:
+        private_folder.made(temporary, advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
     """Where the weights of a bundled model are that is built where it is served."""
-    return cache_folder() / "zoo" / name
+    return private_folder.cache_folder() / "zoo" / name
 
 
 def built(name: str) -> pathlib.Path:
