@@ -1,8 +1,7 @@
 """Forms of models that are loaded quicker than their own files, in the user's cache.
 
-    content of a model's one file, kind, runtime (of containers their image), processor, version of Luthier
-    -> a folder, there once a replica has written it; one that may not, a container, writes into a box, and a copy of
-       that is taken
+    content of a model's one file, kind, runtime, processor, version of Luthier
+    -> a folder, there once a replica has written it
 
 A folder is whole as soon as it is there, and never changed, for replicas map what is in it; it may be removed at any
 time. The least recently used go where all together take too much. What is in it decides what a model answers, so
@@ -18,11 +17,9 @@ import logging
 import os
 import pathlib
 import shutil
-import stat
-import tempfile
 import time
 
-from serving import __version__, machine, models, private_folder, zoo
+from serving import __version__, machine, models, private_folder
 from serving.replica.fingerprint import Identity
 
 log = logging.getLogger(__name__)
@@ -35,9 +32,6 @@ _LEAST_FREE = 4
 """Nothing is prepared where there is not room for so many times the size of the model."""
 UNFINISHED = ".new-"
 """How names of folders begin that are no forms yet."""
-_BLOCK_BYTES = 4 * 1024 * 1024
-_MOST_FILES = 8
-"""Of a form."""
 _DAY_S = 86_400.0
 _LEFT_S = 3600.0
 """What nobody has finished for so long, nobody will."""
@@ -59,23 +53,20 @@ class Forms:
     @classmethod
     def of_user(cls) -> Forms:
         """Those that all servers of this user share."""
-        return cls(zoo.cache_folder() / "prepared")
+        return cls(private_folder.cache_folder() / "prepared")
 
-    def folder_of(
-        self, kind: str, identity: Identity | None, software: str = ""
-    ) -> pathlib.Path | None:
+    def folder_of(self, kind: str, identity: Identity | None) -> pathlib.Path | None:
         """Where the form of a model is, or may be made, marked as used; None: it can have none here. Blocking.
 
         Args:
             kind: of the model.
             identity: of its files; None: unknown.
-            software: that replicas run; empty: this installation's.
         """
         if kind not in models.PREPARED or identity is None or not identity.is_whole:
             return None
         try:
             root = self._private()
-            folder = root / _name(kind, identity, software)
+            folder = root / _name(kind, identity)
             if folder.is_symlink() or folder.exists():
                 private_folder.check(folder, advice=_ADVICE)
                 os.utime(folder)
@@ -85,48 +76,6 @@ class Forms:
             self._tell(str(error))
             return None
         return folder
-
-    def box(self) -> pathlib.Path | None:
-        """A new folder into which another user may write, where it is mounted; None: there can be none. Blocking."""
-        try:
-            outer = pathlib.Path(tempfile.mkdtemp(dir=self._private(), prefix=UNFINISHED))
-            box = outer / "box"
-            box.mkdir()
-            box.chmod(0o777)  # the outer one keeps everybody else out
-        except OSError as error:
-            self._tell(str(error))
-            return None
-        return box
-
-    def remove_box(self, box: pathlib.Path) -> None:
-        """Nobody writes there any more. Blocking."""
-        shutil.rmtree(box.parent, ignore_errors=True)
-        if box.parent.exists():
-            log.warning("a folder is left", extra={"folder": str(box.parent)})
-
-    def adopt(self, made: pathlib.Path, folder: pathlib.Path) -> bool:
-        """Copy a form from a box; whoever wrote there may do so still, but not into the copy. Blocking.
-
-        Args:
-            made: the form.
-            folder: where it shall be, as `folder_of` has it.
-
-        Returns:
-            Whether it is there.
-        """
-        try:
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as name:
-                copy = pathlib.Path(name, "copied")
-                copy.mkdir()
-                _copy_files(made, copy)
-                for path in (copy, *copy.iterdir()):  # containers have another user
-                    path.chmod(0o755 if path is copy else 0o644)
-                copy.rename(folder)
-        except OSError as error:
-            if not folder.is_dir():  # else another server was quicker
-                self._tell(str(error))
-                return False
-        return True
 
     def trim(self) -> None:
         """Remove the least recently used where there are too many, and what a killed replica has left unfinished."""
@@ -159,53 +108,12 @@ class Forms:
             log.warning("models are loaded from their own files", extra={"reason": problem})
 
 
-def _copy_files(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the files of a folder, so that they are whole even after a loss of power; nothing else is followed.
-
-    Raises:
-        OSError: there is something else, more than all forms together may take, or no room.
-    """
-    folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - of what was opened
-        if len(names) > _MOST_FILES:
-            raise OSError(f"{source} holds {len(names)} files, expected {_MOST_FILES} at most")
-        left = MOST_BYTES
-        for name in names:
-            read = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-            try:
-                left -= _copy_file(read, target / name, most=left)
-            finally:
-                os.close(read)
-    finally:
-        os.close(folder)
-
-
-def _copy_file(read: int, target: pathlib.Path, *, most: int) -> int:
-    """Copy what a descriptor reads, as much as it is now; returns its bytes.
-
-    Raises:
-        OSError: it is no file, is larger than most, or there is no room.
-    """
-    seen = os.fstat(read)
-    if not stat.S_ISREG(seen.st_mode) or seen.st_size > most:
-        raise OSError(f"{target.name} is no file of a form")
-    left = seen.st_size
-    with target.open("xb") as written:
-        while left and (block := os.read(read, min(left, _BLOCK_BYTES))):
-            written.write(block)
-            left -= len(block)
-        written.flush()
-        os.fsync(written.fileno())
-    return seen.st_size
-
-
-def _name(kind: str, identity: Identity, software: str) -> str:
+def _name(kind: str, identity: Identity) -> str:
     """Of the folder of a form: everything that it depends on."""
     facts = {
         "content": identity.digest,
         "kind": kind,
-        "runtime": software or models.runtime_of(kind),
+        "runtime": models.runtime_of(kind),
         "processor": machine.cpu_digest(),
         "version": __version__,
     }

@@ -154,7 +154,6 @@ async def profile(
     workers: Iterator[int],
     *,
     prepared: pathlib.Path | None = None,
-    box: pathlib.Path | None = None,
     digest: str | None = None,
 ) -> ModelProfile:
     """Measure a model.
@@ -165,14 +164,13 @@ async def profile(
         home: where replicas of its kind live, open.
         workers: numbers that no other replica of the home has.
         prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
-        box: folder in which that is, where the replica may write; None: it may write where it can, or nowhere.
         digest: of the file of which the form shall be; None: unknown.
 
     Raises:
         ServingError: it cannot be loaded, or not be run on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, prepared, box, digest)
+    run = _Run(card, one, prepared, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -193,11 +191,9 @@ class _Run:
         card: ModelCard,
         settings: ServingSettings,
         prepared: pathlib.Path | None,
-        box: pathlib.Path | None,
         digest: str | None,
     ) -> None:
         self.card = card
-        self.beside = {} if prepared is None else {box or prepared: box is not None}
         self._digest = digest
         self._settings = settings
         self._prepared = prepared

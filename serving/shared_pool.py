@@ -23,12 +23,12 @@ from typing import Any
 
 from serving import kept_profiles, profiling
 from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted, told_inputs
-from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.errors import InvalidSettings, ServingError
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.models.cuda import CUDA
-from serving.pool import NOTHING_BESIDE, Home, Member, Pool
+from serving.pool import Home, Member, Pool
 from serving.prepared import Forms
 from serving.profiling import Measured, ModelProfile
 from serving.replica import blocking
@@ -119,7 +119,6 @@ class SharedPool:
 
     is_shared = True
     card = None
-    beside = NOTHING_BESIDE
 
     def __init__(
         self,
@@ -263,7 +262,7 @@ class SharedPool:
         found = await self._profile(card, settings, key, identity, form)
         pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
         _check_fits(card, pages, settings)
-        root = await self._home.lend(card, form if found.is_prepared else None)
+        root = await self._home.lend(card)
         model = card.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still answers, or is still to be unloaded: what it is called is its own.
@@ -333,11 +332,8 @@ class SharedPool:
             if not found.is_prepared and found.told.device != CUDA:  # it is broken
                 await asyncio.to_thread(shutil.rmtree, form, ignore_errors=True)
                 found = None
-        if found is None and form is not None and self._home.lends:
-            found = await self._measured_in_box(card, settings, identity, form)
         if found is None:
-            prepared = None if self._home.lends else form
-            found = await self._measured(card, settings, identity, prepared)
+            found = await self._measured(card, settings, identity, form)
         log.info(
             "model profiled",
             extra={
@@ -354,55 +350,17 @@ class SharedPool:
             await asyncio.to_thread(self._forms.trim)
         return found
 
-    async def _measured_in_box(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        identity: Identity | None,
-        form: pathlib.Path,
-    ) -> ModelProfile | None:
-        """A profile of a model whose form is written by a replica that may write nowhere else; None: it cannot be."""
-        assert self._forms is not None
-        box = self._forms.box()
-        if box is None:
-            return None
-        made, adopting = box / form.name, None
-        try:
-            found = await self._measured(card, settings, identity, made, box)
-            if not found.is_prepared:
-                return found
-            adopting = asyncio.ensure_future(asyncio.to_thread(self._forms.adopt, made, form))
-            return found if await asyncio.shield(adopting) else None
-        finally:
-            if adopting is not None:  # it must not find a part of it
-                await asyncio.wait({adopting})
-            await asyncio.to_thread(self._forms.remove_box, box)
-
     async def _measured(
         self,
         card: ModelCard,
         settings: ServingSettings,
         identity: Identity | None,
         prepared: pathlib.Path | None,
-        box: pathlib.Path | None = None,
     ) -> ModelProfile:
-        """A profile; without a form where what it needs cannot be given to a replica."""
-        measure = functools.partial(
-            profiling.profile,
-            card,
-            settings,
-            self._home,
-            self._workers,
-            digest=None if identity is None else identity.digest,
+        digest = None if identity is None else identity.digest
+        return await profiling.profile(
+            card, settings, self._home, self._workers, prepared=prepared, digest=digest
         )
-        if prepared is None or not self._home.lends:
-            return await measure(prepared=prepared)
-        try:
-            return await measure(prepared=prepared, box=box)
-        except ReplicaStartFailed as error:
-            facts = {"model": card.name, "version": card.version, "error": str(error)}
-            log.warning("measured without a prepared form", extra=facts)
-            return await measure()
 
     async def _key_of(
         self, card: ModelCard, settings: ServingSettings, identity: Identity | None
@@ -413,10 +371,9 @@ class SharedPool:
 
     async def _form_of(self, card: ModelCard, identity: Identity | None) -> pathlib.Path | None:
         """Where a form of the model is, or may be made, that is loaded quicker than its file."""
-        if self._forms is None:
+        if self._forms is None or self._home.lends:  # else its replicas see no such folder
             return None
-        software = self._home.software
-        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity, software)
+        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity)
 
     # What the pool's replicas hold
 

@@ -80,7 +80,7 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
         device=wanted.device,
         pages=wanted.pages,
         budget=wanted.budget,
-        prepared=_found(wanted.prepared, wanted.root),
+        prepared=_found(wanted.prepared, None),
         prepares=wanted.prepares,
         digest=wanted.digest,
         inputs=wanted.inputs,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from serving.dispatch import Loaded, Wanted
@@ -12,8 +9,6 @@ from serving.errors import ServingError
 from serving.pool.member import Member
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId
-
-NOTHING_BESIDE: Mapping[pathlib.Path, bool] = MappingProxyType({})
 
 
 class Contents(Protocol):
@@ -27,11 +22,6 @@ class Contents(Protocol):
     @property
     def card(self) -> ModelCard | None:
         """What a replica is started for; None: for models that come and go, each lent by the home."""
-        ...
-
-    @property
-    def beside(self) -> Mapping[pathlib.Path, bool]:
-        """Further folders that a replica with a card sees, and whether it may write into them."""
         ...
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pathlib
 import socket
-from collections.abc import Mapping
 from typing import Protocol
 
 from serving.replica.cgroups import Usage
@@ -77,16 +76,12 @@ class Home(Protocol):
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
         card: ModelCard | None,
-        beside: Mapping[pathlib.Path, bool],
     ) -> Replica:
-        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
-
-        Beside the card's files it sees folders, and may write into those whose value is true.
-        """
+        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent."""
         ...
 
-    async def lend(self, card: ModelCard, beside: pathlib.Path | None) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files, and a folder beside them.
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Let replicas that were started without a card read a model's files.
 
         Returns:
             Below which folder they find them; None: where they are.

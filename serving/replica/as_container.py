@@ -27,7 +27,7 @@ import pathlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from serving import __version__, owner
@@ -149,7 +149,6 @@ class ContainerHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard | None,
-        beside: Mapping[pathlib.Path, bool] | None = None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
         """Start a replica: alive, limited, connected and greeted. If cancelled, it is ended.
@@ -161,7 +160,6 @@ class ContainerHome:
             ready_timeout_s: longest wait.
             card: the model that it will be asked to load, whose files are mounted, read-only; None: models that
                 are lent.
-            beside: folders that are mounted, too -> whether it may write into them; where there is a card.
             accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
 
         Raises:
@@ -181,8 +179,6 @@ class ContainerHome:
         try:
             with greeting.listening(folder / _SOCKET, mode=0o666) as listener:
                 spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
-                if beside:
-                    spec = _with_folders(spec, beside)
                 self._replicas[worker] = replica
                 life = asyncio.create_task(
                     self._live(replica, spec, engine), name=f"container {worker}"
@@ -211,10 +207,8 @@ class ContainerHome:
             raise
         return replica
 
-    async def lend(
-        self, card: ModelCard, beside: pathlib.Path | None = None
-    ) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files, and a folder beside them.
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Let replicas that were started without a card read a model's files.
 
         Returns:
             Below which folder of theirs the files are.
@@ -225,15 +219,8 @@ class ContainerHome:
         """
         if self._kind is None or self._nest is None:
             raise NotReady("the home of the replicas is not open")
-        shelf = self._nest.shelf
-        if beside is not None:
-            try:
-                return await _laid_out(shelf, (*card.files, beside))
-            except OSError as error:  # it may be gone, or there is no room for a copy
-                facts = {"folder": str(beside), "error": str(error)}
-                log.warning("a folder is not laid out for containers", extra=facts)
         try:
-            return await _laid_out(shelf, card.files)
+            return await _laid_out(self._nest.shelf, card.files)
         except OSError as error:
             text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -402,14 +389,6 @@ async def _clean_up() -> None:
             log.info("removed what a killed gateway left", extra={"container": name})
     except EngineError as error:  # it is in nobody's way
         log.warning("what a killed gateway left stays", extra={"error": str(error)})
-
-
-def _with_folders(spec: ContainerSpec, beside: Mapping[pathlib.Path, bool]) -> ContainerSpec:
-    files = {f"{FILES_FOLDER}{folder}": folder for folder in beside}
-    writable = (f"{FILES_FOLDER}{folder}" for folder, is_writable in beside.items() if is_writable)
-    return dataclasses.replace(
-        spec, files={**spec.files, **files}, writable=spec.writable.union(writable)
-    )
 
 
 async def _laid_out(shelf: Shelf, files: Sequence[pathlib.Path]) -> pathlib.Path:

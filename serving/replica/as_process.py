@@ -104,7 +104,6 @@ class ProcessHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard | None,
-        beside: Mapping[pathlib.Path, bool] | None = None,  # noqa: ARG002
         accelerator: AcceleratorSettings | None = None,
     ) -> Replica:
         """Start a replica: alive, in its groups, connected and greeted. If cancelled, it is ended.
@@ -116,7 +115,6 @@ class ProcessHome:
             ready_timeout_s: longest wait.
             card: the model that it will be asked to load, of the kind command the program that it becomes; None:
                 models that are lent.
-            beside: nothing is to be done: replicas find all folders where they are.
             accelerator: what it sees of the GPU; None: all that this process sees.
 
         Raises:
@@ -151,9 +149,7 @@ class ProcessHome:
             raise
         return replica
 
-    async def lend(
-        self, _card: ModelCard, _beside: pathlib.Path | None = None
-    ) -> pathlib.Path | None:
+    async def lend(self, _card: ModelCard) -> pathlib.Path | None:
         """Nothing is to be done: replicas find all files where they are."""
         return None
 

@@ -65,9 +65,7 @@ class ContainerSpec:
     socket_folder: pathlib.Path
     """Mounted, read-only, at `SOCKET_FOLDER`."""
     files: Mapping[str, pathlib.Path]
-    """Mounted: where in the container -> file or folder, absolute."""
-    writable: frozenset[str] = frozenset()
-    """Of these, folders into which it may write; the others are read-only."""
+    """Mounted, read-only: where in the container -> file or folder, absolute."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
@@ -153,7 +151,7 @@ class ContainerEngine:
             docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
         ]
         mounts += [
-            docker.types.Mount(where, str(file), "bind", read_only=where not in spec.writable)
+            docker.types.Mount(where, str(file), "bind", read_only=True)
             for where, file in spec.files.items()
         ]
         gpus = None

@@ -156,7 +156,6 @@ class FakeHome:
         memory_mb,
         ready_timeout_s,
         card,
-        beside=None,
         accelerator=None,
     ):
         replica = FakeReplica(worker, self)
@@ -165,7 +164,7 @@ class FakeHome:
         self.replicas.append(replica)
         return replica
 
-    async def lend(self, card, beside):
+    async def lend(self, card):
         return None
 
     async def take_back(self, root):
