@@ -36,7 +36,6 @@ from serving.errors import (
 from serving.homes import Homes
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
-from serving.prepared import Forms
 from serving.served import Query, Served
 from serving.setting_notes import setting_notes
 from serving.settings import ServingSettings
@@ -101,7 +100,6 @@ class Engine:
         homes: Homes,
         clock: ClockLock | None = None,
         profiles: KeptProfiles | None = None,
-        forms: Forms | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -111,7 +109,6 @@ class Engine:
             homes: where replicas live.
             clock: holds the GPU's clock, from `open` to `close`.
             profiles: what was measured of models before; None: nothing.
-            forms: of models that are loaded quicker than their files; None: there are none.
         """
         self.settings = settings
         self.generation = 1
@@ -126,7 +123,7 @@ class Engine:
         self._changing = asyncio.Lock()
         self._unsettled: set[Served | SharedPool] = set()
         """What a change that failed has left with its settings."""
-        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles, forms)
+        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles)
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Versions that are out of service, and answer what they have taken."""
         self.editing = asyncio.Lock()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-import pathlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -36,7 +35,7 @@ NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MOST_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
 """Part of a model's memory, and bytes at most, that the heap loses between the models of a replica. Twenty copies of
 bundled models in one process took 5 to 10 % more each than one that was measured alone, and 11 to 31 % where their own
-files were parsed instead of prepared forms."""
+files were parsed instead of optimised copies."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,6 @@ class ModelProfile:
     """What it takes beside others in a replica."""
     told: Loaded
     """What the replica said of its last load."""
-    is_prepared: bool = False
-    """Whether its loads were of a form that was prepared for them."""
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
     """Items -> seconds of a batch's inputs, model and outputs; empty where the replica does not tell."""
 
@@ -65,8 +62,12 @@ class ModelProfile:
             "reads_json": self.signature.reads_json,
             **self.facts(),
             "memory_bytes": self.memory_bytes,
-            "is_prepared": self.is_prepared,
-            "told": {"load_s": told.load_s, "device": told.device, "warmup": dict(told.warmup)},
+            "told": {
+                "load_s": told.load_s,
+                "device": told.device,
+                "warmup": dict(told.warmup),
+                "optimised": told.optimised,
+            },
         }
 
     def facts(self) -> dict[str, Any]:
@@ -92,8 +93,13 @@ class ModelProfile:
             load_s=float(data["load_s"]),
             batch_s={int(size): float(took_s) for size, took_s in data["batch_s"].items()},
             memory_bytes=data["memory_bytes"],
-            is_prepared=data["is_prepared"],
-            told=Loaded(signature, told.get("load_s"), told["warmup"], told.get("device")),
+            told=Loaded(
+                signature,
+                told.get("load_s"),
+                told["warmup"],
+                told.get("device"),
+                optimised=told["optimised"],
+            ),
             stages_s={int(size): tuple(stages) for size, stages in data["stages_s"].items()},
         )
 
@@ -153,7 +159,6 @@ async def profile(
     home: Home,
     workers: Iterator[int],
     *,
-    prepared: pathlib.Path | None = None,
     digest: str | None = None,
 ) -> ModelProfile:
     """Measure a model.
@@ -163,14 +168,13 @@ async def profile(
         settings: limits of a replica, the largest batch, and how long a warm-up may take.
         home: where replicas of its kind live, open.
         workers: numbers that no other replica of the home has.
-        prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
-        digest: of the file of which the form shall be; None: unknown.
+        digest: of its file, where an optimised copy of it may be loaded, and is written first where there is none.
 
     Raises:
         ServingError: it cannot be loaded, or not be run on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, prepared, digest)
+    run = _Run(card, one, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -186,17 +190,10 @@ class _Run:
 
     is_shared = True
 
-    def __init__(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        prepared: pathlib.Path | None,
-        digest: str | None,
-    ) -> None:
+    def __init__(self, card: ModelCard, settings: ServingSettings, digest: str | None) -> None:
         self.card = card
         self._digest = digest
         self._settings = settings
-        self._prepared = prepared
         sizes = sizes_to(settings.batching.max_size)
         self._sizes = (sizes[0],) * (LEAST_LOADS - len(sizes)) + sizes
         self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
@@ -220,9 +217,8 @@ class _Run:
             device=member.accelerator.device,
             weights=self.card.weights(member.model.variant),
             inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
-            prepared=self._prepared,
-            prepares=model.version == "0",
             digest=self._digest,
+            optimises=model.version == "0",
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
@@ -311,7 +307,6 @@ class _Run:
                 "give the model samples (docs/models.md)"
             )
         last = self._told[-1]
-        is_prepared = last.is_prepared
         signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
         return ModelProfile(
             signature=signature,
@@ -323,17 +318,17 @@ class _Run:
             ),
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
             memory_bytes=_among_others(
-                max(told.memory_bytes or 0 for told in self._told[1:]), is_prepared=is_prepared
+                max(told.memory_bytes or 0 for told in self._told[1:]),
+                is_parsed=last.optimised is None,
             ),
             told=last,
-            is_prepared=is_prepared,
             stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
         )
 
 
-def _among_others(alone_bytes: int, *, is_prepared: bool) -> int:
+def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
     """What a model takes among others, of what it takes alone."""
-    share = SCATTERED if is_prepared else SCATTERED_BY_PARSING
+    share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
     return alone_bytes + round(min(share * alone_bytes, MOST_SCATTERED_BYTES))
 
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import itertools
 import logging
 import math
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -27,11 +25,8 @@ from serving.errors import InvalidSettings, ServingError
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
-from serving.models.cuda import CUDA
 from serving.pool import Home, Member, Pool
-from serving.prepared import Forms
 from serving.profiling import Measured, ModelProfile
-from serving.replica import blocking
 from serving.replica.fingerprint import Identity, identity_of
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp, Profiled
@@ -54,7 +49,6 @@ class _Tenant:
 
     __slots__ = (
         "card",
-        "form",
         "identity",
         "key",
         "measured",
@@ -93,8 +87,6 @@ class _Tenant:
         """Under which the profile is kept."""
         self.identity = identity
         """Of its files, as they were when it was deployed."""
-        self.form: pathlib.Path | None = None
-        """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
@@ -128,7 +120,6 @@ class SharedPool:
         home: Home,
         workers: Iterator[int],
         profiles: KeptProfiles,
-        forms: Forms | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -139,7 +130,6 @@ class SharedPool:
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
             profiles: what was measured before.
-            forms: of models that are loaded quicker than their files; None: there are none.
         """
         settings = _of_no_model(settings)
         self._kind = kind
@@ -149,7 +139,6 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
-        self._forms = forms
         self.dispatcher = Dispatcher(
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
@@ -222,8 +211,7 @@ class SharedPool:
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            # Replicas that do without a form go on without it.
-            found = await self._profile(tenant.card, wanted, key, tenant.identity, tenant.form)
+            found = await self._profile(tenant.card, wanted, key, tenant.identity)
             changed[model] = key, found
         return changed
 
@@ -258,8 +246,7 @@ class SharedPool:
         weights = card.weights(settings.model.variant)
         identity = await asyncio.to_thread(identity_of, card.kind, weights)
         key = await self._key_of(card, settings, identity)
-        form = await self._form_of(card, identity)
-        found = await self._profile(card, settings, key, identity, form)
+        found = await self._profile(card, settings, key, identity)
         pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
@@ -270,7 +257,6 @@ class SharedPool:
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
-        tenant.form = form if found.is_prepared else None
         self.dispatcher.lay_out(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
@@ -319,21 +305,13 @@ class SharedPool:
         settings: ServingSettings,
         key: str | None,
         identity: Identity | None,
-        form: pathlib.Path | None,
     ) -> ModelProfile:
         """Of a model, or of another one of the same content under the same limits, now or before a restart."""
         known = self._profiles.of(key)
-        is_there = form is not None and await asyncio.to_thread(form.is_dir)
-        if known is not None and (known.is_prepared == is_there or known.told.device == CUDA):
+        if known is not None and await asyncio.to_thread(_still_holds, known):
             return known
-        found = None
-        if form is not None and is_there:
-            found = await self._measured(card, settings, identity, form)
-            if not found.is_prepared and found.told.device != CUDA:  # it is broken
-                await asyncio.to_thread(shutil.rmtree, form, ignore_errors=True)
-                found = None
-        if found is None:
-            found = await self._measured(card, settings, identity, form)
+        digest = _digest_of(identity)
+        found = await profiling.profile(card, settings, self._home, self._workers, digest=digest)
         log.info(
             "model profiled",
             extra={
@@ -346,21 +324,7 @@ class SharedPool:
         # Else another file may have been measured.
         if identity is not None and identity.still_holds():
             await self._profiles.keep(key, found)
-        if self._forms is not None and found.is_prepared:
-            await asyncio.to_thread(self._forms.trim)
         return found
-
-    async def _measured(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        identity: Identity | None,
-        prepared: pathlib.Path | None,
-    ) -> ModelProfile:
-        digest = None if identity is None else identity.digest
-        return await profiling.profile(
-            card, settings, self._home, self._workers, prepared=prepared, digest=digest
-        )
 
     async def _key_of(
         self, card: ModelCard, settings: ServingSettings, identity: Identity | None
@@ -368,12 +332,6 @@ class SharedPool:
         """Under which its profile is kept."""
         software = self._home.software
         return await asyncio.to_thread(kept_profiles.key_of, card, settings, identity, software)
-
-    async def _form_of(self, card: ModelCard, identity: Identity | None) -> pathlib.Path | None:
-        """Where a form of the model is, or may be made, that is loaded quicker than its file."""
-        if self._forms is None or self._home.lends:  # else its replicas see no such folder
-            return None
-        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity)
 
     # What the pool's replicas hold
 
@@ -391,7 +349,7 @@ class SharedPool:
             root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
-            prepared=tenant.form,
+            digest=_digest_of(tenant.identity),
             inputs=told_inputs(
                 tenant.card,
                 tenant.model,
@@ -405,15 +363,10 @@ class SharedPool:
         return budget_of(settings)
 
     def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
-        """Its profile has told all; a form that cannot be loaded is made anew by the next deploy."""
+        """Its profile has told all."""
         tenant = self._tenants.get(model)
-        if tenant is None:
-            return False
-        if told.load_s is not None:
+        if tenant is not None and told.load_s is not None:
             tenant.measured.load(told.load_s)
-        if tenant.form is not None and not told.is_prepared and told.device != CUDA:
-            blocking.asked(functools.partial(shutil.rmtree, tenant.form, ignore_errors=True))
-            tenant.form = None
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
@@ -484,6 +437,20 @@ def budget_of(settings: ServingSettings) -> int | None:
 def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:
     """What a model takes: as measured, and its files at least."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
+
+
+def _digest_of(identity: Identity | None) -> str | None:
+    """Of a model's one file, of which there may be an optimised copy; None: there is none that holds everything."""
+    return identity.digest if identity is not None and identity.is_whole else None
+
+
+def _still_holds(profile: ModelProfile) -> bool:
+    """Whether what it measured the loads of is there: a copy may be removed at any time."""
+    optimised = profile.told.optimised
+    try:
+        return optimised is None or pathlib.Path(optimised).is_dir()
+    except OSError:  # a replica may tell anything
+        return False
 
 
 def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:

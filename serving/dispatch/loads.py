@@ -44,12 +44,10 @@ class Wanted(NamedTuple):
     """Memory that is counted for it."""
     budget: int | None = None
     """Pages of all models in the replica together, at most; None: no limit."""
-    prepared: pathlib.Path | None = None
-    """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
-    prepares: bool = False
-    """Whether the form is to be made first."""
     digest: str | None = None
-    """Of the file of which the form is made (`fingerprint.Identity`); None: unknown."""
+    """SHA-256 of the file, where an optimised copy of it may be loaded instead."""
+    optimises: bool = False
+    """Whether such a copy is to be written first where there is none."""
     inputs: ToldInputs = ToldInputs()
     """What it is told of the model's inputs."""
     max_answer_bytes: int | None = None
@@ -68,8 +66,8 @@ class Loaded(NamedTuple):
     """Where it runs, `cpu` or `cuda`; None: it does not say."""
     memory_bytes: int | None = None
     """By how much the process has grown; None: it does not say."""
-    is_prepared: bool = False
-    """Whether the form was loaded that is prepared for it."""
+    optimised: str | None = None
+    """Folder of the optimised copy that was loaded instead of its file; None: none was."""
 
     @property
     def batch_s(self) -> dict[int, float]:
@@ -154,14 +152,14 @@ def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
     # A program of another language has not judged it.
     signature = judged(signature, item_axis={}, shared=(), where="")
-    warmup, device = detail.get("warmup"), detail.get("device")
+    warmup, device, optimised = (detail.get(name) for name in ("warmup", "device", "optimised"))
     return Loaded(
         signature,
         _number(detail, "load_s", float),
         warmup if isinstance(warmup, dict) else {},
         device if isinstance(device, str) else None,
         _number(detail, "memory_bytes", int),
-        detail.get("is_prepared") is True,
+        optimised if isinstance(optimised, str) else None,
     )
 
 

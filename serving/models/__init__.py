@@ -18,9 +18,8 @@ contains it. Optional:
 
 The kinds of `ON_DEVICE` are told where to run: `__init__(self, path, *, threads, device)`.
 
-The modules of the kinds of `PREPARED` also have `prepare(path, folder, *, digest, device)`, which writes a form of a
-model that is loaded quicker, and their `Model` takes that folder:
-`__init__(self, path, *, threads, device, prepared)`. Its `is_prepared` tells whether that was loaded.
+The kind onnx is also told what its file holds, for an optimised copy that is loaded quicker:
+`__init__(self, path, *, threads, device, digest, optimises)`.
 
 The kind `command` is the exception: a program in any language that is a replica itself
 (docs/models.md).
@@ -95,8 +94,6 @@ ONLY_TRUSTED = ("mlflow",)
 
 ON_DEVICE = ("onnx", "torch")
 """Kinds that run where `accelerator.device` says."""
-PREPARED = ("onnx",)
-"""Of these, kinds that can be prepared for being loaded quickly."""
 OF_THEIR_OWN = ("python", "command")
 """Kinds whose code decides for itself; the GPUs that it sees are all that is decided for it."""
 
@@ -111,37 +108,14 @@ def runtime_of(kind: str) -> str:
     return ""
 
 
-def prepare(
-    kind: str,
-    path: pathlib.Path | None,
-    folder: pathlib.Path,
-    *,
-    digest: str,
-    device: str = "auto",
-) -> None:
-    """Write a form of a model that is loaded quicker than its own file, where its kind has one.
-
-    Args:
-        kind: one of `KINDS`.
-        path: its file.
-        folder: where the form is from then on; it is made in one step, with all that it holds, and never changed.
-        digest: SHA-256 of the file: of one that holds something else none is made.
-        device: `auto`, `cpu` or `cuda`.
-
-    Raises:
-        serving.errors.ModelLoadFailed: there is no such file, or no such device. All else goes to the log.
-    """
-    if kind in PREPARED:
-        importlib.import_module(KINDS[kind]).prepare(path, folder, digest=digest, device=device)
-
-
 def load(
     kind: str,
     path: pathlib.Path | None,
     *,
     threads: int,
     device: str = "auto",
-    prepared: pathlib.Path | None = None,
+    digest: str | None = None,
+    optimises: bool = False,
 ) -> LoadedModel:
     """Load a model of a kind.
 
@@ -150,7 +124,8 @@ def load(
         path: its file or folder.
         threads: what it may use inside one operator.
         device: `auto`, `cpu` or `cuda`.
-        prepared: folder of `prepare`, loaded instead where it is there; None: there is none.
+        digest: SHA-256 of the file, of which the kind onnx may have an optimised copy; None: unknown.
+        optimises: whether that is written first where there is none.
 
     Raises:
         serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed or cannot run on
@@ -176,9 +151,11 @@ def load(
             f"kind {kind!r} needs a library of the system: {error}; on Debian libgomp.so.1 comes with "
             "`apt-get install libgomp1`",
         ) from error
-    if kind in PREPARED:
-        quick: LoadedModel = module.Model(path, threads=threads, device=device, prepared=prepared)
-        return quick
+    if kind == "onnx":
+        copied: LoadedModel = module.Model(
+            path, threads=threads, device=device, digest=digest, optimises=optimises
+        )
+        return copied
     if kind in ON_DEVICE:
         placed: LoadedModel = module.Model(path, threads=threads, device=device)
         return placed

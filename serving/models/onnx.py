@@ -4,9 +4,16 @@ In: {input name: (n, ...) array}; strings as object arrays of bytes or str. Out:
 graph, strings as object arrays of str. The signature is read from the file; a dimension without a
 number is free (-1).
 
-A form of a model may be prepared that is loaded in a part of the time: the graph as the runtime has optimised it for
-this processor, and the weights in a file of their own, which the runtime maps instead of reading it. Sessions of
-it share that memory with one another, also between processes.
+Where it is told what the file holds, an optimised copy of that may be loaded instead, in a part of the time: the graph
+as the runtime has optimised it for this processor, and the weights in a file of their own, which the runtime maps
+instead of reading it. Sessions of a copy share that memory with one another, also between processes.
+
+    SHA-256 of the content, version of the runtime, options, processor, version of Luthier
+    -> a folder in the user's cache, there once a replica was asked to write it
+
+Such a folder is whole as soon as it is there, and never changed, for replicas map what is in it; it may be removed at
+any time. The least recently loaded go where all together take too much. What is in it decides what a model answers,
+so nothing is used but what nobody else can have written.
 
 It must not know how arrays come and go, nor which limits the process has: it only keeps to
 `threads` and is frugal with memory.
@@ -15,7 +22,9 @@ It must not know how arrays come and go, nor which limits the process has: it on
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import json
 import logging
 import mmap
 import os
@@ -23,6 +32,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +40,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
+from serving import __version__, machine, private_folder
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
@@ -38,10 +49,31 @@ log = logging.getLogger(__name__)
 
 PLATFORM = "onnxruntime_onnx"
 
-PREPARED, _WEIGHTS = "model.onnx", "weights.bin"
-"""Files of the prepared form."""
+COPIES = "optimised"
+"""Folder of all optimised copies, in the user's cache."""
+MOST_BYTES = 16 * 2**30
+"""Of all of them together: the least recently loaded go."""
+MOST_DAYS = 30
+"""What was not loaded for so long goes, too."""
+_LEAST_FREE = 4
+"""Nothing is written where there is not room for so many times the size of the model."""
+_UNFINISHED = ".new-"
+"""How names of folders begin that are no copies yet."""
+_LEFT_S = 3600.0
+"""What nobody has finished for so long, nobody will."""
+_DAY_S = 86_400.0
+_GRAPH, _WEIGHTS = "model.onnx", "weights.bin"
+"""Files of a copy."""
 _MAPPED_BYTES = 65_536
 """Weights from so many bytes on are mapped: a smaller array is copied as quickly."""
+_WRITING: Mapping[str, str] = {
+    "session.optimized_model_external_initializers_file_name": _WEIGHTS,
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(_MAPPED_BYTES),
+}
+"""Options of the session that writes a copy."""
+_FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_digest()])
+"""What a copy fits, beside the content: found out once, before replicas are forked."""
+_ADVICE = "set XDG_CACHE_HOME"
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 DATATYPES: dict[str, str] = {
@@ -101,7 +133,8 @@ class Model:
         *,
         threads: int,
         device: str = "auto",
-        prepared: pathlib.Path | None = None,
+        digest: str | None = None,
+        optimises: bool = False,
     ) -> None:
         """Load a model.
 
@@ -109,14 +142,22 @@ class Model:
             path: the file.
             threads: inside one operator.
             device: `auto`, `cpu` or `cuda`.
-            prepared: folder of its prepared form, which is loaded instead where it is there; None: it has none.
+            digest: SHA-256 of what the file holds; an optimised copy of that is loaded instead where there is one.
+                None: unknown.
+            optimises: whether one is written first where there is none. What keeps from that is told in the log.
         """
         path = _checked(path)
         _quieten()
         self.device = _device(device, path)
+        quick = None
+        copy = None if digest is None or self.device != cuda.CPU else _copy_of(digest)
+        if digest is not None and copy is not None:
+            quick = _of_copy(copy, threads)
+            if quick is None and optimises and _write_copy(copy, path, digest):
+                quick = _of_copy(copy, threads)
+        self.optimised = None if quick is None else str(copy)
+        """The copy that was loaded."""
         try:
-            quick = _of_prepared(prepared, threads, self.device)
-            self.is_prepared = quick is not None
             self._session = quick or _session(path, session_options(threads=threads), self.device)
         except Exception as error:  # the runtime has a dozen unrelated exception classes
             reason = _reason(error)
@@ -162,40 +203,60 @@ class Model:
         return dict(zip(self._outputs, results, strict=True))
 
 
-def prepare(path: pathlib.Path | None, folder: pathlib.Path, *, digest: str, device: str) -> None:
-    """Write the prepared form of a model for this processor, unless it is there; a model of a GPU gets none.
+def _copy_of(digest: str) -> pathlib.Path | None:
+    """Where the optimised copy of a content is, or may be written; None: nowhere that nobody else can change."""
+    name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
+    try:
+        folder = private_folder.made(private_folder.cache_folder() / COPIES, advice=_ADVICE)
+        copy = folder / name
+        if copy.is_symlink() or copy.exists():
+            private_folder.check(copy, advice=_ADVICE)
+    except OSError as error:
+        _tell(str(error))
+        return None
+    return copy
 
-    A folder that is there is whole, and is not changed any more: what is mapped must not be cut short. What cannot be
-    prepared is told in the log, and loaded from its own file. It is made of a copy, for the file may be replaced at
-    any time; and where the copy is there are no weights beside it, so a model with such has no form.
+
+@functools.cache
+def _tell(reason: str) -> None:
+    """Say once why there are no copies."""
+    log.warning("models are loaded from their own files", extra={"reason": reason})
+
+
+def _write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
+    """Write an optimised copy, with all that it holds in one step; whether it is there.
+
+    It is made of another copy, for the file may be replaced at any time; and where that one is there are no weights
+    beside it, so a model with such has none.
 
     Args:
-        path: the file.
-        folder: made here, with all that it holds, in one step.
-        digest: SHA-256 of what the file must hold, in hexadecimal digits.
-        device: `auto`, `cpu` or `cuda`.
+        copy: where it is to be.
+        path: the model's file.
+        digest: SHA-256 of what the file must hold.
     """
-    path = _checked(path)
-    _quieten()
-    if folder.is_dir() or _device(device, path) != cuda.CPU:
-        return
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as name:
-            copy, made = pathlib.Path(name, "copied", "model.onnx"), pathlib.Path(name, "made")
-            copy.parent.mkdir(mode=0o700)
+        size = path.stat().st_size
+        if _LEAST_FREE * size > min(shutil.disk_usage(copy.parent).free, MOST_BYTES):
+            raise OSError(f"{copy.parent} has no room for {_LEAST_FREE} times the size of a model")
+        with tempfile.TemporaryDirectory(dir=copy.parent, prefix=_UNFINISHED) as name:
+            own, made = pathlib.Path(name, "own", "model.onnx"), pathlib.Path(name, "made")
+            own.parent.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            if _copied(path, copy) != digest:
+            if _duplicated(path, own) != digest:
                 raise ValueError("it has changed since it was deployed")
-            _write_prepared(copy, made)
-            made.rename(folder)
+            _optimise(own, made)
+            made.rename(copy)
     except Exception as error:  # no room, or the runtime has one of its dozen reasons
-        if not folder.is_dir():  # else another server was quicker
-            log.warning("not prepared", extra={"model": str(path), "error": _reason(error)})
+        if not copy.is_dir():  # else another replica was quicker
+            facts = {"model": str(path), "error": _reason(error)}
+            log.warning("no optimised copy is written", extra=facts)
+            return False
+    _trim(copy.parent)
+    return True
 
 
-def _copied(file: pathlib.Path, copy: pathlib.Path) -> str:
-    """Copy a file; returns SHA-256 of what the copy holds."""
+def _duplicated(file: pathlib.Path, copy: pathlib.Path) -> str:
+    """Copy a file as it is; returns SHA-256 of what the copy holds."""
     digest = hashlib.sha256()
     with file.open("rb") as read, copy.open("xb") as written:
         while block := read.read(_BLOCK_BYTES):
@@ -204,38 +265,51 @@ def _copied(file: pathlib.Path, copy: pathlib.Path) -> str:
     return digest.hexdigest()
 
 
-def _write_prepared(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Write the files so that they are whole even after a loss of power, and try them."""
+def _optimise(path: pathlib.Path, folder: pathlib.Path) -> None:
+    """Write the files of a copy so that they are whole even after a loss of power, and try them."""
     options = session_options(threads=1)
-    options.optimized_model_filepath = str(folder / PREPARED)
-    external = "session.optimized_model_external_initializers_"
-    options.add_session_config_entry(f"{external}file_name", _WEIGHTS)
-    options.add_session_config_entry(f"{external}min_size_in_bytes", str(_MAPPED_BYTES))
+    options.optimized_model_filepath = str(folder / _GRAPH)
+    for name, value in _WRITING.items():
+        options.add_session_config_entry(name, value)
     _session(path, options, cuda.CPU)
     for file in folder.iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())
-    _session(folder / PREPARED, _as_it_is(session_options(threads=1)), cuda.CPU)
+    _session(folder / _GRAPH, _as_it_is(session_options(threads=1)), cuda.CPU)
 
 
-def _of_prepared(
-    folder: pathlib.Path | None, threads: int, device: str
-) -> onnxruntime.InferenceSession | None:
-    """A session of the prepared form; None where there is none, or it cannot be loaded."""
-    if folder is None or device != cuda.CPU or not (folder / PREPARED).is_file():
+def _trim(folder: pathlib.Path) -> None:
+    """Remove the least recently loaded copies where there are too many, and what a killed replica has left."""
+    used_s: dict[pathlib.Path, float] = {}
+    with contextlib.suppress(OSError):
+        for copy in folder.iterdir():
+            with contextlib.suppress(OSError):  # another replica has just removed it
+                used_s[copy] = copy.stat().st_mtime
+    together = 0
+    for copy in sorted(used_s, key=lambda one: -used_s[one]):
+        with contextlib.suppress(OSError):
+            together += sum(file.stat().st_size for file in copy.glob("*"))
+        most_s = _LEFT_S if copy.name.startswith(_UNFINISHED) else MOST_DAYS * _DAY_S
+        if together > MOST_BYTES or time.time() - used_s[copy] > most_s:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def _of_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession | None:
+    """A session of an optimised copy; None where there is none, or it cannot be loaded."""
+    if not copy.is_dir():
         return None
     try:
-        with contextlib.suppress(OSError):  # in a container it cannot be changed
-            os.utime(folder)  # the least recently used are removed first
-        _read_in(folder / _WEIGHTS)
-        return _session(folder / PREPARED, _as_it_is(session_options(threads=threads)), device)
+        with contextlib.suppress(OSError):  # of a file system that is read-only
+            os.utime(copy)  # the least recently loaded are removed first
+        _read_in(copy / _WEIGHTS)
+        return _session(copy / _GRAPH, _as_it_is(session_options(threads=threads)), cuda.CPU)
     except Exception as error:  # it was removed meanwhile, or is not what was written
-        facts = {"folder": str(folder), "error": _reason(error)}
+        facts = {"folder": str(copy), "error": _reason(error)}
         log.warning(
-            "the prepared form cannot be loaded and is of no use; the model's own file is loaded",
+            "the optimised copy cannot be loaded and is of no use; the model's own file is loaded",
             extra=facts,
         )
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(copy, ignore_errors=True)
         return None
 
 

@@ -58,11 +58,6 @@ class Home(Protocol):
         """What tells the programs of its replicas from this installation's: an image's id; empty where none are."""
         ...
 
-    @property
-    def lends(self) -> bool:
-        """Whether its replicas see no files but those that they are given."""
-        ...
-
     async def open(self, kind: str) -> None:
         """Make ready for replicas that run models of a kind."""
         ...

@@ -108,7 +108,6 @@ class ContainerHome:
         self._limits_text = "not enforced: the home of the replicas is not open"
         self.software = ""
         """The id of the image, once it is open."""
-        self.lends = True
 
     @property
     def limits_text(self) -> str:

@@ -72,8 +72,6 @@ class ProcessHome:
         self._said_no_sharing = False
         self.software = ""
         """They run what this process runs."""
-        self.lends = False
-        """They find all files where they are."""
 
     @property
     def limits_text(self) -> str:

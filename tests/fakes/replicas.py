@@ -120,7 +120,6 @@ class FakeHome:
         self.replicas = []
         self.limits_text = "not enforced: replicas are threads"
         self.software = ""
-        self.lends = False
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
