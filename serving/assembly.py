@@ -18,7 +18,6 @@ from serving.engine import Engine
 from serving.homes import Homes
 from serving.keeping import Keeper, Past
 from serving.kept_profiles import KeptProfiles
-from serving.prepared import Forms
 from serving.repository import Repository
 from serving.selection.redis_store import RedisStore
 from serving.selection.sqlite_store import SqliteStore
@@ -97,7 +96,7 @@ def assembled(
         opened.pop_all()
     of_profiles = settings.server.profiles_dir
     profiles = KeptProfiles.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
-    engine = Engine(past.cards, past.settings, homes, profiles=profiles, forms=Forms.of_user())
+    engine = Engine(past.cards, past.settings, homes, profiles=profiles)
     repository = None
     if root is not None:
         repository = Repository(

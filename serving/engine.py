@@ -32,7 +32,6 @@ from serving.errors import (
 from serving.homes import Homes
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
-from serving.prepared import Forms
 from serving.served import Query, Served
 from serving.setting_notes import setting_notes
 from serving.settings import ServingSettings
@@ -97,12 +96,10 @@ class Engine:
         homes: Homes,
         clock: ClockLock | None = None,
         profiles: KeptProfiles | None = None,
-        forms: Forms | None = None,
     ) -> None:
         """Start nothing yet.
 
-        `clock` locks the GPU's clock from `open` to `close`; `forms` is the cache of optimised
-        models.
+        `clock` locks the GPU's clock from `open` to `close`.
         """
         self.settings = settings
         self.generation = 1
@@ -117,7 +114,7 @@ class Engine:
         self._changing = asyncio.Lock()
         self._unsettled: set[Served | SharedPool] = set()
         """Deployments and pools left with other settings by a failed change."""
-        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles, forms)
+        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles)
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Tasks that drain unregistered deployments."""
         self.editing = asyncio.Lock()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from serving.dispatch import Loaded, Wanted, told_inputs
 from serving.errors import ServingError
-from serving.pool import NOTHING_BESIDE, Member
+from serving.pool import Member
 from serving.settings import ModelSettings, ReplicaSettings, ServingSettings
 from serving.values import ModelCard, ModelId, Signature
 
@@ -21,7 +21,6 @@ class OneModel:
     """One model version, in every replica."""
 
     is_shared = False
-    beside = NOTHING_BESIDE
 
     def __init__(
         self,

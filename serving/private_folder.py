@@ -1,6 +1,7 @@
 """Folders that no other user can change, for files that decide what is run and returned.
 
-All parents are checked up to the root: whoever can write to one could replace the folder.
+One such folder is the user's cache, see `cache_folder`. All parents are checked up to the root:
+whoever can write to one could replace the folder.
 """
 
 from __future__ import annotations
@@ -10,8 +11,30 @@ import os
 import pathlib
 import pwd
 import stat
+import tempfile
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def cache_folder() -> pathlib.Path:
+    """Return this user's folder of recreatable files, unchecked.
+
+    By the XDG Base Directory Specification; without a home, temporary.
+    """
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    if given:
+        folder = pathlib.Path(given)
+    else:
+        try:
+            folder = pathlib.Path.home() / ".cache"
+        except RuntimeError:  # no home, as in many containers
+            folder = temporary_cache()
+    return folder / "luthier"
+
+
+def temporary_cache() -> pathlib.Path:
+    """Return the parent of the cache folder of a user without a home."""
+    return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
 
 
 def made(folder: pathlib.Path, *, advice: str) -> pathlib.Path:

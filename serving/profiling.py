@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-import pathlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -50,8 +49,6 @@ class ModelProfile:
     """Memory beside other models in a replica."""
     told: Loaded
     """The replica's report of its last load."""
-    is_prepared: bool = False
-    """Whether the loads used an optimised model."""
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
     """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
 
@@ -63,8 +60,12 @@ class ModelProfile:
             "reads_json": self.signature.reads_json,
             **self.facts(),
             "memory_bytes": self.memory_bytes,
-            "is_prepared": self.is_prepared,
-            "told": {"load_s": told.load_s, "device": told.device, "warmup": dict(told.warmup)},
+            "told": {
+                "load_s": told.load_s,
+                "device": told.device,
+                "warmup": dict(told.warmup),
+                "optimised": told.optimised,
+            },
         }
 
     def facts(self) -> dict[str, Any]:
@@ -90,8 +91,13 @@ class ModelProfile:
             load_s=float(data["load_s"]),
             batch_s={int(size): float(took_s) for size, took_s in data["batch_s"].items()},
             memory_bytes=data["memory_bytes"],
-            is_prepared=data["is_prepared"],
-            told=Loaded(signature, told.get("load_s"), told["warmup"], told.get("device")),
+            told=Loaded(
+                signature,
+                told.get("load_s"),
+                told["warmup"],
+                told.get("device"),
+                optimised=told["optimised"],
+            ),
             stages_s={int(size): tuple(stages) for size, stages in data["stages_s"].items()},
         )
 
@@ -151,21 +157,18 @@ async def profile(
     home: Home,
     workers: Iterator[int],
     *,
-    prepared: pathlib.Path | None = None,
-    box: pathlib.Path | None = None,
     digest: str | None = None,
 ) -> ModelProfile:
     """Measure a model.
 
-    `workers` yields unused worker numbers. `prepared` is a folder for an optimised model, written
-    first if missing; `box` is the scratch folder that holds it, if the replica may write only
-    there. `digest` is that of the original file.
+    `workers` yields unused worker numbers. `digest` is that of the model's file, if an optimised
+    model may be loaded instead, which is written first if missing.
 
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, prepared, box, digest)
+    run = _Run(card, one, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -181,19 +184,10 @@ class _Run:
 
     is_shared = True
 
-    def __init__(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        prepared: pathlib.Path | None,
-        box: pathlib.Path | None,
-        digest: str | None,
-    ) -> None:
+    def __init__(self, card: ModelCard, settings: ServingSettings, digest: str | None) -> None:
         self.card = card
-        self.beside = {} if prepared is None else {box or prepared: box is not None}
         self._digest = digest
         self._settings = settings
-        self._prepared = prepared
         sizes = sizes_to(settings.batching.max_size)
         self._sizes = (sizes[0],) * (LEAST_LOADS - len(sizes)) + sizes
         self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
@@ -217,9 +211,8 @@ class _Run:
             device=member.accelerator.device,
             weights=self.card.weights(member.model.variant),
             inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
-            prepared=self._prepared,
-            prepares=model.version == "0",
             digest=self._digest,
+            optimises=model.version == "0",
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
@@ -308,7 +301,6 @@ class _Run:
                 "give the model samples (docs/models.md)"
             )
         last = self._told[-1]
-        is_prepared = last.is_prepared
         signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
         return ModelProfile(
             signature=signature,
@@ -320,17 +312,17 @@ class _Run:
             ),
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
             memory_bytes=_among_others(
-                max(told.memory_bytes or 0 for told in self._told[1:]), is_prepared=is_prepared
+                max(told.memory_bytes or 0 for told in self._told[1:]),
+                is_parsed=last.optimised is None,
             ),
             told=last,
-            is_prepared=is_prepared,
             stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
         )
 
 
-def _among_others(alone_bytes: int, *, is_prepared: bool) -> int:
+def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
     """Return the memory beside other models, from that measured alone."""
-    share = SCATTERED if is_prepared else SCATTERED_BY_PARSING
+    share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
     return alone_bytes + round(min(share * alone_bytes, MOST_SCATTERED_BYTES))
 
 

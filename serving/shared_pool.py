@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import itertools
 import logging
 import math
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serving import kept_profiles, profiling
 from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted, told_inputs
-from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.errors import InvalidSettings, ServingError
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
-from serving.models.cuda import CUDA
-from serving.pool import NOTHING_BESIDE, Home, Member, Pool
-from serving.prepared import Forms
+from serving.pool import Home, Member, Pool
 from serving.profiling import Measured, ModelProfile
-from serving.replica import blocking
 from serving.replica.fingerprint import Identity, identity_of
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp, Profiled
@@ -53,7 +48,6 @@ class _Tenant:
 
     __slots__ = (
         "card",
-        "form",
         "identity",
         "key",
         "measured",
@@ -92,8 +86,6 @@ class _Tenant:
         """Key of the saved profile."""
         self.identity = identity
         """Identity of its files at deployment."""
-        self.form: pathlib.Path | None = None
-        """Folder of its optimised model."""
         self.on_batch = on_batch
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
@@ -118,7 +110,6 @@ class SharedPool:
 
     is_shared = True
     card = None
-    beside = NOTHING_BESIDE
 
     def __init__(
         self,
@@ -128,12 +119,11 @@ class SharedPool:
         home: Home,
         workers: Iterator[int],
         profiles: KeptProfiles,
-        forms: Forms | None = None,
     ) -> None:
         """Start nothing yet.
 
         `policy` is a key of `scheduling.SHARED`, `home` is open, `workers` yields numbers unique in
-        it, `forms` caches optimised models.
+        it.
         """
         settings = _of_no_model(settings)
         self._kind = kind
@@ -143,7 +133,6 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
-        self._forms = forms
         self.dispatcher = Dispatcher(
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
@@ -214,8 +203,7 @@ class SharedPool:
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            # Replicas without the optimised model remain without it.
-            found = await self._profile(tenant.card, wanted, key, tenant.identity, tenant.form)
+            found = await self._profile(tenant.card, wanted, key, tenant.identity)
             changed[model] = key, found
         return changed
 
@@ -247,11 +235,10 @@ class SharedPool:
         weights = card.weights(settings.model.variant)
         identity = await asyncio.to_thread(identity_of, card.kind, weights)
         key = await self._key_of(card, settings, identity)
-        form = await self._form_of(card, identity)
-        found = await self._profile(card, settings, key, identity, form)
+        found = await self._profile(card, settings, key, identity)
         pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
         _check_fits(card, pages, settings)
-        root = await self._home.lend(card, form if found.is_prepared else None)
+        root = await self._home.lend(card)
         model = card.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still runs or is being unloaded under its own id.
@@ -259,7 +246,6 @@ class SharedPool:
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
-        tenant.form = form if found.is_prepared else None
         self.dispatcher.lay_out(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
@@ -308,24 +294,13 @@ class SharedPool:
         settings: ServingSettings,
         key: str | None,
         identity: Identity | None,
-        form: pathlib.Path | None,
     ) -> ModelProfile:
         """Return a saved profile for equal content and limits, or measure one."""
         known = self._profiles.of(key)
-        is_there = form is not None and await asyncio.to_thread(form.is_dir)
-        if known is not None and (known.is_prepared == is_there or known.told.device == CUDA):
+        if known is not None and await asyncio.to_thread(_still_holds, known):
             return known
-        found = None
-        if form is not None and is_there:
-            found = await self._measured(card, settings, identity, form)
-            if not found.is_prepared and found.told.device != CUDA:  # it is broken
-                await asyncio.to_thread(shutil.rmtree, form, ignore_errors=True)
-                found = None
-        if found is None and form is not None and self._home.lends:
-            found = await self._measured_in_box(card, settings, identity, form)
-        if found is None:
-            prepared = None if self._home.lends else form
-            found = await self._measured(card, settings, identity, prepared)
+        digest = _digest_of(identity)
+        found = await profiling.profile(card, settings, self._home, self._workers, digest=digest)
         log.info(
             "model profiled",
             extra={
@@ -338,59 +313,7 @@ class SharedPool:
         # Else another file may have been measured.
         if identity is not None and identity.still_holds():
             await self._profiles.keep(key, found)
-        if self._forms is not None and found.is_prepared:
-            await asyncio.to_thread(self._forms.trim)
         return found
-
-    async def _measured_in_box(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        identity: Identity | None,
-        form: pathlib.Path,
-    ) -> ModelProfile | None:
-        """Profile a model while a replica optimises it into a scratch folder; None: impossible."""
-        assert self._forms is not None
-        box = self._forms.box()
-        if box is None:
-            return None
-        made, adopting = box / form.name, None
-        try:
-            found = await self._measured(card, settings, identity, made, box)
-            if not found.is_prepared:
-                return found
-            adopting = asyncio.ensure_future(asyncio.to_thread(self._forms.adopt, made, form))
-            return found if await asyncio.shield(adopting) else None
-        finally:
-            if adopting is not None:  # `adopt` must not find a part of it
-                await asyncio.wait({adopting})
-            await asyncio.to_thread(self._forms.remove_box, box)
-
-    async def _measured(
-        self,
-        card: ModelCard,
-        settings: ServingSettings,
-        identity: Identity | None,
-        prepared: pathlib.Path | None,
-        box: pathlib.Path | None = None,
-    ) -> ModelProfile:
-        """Measure a profile, without the optimised model if it cannot be given to a replica."""
-        measure = functools.partial(
-            profiling.profile,
-            card,
-            settings,
-            self._home,
-            self._workers,
-            digest=None if identity is None else identity.digest,
-        )
-        if prepared is None or not self._home.lends:
-            return await measure(prepared=prepared)
-        try:
-            return await measure(prepared=prepared, box=box)
-        except ReplicaStartFailed as error:
-            facts = {"model": card.name, "version": card.version, "error": str(error)}
-            log.warning("measured without a prepared form", extra=facts)
-            return await measure()
 
     async def _key_of(
         self, card: ModelCard, settings: ServingSettings, identity: Identity | None
@@ -398,13 +321,6 @@ class SharedPool:
         """Return the key of the model's saved profile."""
         software = self._home.software
         return await asyncio.to_thread(kept_profiles.key_of, card, settings, identity, software)
-
-    async def _form_of(self, card: ModelCard, identity: Identity | None) -> pathlib.Path | None:
-        """Return the optimised model's folder, existing or not, or None."""
-        if self._forms is None:
-            return None
-        software = self._home.software
-        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity, software)
 
     # Contents of the replicas
 
@@ -422,7 +338,7 @@ class SharedPool:
             root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
-            prepared=tenant.form,
+            digest=_digest_of(tenant.identity),
             inputs=told_inputs(
                 tenant.card,
                 tenant.model,
@@ -436,15 +352,10 @@ class SharedPool:
         return budget_of(settings)
 
     def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
-        """Record the load; remove an optimised model that failed, so that it is written anew."""
+        """Record the load time; the profile holds the rest."""
         tenant = self._tenants.get(model)
-        if tenant is None:
-            return False
-        if told.load_s is not None:
+        if tenant is not None and told.load_s is not None:
             tenant.measured.load(told.load_s)
-        if tenant.form is not None and not told.is_prepared and told.device != CUDA:
-            blocking.asked(functools.partial(shutil.rmtree, tenant.form, ignore_errors=True))
-            tenant.form = None
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
@@ -515,6 +426,20 @@ def budget_of(settings: ServingSettings) -> int | None:
 def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:
     """Return a model's bytes: as measured, at least those of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
+
+
+def _digest_of(identity: Identity | None) -> str | None:
+    """Return the SHA-256 of a model that is one file, which alone can be optimised, or None."""
+    return identity.digest if identity is not None and identity.is_whole else None
+
+
+def _still_holds(profile: ModelProfile) -> bool:
+    """Whether the optimised model that was profiled, if any, still exists: it may be deleted."""
+    optimised = profile.told.optimised
+    try:
+        return optimised is None or pathlib.Path(optimised).is_dir()
+    except OSError:  # a replica may report anything
+        return False
 
 
 def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:

@@ -12,7 +12,6 @@ from serving.errors import InvalidSettings
 from serving.homes import Homes
 from serving.kept_profiles import KeptProfiles
 from serving.pool import Home
-from serving.prepared import Forms
 from serving.scheduling import SHARED
 from serving.settings import ServingSettings
 from serving.shared_pool import SharedPool
@@ -24,13 +23,12 @@ log = logging.getLogger(__name__)
 class SharedPools:
     """Shared pools of a server."""
 
-    __slots__ = ("_by_kind", "_forms", "_homes", "_profiles")
+    __slots__ = ("_by_kind", "_homes", "_profiles")
 
-    def __init__(self, homes: Homes, profiles: KeptProfiles, forms: Forms | None) -> None:
+    def __init__(self, homes: Homes, profiles: KeptProfiles) -> None:
         """Start with no pool."""
         self._homes = homes
         self._profiles = profiles
-        self._forms = forms
         self._by_kind: dict[str, SharedPool] = {}
 
     def __iter__(self) -> Iterator[SharedPool]:
@@ -61,9 +59,7 @@ class SharedPools:
             if not self._by_kind:
                 _warn_of_long_deadlines(settings)
             workers = self._homes.workers
-            shared = SharedPool(
-                card.kind, policy, settings.of(""), home, workers, self._profiles, self._forms
-            )
+            shared = SharedPool(card.kind, policy, settings.of(""), home, workers, self._profiles)
             await shared.open()
             self._by_kind[card.kind] = shared
         return shared

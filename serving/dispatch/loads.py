@@ -44,12 +44,10 @@ class Wanted(NamedTuple):
     """Memory counted for it."""
     budget: int | None = None
     """Most pages of all models in the replica; None: no limit."""
-    prepared: pathlib.Path | None = None
-    """Folder of the optimised model, loaded if present; None: no such model."""
-    prepares: bool = False
-    """Whether to create the optimised model first."""
     digest: str | None = None
-    """Digest of the file of which it is made (`fingerprint.Identity`); None: unknown."""
+    """SHA-256 of the file, if an optimised model may be loaded instead; None: it may not."""
+    optimises: bool = False
+    """Whether to write a missing optimised model first."""
     inputs: ToldInputs = ToldInputs()
     """Declared inputs."""
     max_answer_bytes: int | None = None
@@ -68,8 +66,8 @@ class Loaded(NamedTuple):
     """`cpu` or `cuda`."""
     memory_bytes: int | None = None
     """Growth of the process."""
-    is_prepared: bool = False
-    """Whether the optimised model was loaded."""
+    optimised: str | None = None
+    """Folder of the optimised model that was loaded; None: the file was."""
 
     @property
     def batch_s(self) -> dict[int, float]:
@@ -154,14 +152,14 @@ def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
     # Programs in other languages do not detect item axes.
     signature = judged(signature, item_axis={}, shared=(), where="")
-    warmup, device = detail.get("warmup"), detail.get("device")
+    warmup, device, optimised = (detail.get(name) for name in ("warmup", "device", "optimised"))
     return Loaded(
         signature,
         _number(detail, "load_s", float),
         warmup if isinstance(warmup, dict) else {},
         device if isinstance(device, str) else None,
         _number(detail, "memory_bytes", int),
-        detail.get("is_prepared") is True,
+        optimised if isinstance(optimised, str) else None,
     )
 
 

@@ -14,9 +14,9 @@ Only a replica (or its fork server) imports a kind's module. Its `class Model` h
     is_pure = True                 # only computes: synthetic inputs may warm it up
     device                         # "cpu" or "cuda"
 
-Kinds in `ON_DEVICE` also take `device`. Modules of kinds in `PREPARED` have a function
-`prepare(path, folder, *, digest, device)`, which writes an optimised model; their `Model` takes the
-folder as `prepared`, and `is_prepared` is whether it was used.
+Kinds in `ON_DEVICE` also take `device`. The kind onnx also takes `digest` and `optimises`, as in
+`load`, for optimised models, which load faster; its `optimised` is the folder of the one that was
+loaded, or None.
 
 The kind `command` is a program that is the replica itself (docs/models.md).
 """
@@ -90,8 +90,6 @@ ONLY_TRUSTED = ("mlflow",)
 
 ON_DEVICE = ("onnx", "torch")
 """Kinds that run on the device of `accelerator.device`."""
-PREPARED = ("onnx",)
-"""Kinds that support optimised models."""
 OF_THEIR_OWN = ("python", "command")
 """Kinds whose code chooses a device among the visible GPUs."""
 
@@ -106,37 +104,14 @@ def runtime_of(kind: str) -> str:
     return ""
 
 
-def prepare(
-    kind: str,
-    path: pathlib.Path | None,
-    folder: pathlib.Path,
-    *,
-    digest: str,
-    device: str = "auto",
-) -> None:
-    """Write an optimised model, which loads faster, if the kind supports it.
-
-    Args:
-        kind: one of `KINDS`.
-        path: the model file.
-        folder: target, created atomically.
-        digest: SHA-256 of the file.
-        device: `auto`, `cpu` or `cuda`.
-
-    Raises:
-        serving.errors.ModelLoadFailed: no such file or device; other failures are logged.
-    """
-    if kind in PREPARED:
-        importlib.import_module(KINDS[kind]).prepare(path, folder, digest=digest, device=device)
-
-
 def load(
     kind: str,
     path: pathlib.Path | None,
     *,
     threads: int,
     device: str = "auto",
-    prepared: pathlib.Path | None = None,
+    digest: str | None = None,
+    optimises: bool = False,
 ) -> LoadedModel:
     """Load a model.
 
@@ -145,7 +120,8 @@ def load(
         path: its file or folder.
         threads: threads within one operator.
         device: `auto`, `cpu` or `cuda`.
-        prepared: optimised model, preferred if it exists.
+        digest: SHA-256 of the file, by which the kind onnx finds an optimised model; None: unknown.
+        optimises: whether to write a missing optimised model first.
 
     Raises:
         serving.errors.ModelLoadFailed: unknown kind, no runtime or device, or broken file.
@@ -170,9 +146,11 @@ def load(
             f"kind {kind!r} needs a library of the system: {error}; on Debian libgomp.so.1 comes with "
             "`apt-get install libgomp1`",
         ) from error
-    if kind in PREPARED:
-        quick: LoadedModel = module.Model(path, threads=threads, device=device, prepared=prepared)
-        return quick
+    if kind == "onnx":
+        copied: LoadedModel = module.Model(
+            path, threads=threads, device=device, digest=digest, optimises=optimises
+        )
+        return copied
     if kind in ON_DEVICE:
         placed: LoadedModel = module.Model(path, threads=threads, device=device)
         return placed

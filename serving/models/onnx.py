@@ -3,14 +3,24 @@
 Input strings are object arrays of bytes or str, output strings of str. The signature comes from the
 file; a dimension without a number is free (-1).
 
-An optimised model loads much faster: the graph as optimised for this processor, and weights in a
-file that sessions map and share, even across processes.
+On the CPU, an optimised model may be loaded instead of the file, much faster: the graph as
+optimised for this processor, and weights in a file that sessions map and share, even across
+processes.
+
+    key (SHA-256 of the file, runtime version, options, processor, version of Luthier)
+    -> folder in the user's cache, written by a replica on request
+
+A folder is complete once it exists and never changes, as replicas map its files; it may be deleted
+at any time. The least recently loaded are removed beyond a total size. As the files determine
+responses, only folders that nobody else can write are used.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import json
 import logging
 import mmap
 import os
@@ -18,6 +28,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +36,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
+from serving import __version__, machine, private_folder
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
@@ -33,10 +45,31 @@ log = logging.getLogger(__name__)
 
 PLATFORM = "onnxruntime_onnx"
 
-PREPARED, _WEIGHTS = "model.onnx", "weights.bin"
+COPIES = "optimised"
+"""Folder of all optimised models, in the user's cache."""
+MOST_BYTES = 16 * 2**30
+"""Maximum total size; the least recently loaded are removed."""
+MOST_DAYS = 30
+"""Days without a load after which an optimised model is removed."""
+_LEAST_FREE = 4
+"""Required free space, in multiples of the model's size."""
+_UNFINISHED = ".new-"
+"""Prefix of incomplete folders."""
+_LEFT_S = 3600.0
+"""Age at which incomplete folders count as abandoned."""
+_DAY_S = 86_400.0
+_GRAPH, _WEIGHTS = "model.onnx", "weights.bin"
 """Files of an optimised model."""
 _MAPPED_BYTES = 65_536
 """Size from which weights are mapped, not copied."""
+_WRITING: Mapping[str, str] = {
+    "session.optimized_model_external_initializers_file_name": _WEIGHTS,
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(_MAPPED_BYTES),
+}
+"""Options of the session that writes an optimised model."""
+_FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_digest()])
+"""Key of an optimised model without the content, computed once, before replicas are forked."""
+_ADVICE = "set XDG_CACHE_HOME"
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 DATATYPES: dict[str, str] = {
@@ -96,15 +129,26 @@ class Model:
         *,
         threads: int,
         device: str = "auto",
-        prepared: pathlib.Path | None = None,
+        digest: str | None = None,
+        optimises: bool = False,
     ) -> None:
-        """Load a model; the optimised one in `prepared` is preferred if it exists."""
+        """Load a model; on the CPU, its optimised model is preferred if it exists.
+
+        `digest` is the SHA-256 of the file; None: unknown, the file is loaded. `optimises` writes a
+        missing optimised model first; failures are logged.
+        """
         path = _checked(path)
         _quieten()
         self.device = _device(device, path)
+        quick = None
+        copy = None if digest is None or self.device != cuda.CPU else _copy_of(digest)
+        if digest is not None and copy is not None:
+            quick = _of_copy(copy, threads)
+            if quick is None and optimises and _write_copy(copy, path, digest):
+                quick = _of_copy(copy, threads)
+        self.optimised = None if quick is None else str(copy)
+        """Folder of the optimised model that was loaded; None: the file was."""
         try:
-            quick = _of_prepared(prepared, threads, self.device)
-            self.is_prepared = quick is not None
             self._session = quick or _session(path, session_options(threads=threads), self.device)
         except Exception as error:  # the runtime has a dozen unrelated exception classes
             reason = _reason(error)
@@ -149,35 +193,55 @@ class Model:
         return dict(zip(self._outputs, results, strict=True))
 
 
-def prepare(path: pathlib.Path | None, folder: pathlib.Path, *, digest: str, device: str) -> None:
-    """Write the optimised model for this processor, unless it exists; GPU models get none.
-
-    An existing folder is complete and never changes, as mapped files must not shrink. It is created
-    atomically, from a copy with SHA-256 `digest`, as the file may be replaced at any time; so
-    models with external weights get none. Failures are logged; the model then loads from its own
-    file.
-    """
-    path = _checked(path)
-    _quieten()
-    if folder.is_dir() or _device(device, path) != cuda.CPU:
-        return
+def _copy_of(digest: str) -> pathlib.Path | None:
+    """Return the folder of a content's optimised model, existing or not; None: no safe folder."""
+    name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as name:
-            copy, made = pathlib.Path(name, "copied", "model.onnx"), pathlib.Path(name, "made")
-            copy.parent.mkdir(mode=0o700)
+        folder = private_folder.made(private_folder.cache_folder() / COPIES, advice=_ADVICE)
+        copy = folder / name
+        if copy.is_symlink() or copy.exists():
+            private_folder.check(copy, advice=_ADVICE)
+    except OSError as error:
+        _tell(str(error))
+        return None
+    return copy
+
+
+@functools.cache
+def _tell(reason: str) -> None:
+    """Log once why there are no optimised models."""
+    log.warning("models are loaded from their own files", extra={"reason": reason})
+
+
+def _write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
+    """Write the optimised model of the file `path` to the folder `copy`; return whether it exists.
+
+    The folder is created atomically, from a duplicate with SHA-256 `digest`, as the file may be
+    replaced at any time; so models with external weights get none. Failures are logged.
+    """
+    try:
+        size = path.stat().st_size
+        if _LEAST_FREE * size > min(shutil.disk_usage(copy.parent).free, MOST_BYTES):
+            raise OSError(f"{copy.parent} has no room for {_LEAST_FREE} times the size of a model")
+        with tempfile.TemporaryDirectory(dir=copy.parent, prefix=_UNFINISHED) as name:
+            own, made = pathlib.Path(name, "own", "model.onnx"), pathlib.Path(name, "made")
+            own.parent.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            if _copied(path, copy) != digest:
+            if _duplicated(path, own) != digest:
                 raise ValueError("it has changed since it was deployed")
-            _write_prepared(copy, made)
-            made.rename(folder)
+            _optimise(own, made)
+            made.rename(copy)
     except Exception as error:  # no disk space, or one of the runtime's exceptions
-        if not folder.is_dir():  # otherwise another server was faster
-            log.warning("not prepared", extra={"model": str(path), "error": _reason(error)})
+        if not copy.is_dir():  # otherwise another replica was faster
+            facts = {"model": str(path), "error": _reason(error)}
+            log.warning("no optimised copy is written", extra=facts)
+            return False
+    _trim(copy.parent)
+    return True
 
 
-def _copied(file: pathlib.Path, copy: pathlib.Path) -> str:
-    """Copy a file and return the copy's SHA-256."""
+def _duplicated(file: pathlib.Path, copy: pathlib.Path) -> str:
+    """Copy a file unchanged and return the copy's SHA-256."""
     digest = hashlib.sha256()
     with file.open("rb") as read, copy.open("xb") as written:
         while block := read.read(_BLOCK_BYTES):
@@ -186,38 +250,51 @@ def _copied(file: pathlib.Path, copy: pathlib.Path) -> str:
     return digest.hexdigest()
 
 
-def _write_prepared(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Write the files durably (fsync) and load them as a test."""
+def _optimise(path: pathlib.Path, folder: pathlib.Path) -> None:
+    """Write an optimised model's files durably (fsync) and load them as a test."""
     options = session_options(threads=1)
-    options.optimized_model_filepath = str(folder / PREPARED)
-    external = "session.optimized_model_external_initializers_"
-    options.add_session_config_entry(f"{external}file_name", _WEIGHTS)
-    options.add_session_config_entry(f"{external}min_size_in_bytes", str(_MAPPED_BYTES))
+    options.optimized_model_filepath = str(folder / _GRAPH)
+    for name, value in _WRITING.items():
+        options.add_session_config_entry(name, value)
     _session(path, options, cuda.CPU)
     for file in folder.iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())
-    _session(folder / PREPARED, _as_it_is(session_options(threads=1)), cuda.CPU)
+    _session(folder / _GRAPH, _as_it_is(session_options(threads=1)), cuda.CPU)
 
 
-def _of_prepared(
-    folder: pathlib.Path | None, threads: int, device: str
-) -> onnxruntime.InferenceSession | None:
-    """Open a session of the optimised model, or return None."""
-    if folder is None or device != cuda.CPU or not (folder / PREPARED).is_file():
+def _trim(folder: pathlib.Path) -> None:
+    """Remove the least recently loaded beyond the limits, and abandoned incomplete folders."""
+    used_s: dict[pathlib.Path, float] = {}
+    with contextlib.suppress(OSError):
+        for copy in folder.iterdir():
+            with contextlib.suppress(OSError):  # removed by another replica
+                used_s[copy] = copy.stat().st_mtime
+    together = 0
+    for copy in sorted(used_s, key=lambda one: -used_s[one]):
+        with contextlib.suppress(OSError):
+            together += sum(file.stat().st_size for file in copy.glob("*"))
+        most_s = _LEFT_S if copy.name.startswith(_UNFINISHED) else MOST_DAYS * _DAY_S
+        if together > MOST_BYTES or time.time() - used_s[copy] > most_s:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def _of_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession | None:
+    """Open a session of an optimised model, or return None; a broken one is removed."""
+    if not copy.is_dir():
         return None
     try:
-        with contextlib.suppress(OSError):  # read-only in a container
-            os.utime(folder)  # the least recently used are removed first
-        _read_in(folder / _WEIGHTS)
-        return _session(folder / PREPARED, _as_it_is(session_options(threads=threads)), device)
+        with contextlib.suppress(OSError):  # read-only file system
+            os.utime(copy)  # the least recently loaded are removed first
+        _read_in(copy / _WEIGHTS)
+        return _session(copy / _GRAPH, _as_it_is(session_options(threads=threads)), cuda.CPU)
     except Exception as error:  # removed meanwhile, or corrupt
-        facts = {"folder": str(folder), "error": _reason(error)}
+        facts = {"folder": str(copy), "error": _reason(error)}
         log.warning(
-            "the prepared form cannot be loaded and is of no use; the model's own file is loaded",
+            "the optimised copy cannot be loaded and is of no use; the model's own file is loaded",
             extra=facts,
         )
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(copy, ignore_errors=True)
         return None
 
 

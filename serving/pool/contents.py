@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from serving.dispatch import Loaded, Wanted
@@ -12,8 +9,6 @@ from serving.errors import ServingError
 from serving.pool.member import Member
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId
-
-NOTHING_BESIDE: Mapping[pathlib.Path, bool] = MappingProxyType({})
 
 
 class Contents(Protocol):
@@ -27,11 +22,6 @@ class Contents(Protocol):
     @property
     def card(self) -> ModelCard | None:
         """Model a replica is started for; None: shared models, each staged."""
-        ...
-
-    @property
-    def beside(self) -> Mapping[pathlib.Path, bool]:
-        """Further folders of a replica with a card -> whether it may write there."""
         ...
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:

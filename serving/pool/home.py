@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pathlib
 import socket
-from collections.abc import Mapping
 from typing import Protocol
 
 from serving.replica.cgroups import Usage
@@ -59,11 +58,6 @@ class Home(Protocol):
         """Image id of the replicas; empty: they run this installation."""
         ...
 
-    @property
-    def lends(self) -> bool:
-        """Whether replicas see only the files that they are given."""
-        ...
-
     async def open(self, kind: str) -> None:
         """Prepare for replicas of a model kind."""
         ...
@@ -77,7 +71,6 @@ class Home(Protocol):
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
         card: ModelCard | None,
-        beside: Mapping[pathlib.Path, bool],
     ) -> Replica:
         """Start a replica until it is alive, limited and connected.
 
@@ -88,12 +81,11 @@ class Home(Protocol):
             ready_timeout_s: time limit.
             accelerator: its view of the GPU.
             card: the model it will load or, of kind command, become; None: staged models.
-            beside: further folders -> whether it may write there; only with a card.
         """
         ...
 
-    async def lend(self, card: ModelCard, beside: pathlib.Path | None) -> pathlib.Path | None:
-        """Stage a model's files, and a folder, for replicas without a card.
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Stage a model's files for replicas without a card.
 
         Returns:
             The root below which replicas see them; None: at their own paths.

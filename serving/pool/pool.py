@@ -226,7 +226,6 @@ class Pool:
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
                     card=self._contents.card,
-                    beside=self._contents.beside,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")

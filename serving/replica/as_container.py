@@ -20,7 +20,7 @@ import pathlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from serving import __version__, owner
@@ -96,7 +96,6 @@ class ContainerHome:
         self._limits_text = "not enforced: the home of the replicas is not open"
         self.software = ""
         """Image id, once open."""
-        self.lends = True
 
     @property
     def limits_text(self) -> str:
@@ -137,7 +136,6 @@ class ContainerHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard | None,
-        beside: Mapping[pathlib.Path, bool] | None = None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
         """Start a replica, see `Home.start`; if cancelled, end it.
@@ -161,8 +159,6 @@ class ContainerHome:
         try:
             with greeting.listening(folder / _SOCKET, mode=0o666) as listener:
                 spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
-                if beside:
-                    spec = _with_folders(spec, beside)
                 self._replicas[worker] = replica
                 life = asyncio.create_task(
                     self._live(replica, spec, engine), name=f"container {worker}"
@@ -191,10 +187,8 @@ class ContainerHome:
             raise
         return replica
 
-    async def lend(
-        self, card: ModelCard, beside: pathlib.Path | None = None
-    ) -> pathlib.Path | None:
-        """Stage a model's files, and optionally a folder; see `Home.lend`.
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Stage a model's files; see `Home.lend`.
 
         Raises:
             ReplicaStartFailed: they cannot be staged.
@@ -202,15 +196,8 @@ class ContainerHome:
         """
         if self._kind is None or self._nest is None:
             raise NotReady("the home of the replicas is not open")
-        shelf = self._nest.shelf
-        if beside is not None:
-            try:
-                return await _laid_out(shelf, (*card.files, beside))
-            except OSError as error:  # gone, or no space for a copy
-                facts = {"folder": str(beside), "error": str(error)}
-                log.warning("a folder is not laid out for containers", extra=facts)
         try:
-            return await _laid_out(shelf, card.files)
+            return await _laid_out(self._nest.shelf, card.files)
         except OSError as error:
             text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -379,14 +366,6 @@ async def _clean_up() -> None:
             log.info("removed what a killed gateway left", extra={"container": name})
     except EngineError as error:  # harmless
         log.warning("what a killed gateway left stays", extra={"error": str(error)})
-
-
-def _with_folders(spec: ContainerSpec, beside: Mapping[pathlib.Path, bool]) -> ContainerSpec:
-    files = {f"{FILES_FOLDER}{folder}": folder for folder in beside}
-    writable = (f"{FILES_FOLDER}{folder}" for folder, is_writable in beside.items() if is_writable)
-    return dataclasses.replace(
-        spec, files={**spec.files, **files}, writable=spec.writable.union(writable)
-    )
 
 
 async def _laid_out(shelf: Shelf, files: Sequence[pathlib.Path]) -> pathlib.Path:

@@ -65,8 +65,6 @@ class ProcessHome:
         self._said_no_sharing = False
         self.software = ""
         """Replicas run this installation."""
-        self.lends = False
-        """Replicas see all files."""
 
     @property
     def limits_text(self) -> str:
@@ -94,12 +92,9 @@ class ProcessHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard | None,
-        beside: Mapping[pathlib.Path, bool] | None = None,  # noqa: ARG002
         accelerator: AcceleratorSettings | None = None,
     ) -> Replica:
         """Start a replica, see `Home.start`; if cancelled, end it.
-
-        `beside` is unused, as replicas see all folders.
 
         Raises:
             ReplicaStartFailed: it ended, or was not ready in time.
@@ -133,9 +128,7 @@ class ProcessHome:
             raise
         return replica
 
-    async def lend(
-        self, _card: ModelCard, _beside: pathlib.Path | None = None
-    ) -> pathlib.Path | None:
+    async def lend(self, _card: ModelCard) -> pathlib.Path | None:
         """Do nothing: replicas see all files."""
         return None
 

@@ -61,9 +61,7 @@ class ContainerSpec:
     socket_folder: pathlib.Path
     """Mounted read-only at `SOCKET_FOLDER`."""
     files: Mapping[str, pathlib.Path]
-    """Mounts: path in the container -> absolute file or folder."""
-    writable: frozenset[str] = frozenset()
-    """Writable folders among them."""
+    """Read-only mounts: path in the container -> absolute file or folder."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
@@ -146,7 +144,7 @@ class ContainerEngine:
             docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
         ]
         mounts += [
-            docker.types.Mount(where, str(file), "bind", read_only=where not in spec.writable)
+            docker.types.Mount(where, str(file), "bind", read_only=True)
             for where, file in spec.files.items()
         ]
         gpus = None

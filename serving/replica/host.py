@@ -227,18 +227,14 @@ class Host:
             return wire.encode_loaded(message.action_id, ActionStatus.NO_ROOM, {"error": lacking})
         detail: dict[str, object]
         try:
-            path = self._place(message.path)
-            prepared = self._place(message.prepared)
-            if message.prepares and prepared is not None and message.digest is not None:
-                models.prepare(
-                    message.kind, path, prepared, digest=message.digest, device=message.device
-                )
             model = models.load(
                 message.kind,
-                path,
+                self._place(message.path),
                 threads=message.threads,
                 device=message.device,
-                prepared=prepared,
+                # A container's cache does not outlive it.
+                digest=message.digest if self._root is None else None,
+                optimises=message.optimises,
             )
             execution, warmed = self._settle(model, message)
         except (Exception, SystemExit) as error:  # a model may raise anything
@@ -259,7 +255,7 @@ class Host:
             "load_s": load_s,
             "warmup": warmed.as_json(),
             "device": getattr(model, "device", None),
-            "is_prepared": getattr(model, "is_prepared", False),
+            "optimised": getattr(model, "optimised", None),
             "started_ns": began_ns,
             "memory_bytes": max(0, memory.resident_bytes(settled=settled) - before_bytes),
         }

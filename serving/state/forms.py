@@ -131,7 +131,7 @@ def _is_profile(_key: Key, data: Any) -> bool:
     return (
         isinstance(told, dict)
         and _is_signature(data.get("signature"))
-        and type(data.get("reads_json")) is type(data.get("is_prepared")) is bool
+        and type(data.get("reads_json")) is bool
         and _is_time(data.get("load_s"))
         and _are_by_size(data.get("batch_s"), _is_time)
         and bool(data["batch_s"])
@@ -139,6 +139,7 @@ def _is_profile(_key: Key, data: Any) -> bool:
         and type(data.get("memory_bytes")) is int
         and data["memory_bytes"] >= 0
         and isinstance(told.get("device"), str | None)
+        and isinstance(told.get("optimised", 0), str | None)  # rejects older rows, which lack it
         and isinstance(told.get("warmup"), dict)
         and (told.get("load_s") is None or _is_time(told["load_s"]))
     )

@@ -24,11 +24,9 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import json
-import os
 import pathlib
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,39 +84,20 @@ def bundled() -> tuple[ModelCard, ...]:
     return tuple(_read_card(FOLDER / name, name=None, builds=False) for name in names())
 
 
-def cache_folder() -> pathlib.Path:
-    """Return this user's folder of recreatable files.
-
-    By the XDG Base Directory Specification; without a home, temporary.
-    """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        folder = pathlib.Path(given)
-    else:
-        try:
-            folder = pathlib.Path.home() / ".cache"
-        except RuntimeError:  # no home, as in many containers
-            folder = _in_temporary()
-    return folder / "luthier"
-
-
-def _in_temporary() -> pathlib.Path:
-    return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
-
-
 def check_cache() -> None:
     """Check a cache in the temporary directory, where anybody can create it.
 
     Raises:
         OSError: another user owns it or can write.
     """
-    if cache_folder().parent == _in_temporary():
-        private_folder.made(_in_temporary(), advice="set XDG_CACHE_HOME")
+    temporary = private_folder.temporary_cache()
+    if private_folder.cache_folder().parent == temporary:
+        private_folder.made(temporary, advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
     """Return the folder of a model built on first use."""
-    return cache_folder() / "zoo" / name
+    return private_folder.cache_folder() / "zoo" / name
 
 
 def built(name: str) -> pathlib.Path:

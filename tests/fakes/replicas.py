@@ -120,7 +120,6 @@ class FakeHome:
         self.replicas = []
         self.limits_text = "not enforced: replicas are threads"
         self.software = ""
-        self.lends = False
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
@@ -156,7 +155,6 @@ class FakeHome:
         memory_mb,
         ready_timeout_s,
         card,
-        beside=None,
         accelerator=None,
     ):
         replica = FakeReplica(worker, self)
@@ -165,7 +163,7 @@ class FakeHome:
         self.replicas.append(replica)
         return replica
 
-    async def lend(self, card, beside):
+    async def lend(self, card):
         return None
 
     async def take_back(self, root):

@@ -43,7 +43,13 @@ def profiles(draw):
         load_s=draw(time),
         batch_s={size: draw(time) for size in sizes},
         memory_bytes=draw(st.integers(0, 2**40)),
-        told=Loaded(signature, draw(time), warmup, draw(st.sampled_from([None, "cpu", "cuda"]))),
+        told=Loaded(
+            signature,
+            draw(time),
+            warmup,
+            draw(st.sampled_from([None, "cpu", "cuda"])),
+            optimised=draw(st.none() | st.text(max_size=5)),
+        ),
         stages_s={size: (draw(time), draw(time), draw(time)) for size in sizes},
     )
 

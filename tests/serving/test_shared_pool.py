@@ -14,10 +14,9 @@ import time
 import numpy as np
 import pytest
 
-from serving import profiling, shared_pool
+from serving import shared_pool
 from serving.errors import InvalidSettings, ModelLoadFailed, ReplicaStartFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
-from serving.prepared import Forms
 from serving.replica import wire
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
@@ -85,6 +84,13 @@ def open_up(folder):
     """Let the containers' user, who is another, read what a test has written."""
     for one in (folder, *list(folder.parents)[:3]):
         one.chmod(one.stat().st_mode | 0o055)
+
+
+@pytest.fixture(name="copies")
+def _copies(tmp_path, monkeypatch):
+    """Where replicas have optimised copies."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "luthier" / "optimised"
 
 
 @pytest.fixture(name="card_of")
@@ -378,15 +384,15 @@ def resident_mb(pid):
     return pages * os.sysconf("SC_PAGESIZE") / 2**20
 
 
-def test_equal_content_takes_equal_memory(tmp_path, onnx_card):
-    """Whether its form was made just now or is there, and no less than a replica of many copies has grown by for each.
+@pytest.mark.usefixtures("copies")
+def test_equal_content_takes_equal_memory(onnx_card):
+    """Whether its optimised copy was written just now or is there, and no less than a replica of many twins grows by.
 
-    The first measurement follows the making of the form in one process, which leaves a heap that a load can hide in.
+    The first measurement follows the writing in one process, which leaves a heap that a load can hide in.
     """
-    forms = Forms(tmp_path / "forms")
     found = []
     for number in range(3):
-        with gateway(CLOCKWORK, Processes(), onnx_card, forms=forms) as running:
+        with gateway(CLOCKWORK, Processes(), onnx_card) as running:
             found.append(shown(running, "a")["memory_mb"])
             if number:
                 continue
@@ -645,10 +651,9 @@ def maps_of(pid):
     return pathlib.Path(f"/proc/{pid}/maps").read_text()
 
 
-def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
-    """Made when the model is measured; the replica that serves maps it, and does without where it is gone."""
-    root = tmp_path / "forms"
-    with gateway(CLOCKWORK, Processes(), onnx_card, forms=Forms(root)) as running:
+def test_models_are_loaded_from_an_optimised_copy(copies, onnx_card):
+    """Written when the model is measured; the replica that serves maps it, and does without where it is gone."""
+    with gateway(CLOCKWORK, Processes(), onnx_card) as running:
         (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
         image["shape"][0] = 1
         image["data"] = [1] * math.prod(image["shape"])
@@ -660,7 +665,7 @@ def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
 
         first = answer()
         (replica,) = replicas(running)
-        (folder,) = root.iterdir()
+        (folder,) = copies.iterdir()
         assert str(folder) in maps_of(replica["pid"])
         shutil.rmtree(folder)
         fresh = {"settings": {}, "fresh_replicas": True}
@@ -670,101 +675,20 @@ def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
         assert str(folder) not in maps_of(replica["pid"])
         twin = dataclasses.replace(onnx_card, name="b")
         running.call(running.engine.deploy(twin))
-        assert list(root.iterdir()) == [folder]
+        assert list(copies.iterdir()) == [folder], "the twin was measured, for there was none"
 
 
 @needs_docker
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_containers_load_a_form_that_one_of_them_has_written(tmp_path, is_kept):
-    """Into a folder of its own; what is kept is a copy. The next server uses it, unless it is broken."""
+def test_containers_load_a_models_own_file(tmp_path, copies):
+    """They may write nowhere, and no folder is theirs together."""
     file = adding(tmp_path / "m.onnx", 1.0)
     open_up(tmp_path)
     card = ModelCard(name="a", version="1", kind="onnx", path=file)
-    root = tmp_path / "forms"
-    inodes = []
-    for start in range(4):
-        kept = KeptProfiles.of_folder(tmp_path) if is_kept else KeptProfiles()
-        home = Containers()
-        forms = Forms(root)
-        with gateway(CLOCKWORK, home, card, forms=forms, profiles=kept) as running:
-            assert added_by(running) == 1.0
-            is_broken = is_kept and start == 2  # it is seen where it is loaded first
-            until(lambda is_broken=is_broken: not is_broken or not [*root.glob("*/weights.bin")])
-            made = [*root.glob("*/weights.bin")]
-            assert len([*root.iterdir()]) == len(made), "a folder is left"
-            (replica,) = replicas(running)
-            is_mapped = "/weights.bin" in maps_of(replica["pid"])
-            assert is_mapped == bool(made)
-        inodes.append([one.stat().st_ino for one in made])
-        if start == 1:
-            assert len(home.started) == (1 if is_kept else 2)
-            made[0].write_bytes(b"short")
-        kept.close()
-    first, second, third, again = inodes
-    assert first == second != []
-    assert (third == []) == is_kept  # else it was measured, and made anew at once
-    assert again
-    assert again != first
-
-
-@needs_docker
-def test_containers_do_without_a_form_that_cannot_be_given_to_them(tmp_path, monkeypatch, caplog):
-    """It is gone when it is to be laid out, or the engine cannot mount its folder: the model is served all the same."""
-    file = adding(tmp_path / "m.onnx", 1.0)
-    open_up(tmp_path)
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
-
-    class Losing(Containers):
-        async def lend(self, card, beside=None):
-            shutil.rmtree(beside)
-            return await super().lend(card, beside)
-
-    root = tmp_path / "forms"
-    with gateway(CLOCKWORK, Losing(), card, forms=Forms(root)) as running:
+    with gateway(CLOCKWORK, Containers(), card) as running:
         assert added_by(running) == 1.0
-    assert "is not laid out" in caplog.text
-    assert [*root.iterdir()] == []
-
-    class Blind(Containers):
-        async def start(self, worker, *, beside, **wanted):
-            elsewhere = {pathlib.Path("/nowhere") / one.name: how for one, how in beside.items()}
-            return await super().start(worker, beside=elsewhere, **wanted)
-
-    with gateway(CLOCKWORK, Blind(), card, forms=Forms(root)) as running:
-        assert added_by(running) == 1.0
-    assert "measured without a prepared form" in caplog.text
-    assert [*root.iterdir()] == []
-
-
-def until(condition):
-    end_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-
-
-def test_a_form_is_not_broken_because_a_gpu_has_no_use_for_it(tmp_path, onnx_card, monkeypatch):
-    """Another server of this user may serve the same on the CPU; and it is measured once."""
-    root = tmp_path / "forms"
-    with gateway(CLOCKWORK, Processes(), onnx_card, forms=Forms(root)):
-        (folder,) = root.iterdir()
-    measure = profiling.profile
-
-    async def on_a_gpu(*arguments, **named):
-        found = await measure(*arguments, **named)
-        told = found.told._replace(device="cuda", is_prepared=False)
-        return dataclasses.replace(found, told=told, is_prepared=False)
-
-    monkeypatch.setattr(profiling, "profile", on_a_gpu)
-    kept = KeptProfiles.of_folder(tmp_path)
-    started = []
-    for _ in range(2):
-        home = Processes()
-        with gateway(CLOCKWORK, home, onnx_card, forms=Forms(root), profiles=kept):
-            assert [*root.iterdir()] == [folder]
-        started.append(len(home.started))
-    kept.close()
-    assert started == [2, 1]
+        (replica,) = replicas(running)
+        assert "/weights.bin" not in maps_of(replica["pid"])
+    assert not copies.exists()
 
 
 def added_by(running):
@@ -776,8 +700,8 @@ def added_by(running):
     return answer["outputs"][0]["data"][0]
 
 
-def test_nothing_is_kept_of_a_file_that_was_swapped_while_it_was_measured(tmp_path):
-    """Neither a form nor a profile: the old file is there again later, with its name, inode, size and time."""
+def test_nothing_is_kept_of_a_file_that_was_swapped_while_it_was_measured(tmp_path, copies):
+    """Neither a copy nor a profile: the old file is there again later, with its name, inode, size and time."""
     file, other, away = (tmp_path / name for name in ("m.onnx", "other", "away"))
     adding(file, 1.0)
     adding(other, 2.0)
@@ -791,40 +715,38 @@ def test_nothing_is_kept_of_a_file_that_was_swapped_while_it_was_measured(tmp_pa
                 other.rename(file)
             return await super().start(*arguments, **named)
 
-    forms = tmp_path / "forms"
-    with gateway(CLOCKWORK, Swapping(), card, forms=Forms(forms), profiles=kept) as running:
+    with gateway(CLOCKWORK, Swapping(), card, profiles=kept) as running:
         assert added_by(running) == 2.0
-    assert [*forms.iterdir()] == []
+    assert [*copies.iterdir()] == []
     file.rename(other)
     away.rename(file)
     home = Processes()
-    with gateway(CLOCKWORK, home, card, forms=Forms(forms), profiles=kept) as running:
+    with gateway(CLOCKWORK, home, card, profiles=kept) as running:
         assert added_by(running) == 1.0
     assert len(home.started) == 2  # it was measured anew
     kept.close()
 
 
-def test_a_form_that_is_broken_is_made_anew(tmp_path, caplog):
-    """By the next deploy; until then the model's own file is loaded, and one line says why."""
+def test_a_copy_that_is_damaged_is_written_anew(tmp_path, copies):
+    """By the next deploy, though the profile was kept; until then the model's own file is loaded."""
     file = adding(tmp_path / "m.onnx", 1.0)
     card = ModelCard(name="a", version="1", kind="onnx", path=file)
     kept = KeptProfiles.of_folder(tmp_path)
     inodes = []
     for _ in range(3):
-        forms = Forms(tmp_path / "forms")
-        with gateway(CLOCKWORK, Processes(), card, forms=forms, profiles=kept) as running:
-            made = [*(tmp_path / "forms").glob("*/weights.bin")]
+        with gateway(CLOCKWORK, Processes(), card, profiles=kept) as running:
+            made = [*copies.glob("*/weights.bin")]
             inodes += [one.stat().st_ino for one in made]
             if len(inodes) == 1:
                 made[0].write_bytes(b"short")
             assert added_by(running) == 1.0
-            assert len([*(tmp_path / "forms").iterdir()]) == int(len(inodes) != 1)
+            assert len([*copies.iterdir()]) == int(len(inodes) != 1)
     kept.close()
     assert inodes[1] == inodes[2]
 
 
 @pytest.mark.parametrize("weights", [None, "w.bin"])
-def test_no_form_is_used_for_other_content(tmp_path, weights):
+def test_no_copy_is_used_for_other_content(tmp_path, copies, weights):
     """The next server answers as the file does that is there, which has the old one's name, size, inode and time."""
     folder = tmp_path / "models"
     folder.mkdir()
@@ -835,12 +757,10 @@ def test_no_form_is_used_for_other_content(tmp_path, weights):
         adding(file, number, weights=weights)
         for one in folder.iterdir():
             os.utime(one, (1e9, 1e9))
-        forms = Forms(tmp_path / "forms")
-        with gateway(CLOCKWORK, Processes(), card, forms=forms, profiles=kept) as running:
+        with gateway(CLOCKWORK, Processes(), card, profiles=kept) as running:
             assert added_by(running) == number
     kept.close()
-    made = [*(tmp_path / "forms").glob("*")]
-    assert len(made) == (2 if weights is None else 0)
+    assert len([*copies.glob("*")]) == (2 if weights is None else 0)
 
 
 def test_weights_beside_a_file_take_memory(tmp_path):

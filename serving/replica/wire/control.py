@@ -4,13 +4,13 @@
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
                              "samples" or null, "max_items", "warmup_s", "device", "pages",
-                             "budget" or null, "prepared" or null, "prepares", "digest" or null,
+                             "budget" or null, "digest" or null, "optimises",
                              "inputs": see `ToldInputs`, "max_answer_bytes" or null}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
 Keys after "threads" are optional. LOADED's JSON is {"signature": see `Signature.as_json`, "load_s",
-"warmup", "device", "is_prepared", "started_ns", "memory_bytes"} or {"error"}; UNLOADED's is {} or
+"warmup", "device", "optimised", "started_ns", "memory_bytes"} or {"error"}; UNLOADED's is {} or
 {"error"}. Unknown keys are ignored, so that later versions may add some.
 """
 
@@ -71,12 +71,10 @@ class LoadMessage(NamedTuple):
     """Memory that the gateway counts for the model."""
     budget: int | None = None
     """Maximum pages of all models together; None: no limit."""
-    prepared: str | None = None
-    """Absolute folder of an optimised model, loaded instead of `path` if it exists."""
-    prepares: bool = False
-    """Whether to write the optimised model first."""
     digest: str | None = None
-    """Required digest of `path` for that (`fingerprint.Identity`); None: write nothing."""
+    """SHA-256 of `path`, if an optimised model may be loaded instead; None: unknown."""
+    optimises: bool = False
+    """Whether to write a missing optimised model first."""
     inputs: ToldInputs = _NOTHING_TOLD
     """Declared facts about the inputs, beyond the model file."""
     max_answer_bytes: int | None = None
@@ -141,9 +139,8 @@ def encode_load(
     device: str = "auto",
     pages: int = 0,
     budget: int | None = None,
-    prepared: str | None = None,
-    prepares: bool = False,
     digest: str | None = None,
+    optimises: bool = False,
     inputs: ToldInputs = _NOTHING_TOLD,
     max_answer_bytes: int | None = None,
     earliest_ns: int = 0,
@@ -163,9 +160,8 @@ def encode_load(
         "device": device,
         "pages": pages,
         "budget": budget,
-        "prepared": prepared,
-        "prepares": prepares,
         "digest": digest,
+        "optimises": optimises,
         "inputs": inputs.as_json(),
         "max_answer_bytes": max_answer_bytes,
     }
@@ -199,9 +195,8 @@ def parse_load(body: memoryview) -> LoadMessage:
         device=_field({"device": "auto", **data}, "device", str, "LOAD"),
         pages=_field({"pages": 0, **data}, "pages", int, "LOAD"),
         budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
-        prepared=None if data.get("prepared") is None else _field(data, "prepared", str, "LOAD"),
-        prepares=data.get("prepares") is True,
         digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
+        optimises=data.get("optimises") is True,
         inputs=_told_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
         max_answer_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
     )

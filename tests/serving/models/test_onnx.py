@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import hashlib
 import mmap
@@ -10,13 +11,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving import models, zoo
+from serving import __version__, machine, models, zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import onnx
 from serving.replica.fingerprint import identity_of
@@ -231,22 +235,39 @@ def bundled():
     return sorted(zoo.FOLDER.glob("*/model*.onnx"))
 
 
-def prepare(path, folder):
-    onnx.prepare(path, folder, digest=identity_of("onnx", path).digest, device="cpu")
+@pytest.fixture(name="copies")
+def _copies(tmp_path, monkeypatch):
+    """Where optimised copies are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "luthier" / onnx.COPIES
+
+
+def told(path, **how):
+    """A model whose content is told, as a replica's is."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return onnx.Model(path, threads=1, digest=digest, **how)
+
+
+def added(model, items=8):
+    """What a model of `adding` adds."""
+    return model.predict_batch({"x": np.zeros((1, items), np.float32)})["y"][0, 0]
 
 
 @pytest.mark.parametrize("path", bundled(), ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_prepared_form_answers_as_its_file_does(path, tmp_path):
-    """Bit by bit, for any batch; the form is made once."""
-    folder = tmp_path / "forms" / "one"
-    own = onnx.Model(path, threads=1)
-    prepare(path, folder)
+def test_an_optimised_copy_answers_as_its_file_does(path, copies):
+    """Bit by bit, for any batch; it is written once, where that is asked for, and loaded from then on."""
+    own = told(path)
+    assert own.optimised is None
+    assert list(copies.iterdir()) == []
+    first = told(path, optimises=True)
+    (folder,) = copies.iterdir()
+    assert first.optimised == str(folder)
     made = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-    prepare(path, folder)
+    quick = told(path, optimises=True)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == made
-    assert [one.name for one in folder.parent.iterdir()] == ["one"]
-    assert folder.parent.stat().st_mode & 0o777 == 0o700
-    quick = onnx.Model(path, threads=1, prepared=folder)
+    assert [one.stat().st_mode & 0o777 for one in (copies, folder)] == [0o700] * 2
+    assert told(path).optimised == quick.optimised == str(folder)
+    assert onnx.Model(path, threads=1).optimised is None
     assert quick.signature == own.signature
     rng = np.random.default_rng(1)
     for items in (1, 3):
@@ -264,69 +285,107 @@ def test_a_prepared_form_answers_as_its_file_does(path, tmp_path):
 DTYPES = {"FP32": "f4", "UINT8": "u1", "INT64": "i8", "INT32": "i4", "BOOL": "?"}
 
 
-def test_weights_of_a_prepared_form_are_mapped(tmp_path):
+def test_weights_of_an_optimised_copy_are_mapped(copies):
     """An embedding, which the runtime packs into no form of its own."""
-    prepare(zoo.find("reviews").path, tmp_path / "form")
-    model = onnx.Model(zoo.find("reviews").path, threads=1, prepared=tmp_path / "form")
-    assert str(tmp_path / "form" / "weights.bin") in pathlib.Path("/proc/self/maps").read_text()
+    model = told(zoo.find("reviews").path, optimises=True)
+    assert f"{model.optimised}/weights.bin" in pathlib.Path("/proc/self/maps").read_text()
     assert model.device == "cpu"
 
 
-def test_a_prepared_form_that_is_broken_is_not_needed(tmp_path, caplog):
+def test_an_optimised_copy_that_is_damaged_is_not_used(copies, caplog):
     """Its weights were cut short, its graph is nonsense, it is gone: the model's own file is loaded."""
-    path, folder = zoo.find("resnet").path, tmp_path / "form"
+    path = zoo.find("resnet").path
     shape = onnx.Model(path, threads=1).signature.inputs[0].shape[1:]
-    for break_it in (
+    folder = pathlib.Path(told(path, optimises=True).optimised)
+    for damage in (
         lambda: (folder / "weights.bin").write_bytes(b"short"),
         lambda: (folder / "model.onnx").write_bytes(b"nonsense"),
         lambda: shutil.rmtree(folder),
     ):
-        prepare(path, folder)
-        break_it()
+        damage()
         caplog.clear()
         is_there = folder.is_dir()
         for _ in range(3):
-            model = onnx.Model(path, threads=1, prepared=folder)
+            model = told(path)
             assert model.predict_batch({"image": np.zeros((1, *shape), "u1")})
-            assert not model.is_prepared
+            assert model.optimised is None
         assert len(caplog.records) == is_there
         assert not folder.exists()
+        assert told(path, optimises=True).optimised == str(folder)
+    (folder / "model.onnx").write_bytes(b"nonsense")
+    assert told(path, optimises=True).optimised == str(folder), "it is replaced at once"
 
 
-def test_no_form_is_made_of_another_file(tmp_path, caplog):
+def test_another_model_is_not_taken_for_it(tmp_path, copies, monkeypatch):
+    """Of the same path, inode, size and time; twins share a copy; other software and processors have their own."""
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    first = told(file, optimises=True).optimised
+    twin = tmp_path / "twin.onnx"
+    shutil.copy(file, twin)
+    assert told(twin).optimised == first
+    was = file.stat()
+    adding(file, 2.0, items=8)
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (file.stat().st_ino, file.stat().st_size) == (was.st_ino, was.st_size)
+    assert told(file).optimised is None
+    other = told(file, optimises=True)
+    assert other.optimised not in {None, first}
+    assert (added(other), added(told(twin))) == (2.0, 1.0)
+    for fact in (onnxruntime.__version__, machine.cpu_digest(), __version__):
+        assert fact in onnx._FITS
+    monkeypatch.setattr(onnx, "_FITS", "others")
+    assert told(twin).optimised is None
+
+
+def test_no_copy_is_written_of_another_file(tmp_path, copies, caplog):
     """It was replaced after it was deployed: what was deployed then is not here any more."""
-    file, folder = tmp_path / "m.onnx", tmp_path / "forms" / "form"
-    shutil.copy(zoo.find("gan").path, file)
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
     digest = identity_of("onnx", file).digest
-    shutil.copy(zoo.find("mnist").path, file)
-    onnx.prepare(file, folder, digest=digest, device="cpu")
+    adding(file, 2.0, items=8)
+    model = onnx.Model(file, threads=1, digest=digest, optimises=True)
+    assert (model.optimised, added(model)) == (None, 2.0)
     assert ["it has changed" in record.error for record in caplog.records] == [True]
-    assert list(folder.parent.iterdir()) == []
+    assert list(copies.iterdir()) == []
 
 
-def test_no_form_is_made_of_half_a_model(tmp_path, caplog):
+def test_no_copy_is_written_of_half_a_model(tmp_path, copies, caplog):
     """Its weights are in another file, of which the digest tells nothing."""
-    file = adding(tmp_path / "m.onnx", 1.0, weights="w.bin")
-    assert not onnx.Model(file, threads=1).is_prepared
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    onnx.prepare(file, tmp_path / "form", digest=digest, device="cpu")
-    assert [record.message for record in caplog.records] == ["not prepared"]
-    assert not (tmp_path / "form").exists()
+    file = adding(tmp_path / "m.onnx", 1.0, weights="w.bin", items=8)
+    assert added(told(file, optimises=True)) == 1.0
+    assert [record.message for record in caplog.records] == ["no optimised copy is written"]
+    assert list(copies.iterdir()) == []
 
 
-def test_weights_of_a_form_are_read_in_by_its_load(tmp_path):
+def test_two_replicas_that_write_at_once_have_one_copy(tmp_path, copies, monkeypatch, caplog):
+    """Who comes second takes the first one's; nothing else is left."""
+    file = adding(tmp_path / "m.onnx", 1.0, items=2**16)
+    both, optimise = threading.Barrier(2, timeout=30), onnx._optimise
+
+    def together(*paths):
+        both.wait()
+        optimise(*paths)
+        both.wait()
+
+    monkeypatch.setattr(onnx, "_optimise", together)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        models = list(threads.map(lambda _: told(file, optimises=True), range(2)))
+    assert [model.optimised for model in models] == [str(one) for one in copies.iterdir()] * 2
+    assert [added(model, 2**16) for model in models] == [1.0, 1.0]
+    assert not caplog.records
+
+
+def test_weights_of_a_copy_are_read_in_by_its_load(tmp_path, copies):
     """Rows of a table that no first call touches: no batch waits for a disk."""
-    folder = tmp_path / "form"
-    prepare(adding(tmp_path / "m.onnx", 1.0, items=2**20), folder)
-    weights = folder / "weights.bin"
+    path = adding(tmp_path / "m.onnx", 1.0, items=2**20)
+    weights = pathlib.Path(told(path, optimises=True).optimised, "weights.bin")
     before, after = [], []
     with weights.open("rb") as file:
         os.fsync(file.fileno())
         for _ in range(3):  # the kernel may take a page back at any time
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             before.append(in_memory(file))
-            model = onnx.Model(tmp_path / "m.onnx", threads=1, prepared=folder)
-            assert model.is_prepared
+            model = told(path)
+            assert model.optimised
             after.append(in_memory(file))
             del model
             if after[-1] == 1.0:
@@ -351,17 +410,83 @@ def in_memory(file):
     return sum(page & 1 for page in pages) / len(pages)
 
 
-def test_what_cannot_be_prepared_is_told(tmp_path, caplog):
-    """There is no room, or the file is none that the runtime knows; nothing is left behind."""
-    file = tmp_path / "broken.onnx"
-    file.write_bytes(b"no model")
-    prepare(file, tmp_path / "forms" / "form")
-    (tmp_path / "file").touch()
-    prepare(zoo.find("gan").path, tmp_path / "file" / "form")
-    assert [record.message for record in caplog.records] == ["not prepared"] * 2
-    assert list((tmp_path / "forms").iterdir()) == []
-    with pytest.raises(ModelLoadFailed, match="no such file"):
-        onnx.prepare(None, tmp_path / "form", digest="", device="cpu")
+def test_what_no_copy_can_be_written_of_is_told(tmp_path, copies, monkeypatch, caplog):
+    """The runtime does not know the file, there is no room, or no folder; nothing is left behind."""
+    broken, file = tmp_path / "broken.onnx", adding(tmp_path / "m.onnx", 1.0, items=8)
+    broken.write_bytes(b"hello world" * 10)
+    with pytest.raises(ModelLoadFailed, match="not a readable ONNX file"):
+        told(broken, optimises=True)
+    monkeypatch.setattr(onnx, "MOST_BYTES", 25)
+    assert added(told(file, optimises=True)) == 1.0
+    assert [record.message for record in caplog.records] == ["no optimised copy is written"] * 2
+    assert "has no room for 4 times" in caplog.records[-1].error
+    assert list(copies.iterdir()) == []
+    caplog.clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    for _ in range(2):
+        assert added(told(file, optimises=True)) == 1.0
+    assert [record.message for record in caplog.records] == [
+        "models are loaded from their own files"
+    ]
+
+
+@pytest.mark.parametrize("which", ["", "luthier", "luthier/optimised", "luthier/optimised/COPY"])
+@pytest.mark.parametrize("made", ["open", "foreign"])
+def test_nothing_is_used_that_others_may_have_written(tmp_path, copies, caplog, which, made):
+    """Whichever folder on the way it is, and though the copy is there already."""
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    copy = pathlib.Path(told(file, optimises=True).optimised)
+    assert told(file).optimised == str(copy)
+    folder = copies.parents[1] / which.replace("COPY", copy.name)
+    if made == "open":
+        folder.chmod(0o777)
+    elif os.geteuid():
+        pytest.skip("only root gives files away")
+    else:
+        os.chown(folder, 65534, 65534)
+    for optimises in (False, True):
+        model = told(file, optimises=optimises)
+        assert (model.optimised, added(model)) == (None, 1.0)
+    (reason,) = [record.reason for record in caplog.records]  # it is told once
+    assert f"{folder} belongs to user" in reason
+
+
+def test_a_link_is_followed_to_where_it_leads(tmp_path, copies):
+    """What is checked is what is used; a copy is never a link."""
+    copies.parents[1].symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir(mode=0o700)
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    copy = pathlib.Path(told(file, optimises=True).optimised)
+    assert copy.parent == tmp_path / "real" / "luthier" / "optimised"
+    copy.rename(tmp_path / "elsewhere")
+    copy.symlink_to(tmp_path / "elsewhere")
+    assert told(file).optimised is None
+
+
+def test_the_least_recently_loaded_go(tmp_path, copies, monkeypatch):
+    """When one is written and all together take too much, or one is very old; what nobody has finished goes, too."""
+    monkeypatch.setattr(onnx, "MOST_BYTES", 1_000_000)
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    kept = pathlib.Path(told(file, optimises=True).optimised)
+    now_s = time.time()
+    for name, age_s, size in (
+        (kept.name, 500, None),
+        ("new", 300, 400_000),
+        ("old", 400, 400_000),
+        ("older", 450, 400_000),
+        ("oldest", 31 * 86_400, 0),
+        (".new-1", 10, 1),
+        (".new-2", 9000, 1),
+    ):
+        folder = copies / name
+        if size is not None:
+            folder.mkdir(mode=0o700)
+            (folder / "weights.bin").write_bytes(b"x" * size)
+        os.utime(folder, (now_s - age_s, now_s - age_s))
+    assert told(file).optimised == str(kept)  # which is a use
+    other = told(adding(file, 2.0, items=8), optimises=True).optimised
+    left = {kept.name, pathlib.Path(other).name, "new", "old", ".new-1"}
+    assert {folder.name for folder in copies.iterdir()} == left
 
 
 def test_a_run_that_fails_is_raised_and_not_printed(tmp_path, capfd):

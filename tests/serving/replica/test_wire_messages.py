@@ -51,7 +51,7 @@ loads = st.builds(
     *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
     *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
     *(u32, st.none() | u32, st.none() | texts, st.booleans()),
-    *(st.none() | texts, told_inputs, st.none() | u32),
+    *(told_inputs, st.none() | u32),
 )
 
 

@@ -24,8 +24,8 @@ PROGRAM = {"words": ["run"], "folder": "/"}
 PROFILE = {
     "signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}], "outputs": [], "platform": ""},
     "reads_json": True, "load_s": 0.01, "batch_s": {"1": 0.001, "8": 0.004},
-    "stages_s": {"1": [0.0, 0.001, 0.0]}, "memory_bytes": 4096, "is_prepared": False,
-    "told": {"load_s": 0.02, "device": "cpu", "warmup": {}},
+    "stages_s": {"1": [0.0, 0.001, 0.0]}, "memory_bytes": 4096,
+    "told": {"load_s": 0.02, "device": "cpu", "warmup": {}, "optimised": None},
 }  # fmt: skip
 ROWS = [
     (Key(forms.SETTING, "batching.max_size"), {"value": 8, "instead_of": 4}),
@@ -72,7 +72,9 @@ def test_nonsense_is_one_error(key, data, text):
         (9, {**PROFILE, "stages_s": {"1": [0.0, 0.001]}}),
         (9, {**PROFILE, "memory_bytes": 0.5}),
         (9, {**PROFILE, "signature": {"inputs": [{}]}}),
-        (9, {**PROFILE, "told": {"device": 3, "warmup": {}}}),
+        (9, {**PROFILE, "told": {**PROFILE["told"], "device": 3}}),
+        (9, {**PROFILE, "told": {**PROFILE["told"], "optimised": True}}),
+        (9, {**PROFILE, "told": {"load_s": 0.02, "device": "cpu", "warmup": {}}}),
         (1, {"card": {**CARD, "name": "other"}}),
         (1, {"card": {**CARD, "path": 3}}),
         (1, {"card": {**CARD, "program": {"words": "run", "folder": "/"}}}),
