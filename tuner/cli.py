@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, str] = {
     "resume": "go on with a study that was interrupted, to the budget it was given",
     "report": "write report.html of studies anew and print their results",
     "compare": "compare samplers under one total budget each, and re-measure their winners",
-    "sample": "measure random configurations under random loads, one CSV row each",
     "record": "measure every configuration of a grid, several times over, into a surface to search again",
     "replay": "search a recorded surface again and again, without serving",
     "pool": "emulate many models on a few workers under a scenario in virtual time, or serve it",
