@@ -113,7 +113,7 @@ class Engine:
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
         self.resolved: dict[tuple[str, str | None], Target] = {}
-        """See `Inference.resolved`."""
+        """Cache of `resolve`: always the same object, which the routes read first to save a call per request."""
         self._changing = asyncio.Lock()
         self._unsettled: set[Served | SharedPool] = set()
         """Deployments and pools left with other settings by a failed change."""

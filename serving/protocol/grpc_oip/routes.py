@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from serving import __version__
+from serving.engine import Engine, Target
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 from serving.protocol import not_offered, oip, triton_extensions
 from serving.protocol.grpc_exchange import InFlight, Reply
@@ -21,7 +22,6 @@ from serving.protocol.grpc_oip.calls import Call
 from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.protocol.grpc_oip.repeats import Known, Repeats, query_of
 from serving.protocol.grpc_oip.streams import Exchange, InferStream, Link
-from serving.protocol.inference import Inference, Target
 from serving.protocol.triton_extensions import ModelHub
 
 log = logging.getLogger(__name__)
@@ -51,22 +51,6 @@ class Service(Protocol):
 
     def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
         """See `GrpcRoutes.handle`."""
-        ...
-
-
-class Routes(Protocol):
-    """Handler of a port's calls."""
-
-    def is_stream(self, call: Call) -> bool:
-        """See `GrpcRoutes.is_stream`."""
-        ...
-
-    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
-        """See `GrpcRoutes.handle`."""
-        ...
-
-    def open(self, call: Call, link: Link) -> InferStream:
-        """See `GrpcRoutes.open`."""
         ...
 
 
@@ -105,7 +89,7 @@ class GrpcRoutes:
 
     def __init__(
         self,
-        inference: Inference,
+        engine: Engine,
         *,
         hub: ModelHub | None = None,
         services: Mapping[str, Service] | None = None,
@@ -113,11 +97,11 @@ class GrpcRoutes:
         """Store the services.
 
         Args:
-            inference: the engine.
+            engine: what serves.
             hub: serves Triton's extensions, if any.
             services: other services by full name.
         """
-        self._inference = inference
+        self._engine = engine
         self._services = services or {}
         self._hub = hub
         self._requests = messages.methods()
@@ -176,11 +160,11 @@ class GrpcRoutes:
             if known is None:
                 request = _parsed(messages.ModelInferRequest, data)
             if known is not None:
-                target = self._inference.resolve(known.name, known.version)
+                target = self._engine.resolve(known.name, known.version)
             else:
-                target = self._inference.resolve(request.model_name, request.model_version or None)
+                target = self._engine.resolve(request.model_name, request.model_version or None)
         except ServingError as error:
-            self._inference.unresolved(error.status)
+            self._engine.unresolved(error.status)
             raise
         try:
             codec, query = self._query(target, data, known, request)
@@ -211,15 +195,15 @@ class GrpcRoutes:
     def _health(self, data: bytes) -> bytes:
         if data not in {b"", b"\x0a\x00"} and data[2:] != messages.SERVICE.encode():
             raise UnknownService("no such service; the empty name means the server")
-        return _HEALTH_SERVING if self._inference.ready() else _HEALTH_NOT_SERVING
+        return _HEALTH_SERVING if self._engine.ready() else _HEALTH_NOT_SERVING
 
     def _ask(self, method: str, request: Any, reply: Reply) -> Exchange | bytes:
-        inference = self._inference
+        engine = self._engine
         match method:
             case "ServerLive":
                 return _bytes(messages.ServerLiveResponse(live=True))
             case "ServerReady":
-                return _bytes(messages.ServerReadyResponse(ready=inference.ready()))
+                return _bytes(messages.ServerReadyResponse(ready=engine.ready()))
             case "ServerMetadata":
                 extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if self._hub else ())]
                 return _bytes(
@@ -228,11 +212,11 @@ class GrpcRoutes:
                     )
                 )
             case "ModelReady":
-                ready = inference.model_ready(request.name, request.version or None)
+                ready = engine.model_ready(request.name, request.version or None)
                 return _bytes(messages.ModelReadyResponse(ready=ready))
             case "ModelMetadata":
-                target = inference.resolve(request.name, request.version or None)
-                return _codec(target).metadata(inference.versions(request.name))
+                target = engine.resolve(request.name, request.version or None)
+                return _codec(target).metadata(engine.versions(request.name))
             case _:
                 assert self._hub is not None, "is_stream lets no such call in"
                 return self._ask_hub(self._hub, method, request, reply)
