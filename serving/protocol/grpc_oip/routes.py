@@ -6,8 +6,6 @@ only load and unload run in tasks.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
@@ -16,6 +14,7 @@ from serving import __version__
 from serving.engine import Engine, Target
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 from serving.protocol import not_offered, oip, triton_extensions
+from serving.protocol.changes import Changes
 from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_oip import messages
 from serving.protocol.grpc_oip.calls import Call
@@ -23,8 +22,6 @@ from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.protocol.grpc_oip.repeats import Known, Repeats, query_of
 from serving.protocol.grpc_oip.streams import Exchange, InferStream, Link
 from serving.protocol.triton_extensions import ModelHub
-
-log = logging.getLogger(__name__)
 
 HEALTH = "grpc.health.v1.Health"
 _STREAM = "ModelStreamInfer"
@@ -60,30 +57,6 @@ class UnknownService(InvalidRequest):
     status = 404
 
 
-class _Control:
-    """A load or unload, which continues without its client."""
-
-    def __init__(self, reply: Reply) -> None:
-        self._reply: Reply | None = reply
-
-    def cancel(self) -> None:
-        """Drop the response."""
-        self._reply = None
-
-    def finished(self, task: asyncio.Task[None]) -> None:
-        """Send the outcome."""
-        error = ServingError("the server stops") if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ServingError):
-            log.error("loading met a fault of the server", exc_info=error)
-            error = ServingError("internal error; the server's log has the reason")
-        if self._reply is None:
-            return
-        if error is None:
-            self._reply.send([b""])  # both responses are empty messages
-        else:
-            self._reply.refuse(error)
-
-
 class GrpcRoutes:
     """Handler of the service's calls."""
 
@@ -106,7 +79,7 @@ class GrpcRoutes:
         self._hub = hub
         self._requests = messages.methods()
         self._repeats = Repeats()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._changes = Changes()
 
     def is_stream(self, call: Call) -> bool:
         """Whether a call streams (`open`) or not (`handle`), known from its head.
@@ -236,23 +209,22 @@ class GrpcRoutes:
                 return messages.filled(messages.RepositoryIndexResponse, {"models": models})
             case "RepositoryModelLoad":
                 config = triton_extensions.config_parameter(_parameters(request))
-                return self._control(method, hub.load(request.model_name, config), reply)
+                return self._change(method, hub.load(request.model_name, config), reply)
             case _:
-                return self._control(method, hub.unload(request.model_name), reply)
+                return self._change(method, hub.unload(request.model_name), reply)
 
-    def _control(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
-        control = _Control(reply)
-        task = asyncio.create_task(work, name=method)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(control.finished)
-        return control
+    def _change(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
+        def answer(error: ServingError | None) -> None:
+            if error is None:
+                reply.send([b""])  # both responses are empty messages
+            else:
+                reply.refuse(error)
+
+        return self._changes.begin(work, answer, name=method)
 
     async def close(self) -> None:
-        """Cancel running tasks."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Cancel loads and unloads."""
+        await self._changes.close()
 
 
 def _codec(target: Target) -> Codec:
