@@ -17,6 +17,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from serving.applications import Asker
 from serving.errors import InvalidRequest, NotReady, ServingError, nearest, shown
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
@@ -26,6 +27,8 @@ from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, json_response
 from serving.protocol.slices import Slices, Slow
 from serving.replica import wire
+from serving.selection.answering import Answered
+from serving.selection.application import Application
 from serving.waiter import Ticket
 
 log = logging.getLogger(__name__)
@@ -37,38 +40,6 @@ _ROUTES = (
     "/APPLICATION/update (Clipper)"
 )
 _UNEXPECTED = "An unexpected error occurred!"
-
-
-class Application(Protocol):
-    """An application, as the routes see it."""
-
-    @property
-    def name(self) -> str:
-        """Name in query paths."""
-        ...
-
-    @property
-    def input_type(self) -> str:
-        """Value of `clipper_inputs.INPUT_TYPES`."""
-        ...
-
-    @property
-    def default_output(self) -> str:
-        """Response if no model gives one."""
-        ...
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Linked models."""
-        ...
-
-
-class Asker(Protocol):
-    """Response handler of one query."""
-
-    def answered(self, result: clipper_answers.Result) -> None:
-        """Receive the result once, at the SLO at the latest; its frame is borrowed."""
-        ...
 
 
 class Applications(Protocol):
@@ -178,7 +149,7 @@ class _Batch:
         """Responses being written in pieces, by position."""
         self.tickets: list[Ticket] = []
 
-    def answered(self, place: int, result: clipper_answers.Result) -> None:
+    def answered(self, place: int, result: Answered) -> None:
         """Write one response, in pieces if long."""
         pieces = clipper_answers.written(result)
         if pieces is None:
@@ -187,9 +158,7 @@ class _Batch:
             ended = functools.partial(self._written, place, result)
             self._slow[place] = self._slices.begin(pieces, ended)
 
-    def _written(
-        self, place: int, result: clipper_answers.Result, outcome: list[bytes] | Exception
-    ) -> None:
+    def _written(self, place: int, result: Answered, outcome: list[bytes] | Exception) -> None:
         del self._slow[place]
         if not isinstance(outcome, Exception):
             self._count(place, b"".join(outcome), is_default=False)
@@ -236,7 +205,7 @@ class _Place:
         self._batch = batch
         self._place = place
 
-    def answered(self, result: clipper_answers.Result) -> None:
+    def answered(self, result: Answered) -> None:
         self._batch.answered(self._place, result)
 
 
