@@ -14,7 +14,7 @@ import logging
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from serving.applications import Asker
@@ -117,7 +117,6 @@ class _Batch:
         "_answers",
         "_connection",
         "_default_output",
-        "_done",
         "_metrics",
         "_missing",
         "_slices",
@@ -133,7 +132,6 @@ class _Batch:
         default_output: str,
         metrics: _AppMetrics,
         started_s: float,
-        done: Callable[[int, float], None],
         slices: Slices,
     ) -> None:
         self._connection = connection
@@ -143,7 +141,6 @@ class _Batch:
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s
-        self._done = done
         self._slices = slices
         self._slow: dict[int, Slow] = {}
         """Responses being written in pieces, by position."""
@@ -183,17 +180,12 @@ class _Batch:
             self._connection.respond(
                 Response(200, JSON_TYPE, clipper_answers.answer(self._answers))
             )
-            self._done(200, seconds)
 
-    def take_back(self) -> None:
+    def cancel(self) -> None:
         for slow in self._slow.values():
             slow.cancel()
         for ticket in self.tickets:
             ticket.cancel()
-
-    def cancel(self) -> None:
-        self.take_back()
-        self._done(499, time.monotonic() - self._started_s)
 
 
 class _Place:
@@ -218,13 +210,11 @@ class ClipperRoutes:
         *,
         metrics: Registry,
         shows_metrics: bool = True,
-        on_done: Callable[[int, float], None] = lambda _status, _seconds: None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
         self._hub = hub
         self._shows_metrics = shows_metrics
         self._registry = metrics
-        self._on_done = on_done
         self._max_json_bytes = max_json_bytes
         self._slices = Slices()
 
@@ -254,7 +244,6 @@ class ClipperRoutes:
             return self._predict(target.application, application, body, connection, started_s)
         except Exception:
             log.exception("a request met a fault of the server")
-            self._on_done(500, time.monotonic() - started_s)
             return _plain(500, _UNEXPECTED)
 
     def _unknown(self, name: str) -> Response:
@@ -286,12 +275,10 @@ class ClipperRoutes:
                 application.default_output,
                 metrics,
                 started_s,
-                self._on_done,
                 self._slices,
             )
             self._ask_all(name, asked, version, batch)
         except ServingError as error:
-            self._on_done(400, time.monotonic() - started_s)
             if not isinstance(error, clipper.RequestError):
                 error = clipper.RequestError(clipper.QUERY_ERROR, str(error))
             return Response(400, JSON_TYPE, error.body())
@@ -308,7 +295,7 @@ class ClipperRoutes:
                     self._hub.ask(name, question, asker, version=version, user=asked.user)
                 )
         except BaseException:
-            batch.take_back()
+            batch.cancel()
             raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:
