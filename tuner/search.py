@@ -80,7 +80,6 @@ class Search:
         limits: tuple[Limit, ...],
         stop_ei: float,
         keep_in: RunFolder | None,
-        prefix: str = "trials",
         racing: Racing | None = None,
         second: str | None = None,
         point: str = "knee",
@@ -99,7 +98,6 @@ class Search:
         self._point = point
         self._stop_ei = stop_ei
         self._folder = keep_in
-        self._prefix = prefix
         self._racing = racing
         self._known = NOTHING
         self._gains = list(store.gains(PROMISING))
@@ -364,7 +362,7 @@ class Search:
     def _keep_records(self, number: int, launch: Launch) -> None:
         if self._folder is not None and launch.records is not None:
             self._folder.write_bytes(
-                f"{self._prefix}/{number}/requests.npz", records.encoded(launch.records)
+                f"trials/{number}/requests.npz", records.encoded(launch.records)
             )
 
 

@@ -49,7 +49,6 @@ LEAST_SD = 0.5
 Otherwise noise alone would look like a function.
 """
 _JITTER = 1e-9
-_ROOT5 = math.sqrt(5.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +343,6 @@ class _Posterior:
         medians: Hyperparameters,
         noise_spread: float,
     ) -> None:
-        self._vectors = vectors
         self._residuals = residuals
         self._shares = shares
         self._medians = np.array(medians.as_tuple())
