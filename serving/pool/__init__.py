@@ -5,9 +5,9 @@
 Each knows only those to its right.
 """
 
-from serving.pool.contents import NOTHING_BESIDE, Contents
-from serving.pool.home import Home, Replica
+from serving.pool.contents import NOTHING_BESIDE
+from serving.pool.home import Home
 from serving.pool.member import Death, Member
 from serving.pool.pool import Pool
 
-__all__ = ["NOTHING_BESIDE", "Contents", "Death", "Home", "Member", "Pool", "Replica"]
+__all__ = ["NOTHING_BESIDE", "Death", "Home", "Member", "Pool"]
