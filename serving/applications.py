@@ -13,9 +13,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from serving.engine import Target
+from serving.engine import Engine, Target
 from serving.errors import (
     CannotFinish,
     CannotLoad,
@@ -27,7 +27,7 @@ from serving.errors import (
 )
 from serving.replica import wire
 from serving.selection import prediction
-from serving.selection.answering import Pending, Selector
+from serving.selection.answering import Answered, Pending, Selector
 from serving.selection.application import Application
 from serving.selection.contexts import Contexts
 from serving.selection.decisions import DecisionLog, input_hash
@@ -77,37 +77,11 @@ class Feedback(Protocol):
         ...
 
 
-class Answered(NamedTuple):
-    """Response to a query."""
-
-    query_id: int
-    output: memoryview | str | float | None
-    """Tensors frame, borrowed for the call; or label or number; None: no response."""
-    is_default: bool = False
-    explanation: str | None = None
-    """Why the default output applies."""
-    confidence: float | None = None
-    """None if only one model was asked."""
-    is_suspicious: bool = False
-
-
 class Asker(Protocol):
     """Response handler of a query."""
 
     def answered(self, result: Answered) -> None:
         """Receive the response: called once, within the latency SLO."""
-        ...
-
-
-class Resolves(Protocol):
-    """The part of an engine that applications use."""
-
-    def resolve(self, name: str, version: str | None) -> Target:
-        """Return the deployment; raise UnknownModel or NotReady."""
-        ...
-
-    def versions(self, name: str) -> tuple[str, ...]:
-        """Return a model's versions; raise UnknownModel."""
         ...
 
 
@@ -264,7 +238,7 @@ class Applications:
 
     def __init__(
         self,
-        engine: Resolves,
+        engine: Engine,
         store: StateStore,
         *,
         draw: Callable[[], float] = random.random,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,8 +23,6 @@ from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.values import ModelId
 from serving.waiter import Ticket
-
-log = logging.getLogger(__name__)
 
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
 """Model settings that commands set."""

@@ -110,7 +110,7 @@ class Engine:
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
         self.resolved: dict[tuple[str, str | None], Target] = {}
-        """See `Inference.resolved`."""
+        """Cache of `resolve`: always the same object, which the routes read first to save a call per request."""
         self._changing = asyncio.Lock()
         self._unsettled: set[Served | SharedPool] = set()
         """Deployments and pools left with other settings by a failed change."""
@@ -285,29 +285,19 @@ class Engine:
             self.resolved.clear()
             self._end(old, RETIRE_S)
 
-    async def retire(self, name: str, version: str, *, within_s: float) -> None:
-        """Unregister a version; return when drained, after `within_s` at most.
-
-        Other changes do not wait. If cancelled, draining continues.
-
-        Raises:
-            UnknownModel: no such name or version.
-            InvalidRequest: requests without a version go to it, and others exist.
-        """
-        ending = await self.withdraw(name, version, within_s=within_s)
-        if ending is not None:
-            await asyncio.shield(ending)
-
     async def withdraw(
         self, name: str, version: str, *, within_s: float
     ) -> asyncio.Task[None] | None:
-        """Like `retire`, but return once the version is unregistered.
+        """Unregister a version, which is drained for `within_s` at most.
+
+        Other changes do not wait.
 
         Returns:
             The draining task; None if the version was only listed as failed.
 
         Raises:
-            As `retire`.
+            UnknownModel: no such name or version.
+            InvalidRequest: requests without a version go to it, and others exist.
         """
         async with self._changing:
             try:
@@ -321,7 +311,7 @@ class Engine:
             return self._end(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float) -> None:
-        """Retire all versions of a model.
+        """Withdraw all versions of a model; return when drained.
 
         Raises:
             UnknownModel: no such name.

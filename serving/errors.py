@@ -77,6 +77,11 @@ def shown_names(names: Iterable[str]) -> str:
     return _cut(", ".join(first)) or "none"
 
 
+def one_line(said: object) -> str:
+    """Return a message of an error or another program as one line."""
+    return " ".join(str(said).split())
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 

@@ -1,9 +1,11 @@
-"""Return free heap memory to the system; glibc only, without effect elsewhere."""
+"""Memory in use, and return of free heap memory to the system (glibc only, else without effect)."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import pathlib
 from typing import Any
 
 LARGE_BYTES = 8 * 1024 * 1024
@@ -13,6 +15,7 @@ By default glibc raises this threshold up to 32 MiB and keeps 64 MiB per thread,
 of a few requests would stay.
 """
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from malloc.h
+_STATM = pathlib.Path("/proc/self/statm")
 
 
 def give_back() -> None:
@@ -20,6 +23,16 @@ def give_back() -> None:
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def resident_bytes(*, settled: bool) -> int:
+    """Return resident bytes; `settled`: first return free memory, up to some milliseconds.
+
+    Else the heap would retain freed memory, which distorts measurements of models.
+    """
+    if settled:
+        give_back()
+    return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def keep_little() -> None:

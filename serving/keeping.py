@@ -30,7 +30,7 @@ from serving.repository import Repository, Stamp
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.state import forms
-from serving.state.records import Key, Records, Rows
+from serving.state.records import Key, Rows, SqliteRecords
 from serving.values import ModelCard, ModelId
 from serving.zoo import cards as card_form
 
@@ -113,7 +113,7 @@ class Keeper:
 
     def __init__(
         self,
-        records: Records,
+        records: SqliteRecords,
         past: Past,
         *,
         engine: Engine,

@@ -20,7 +20,7 @@ from serving.profiling import ModelProfile
 from serving.replica.fingerprint import Identity, digest_of
 from serving.settings import ServingSettings
 from serving.state import forms
-from serving.state.records import Key, Records, SqliteRecords
+from serving.state.records import Key, SqliteRecords
 from serving.values import ModelCard
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ MOST_KEPT = 10_000
 class KeptProfiles:
     """Profiles by key."""
 
-    def __init__(self, records: Records | None = None) -> None:
+    def __init__(self, records: SqliteRecords | None = None) -> None:
         """Read the saved profiles from `records`, closed with this; None: memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
@@ -75,7 +75,7 @@ class KeptProfiles:
             async with self._writing:  # changes made meanwhile are written together
                 await self._write(self._records)
 
-    async def _write(self, records: Records) -> None:
+    async def _write(self, records: SqliteRecords) -> None:
         found, self._changes = self._changes, {}
         changes = {
             row: None if profile is None else json.dumps(profile.as_json())
@@ -95,7 +95,7 @@ class KeptProfiles:
         if self._records is not None:
             self._records.close()
 
-    def _read(self, records: Records) -> None:
+    def _read(self, records: SqliteRecords) -> None:
         try:
             rows = records.load()
         except ServingError as error:

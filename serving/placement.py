@@ -5,7 +5,6 @@ Belongs to the event loop's thread.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -20,8 +19,6 @@ from serving.scheduling.seam import Warmed
 from serving.settings import ReplicaSettings, ServingSettings
 from serving.shared_pool import SharedPool
 from serving.values import ModelCard, ModelId, Signature
-
-log = logging.getLogger(__name__)
 
 _REAL = ("file", "model")
 """Sources of samples that are real inputs."""

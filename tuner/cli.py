@@ -30,7 +30,7 @@ from typing import Protocol
 import rich.console
 
 from serving import __version__
-from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest
+from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest, one_line
 from tuner.commands.options import Parser
 from tuner.commands.said import Said
 from tuner.errors import Interrupted, TunerError, UnknownSize, WrongUse
@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, str] = {
     "resume": "go on with a study that was interrupted, to the budget it was given",
     "report": "write report.html of studies anew and print their results",
     "compare": "compare samplers under one total budget each, and re-measure their winners",
-    "sample": "measure random configurations under random loads, one CSV row each",
     "record": "measure every configuration of a grid, several times over, into a surface to search again",
     "replay": "search a recorded surface again and again, without serving",
     "pool": "emulate many models on a few workers under a scenario in virtual time, or serve it",
@@ -115,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             terminal = Terminal(console=console, log=log, check=interrupts.check)
             said = _run(arguments, terminal)
-            problem = None if said.problem is None else _one_line(_told(said.problem, arguments))
+            problem = None if said.problem is None else one_line(_told(said.problem, arguments))
             return _shown(said, problem, is_json=is_json)
         except SystemExit as ended:  # --help and --version have printed
             return int(ended.code or 0)
@@ -210,14 +209,10 @@ def _described(error: BaseException, log: EventLog, arguments: Sequence[str]) ->
         _log.warning("command ended", extra={"fields": {"error": str(error)}})
         is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)
         code = error.exit_code if isinstance(error, TunerError) else 2 if is_wrong_use else 1
-        return code, _one_line(_told(error, arguments))
+        return code, one_line(_told(error, arguments))
     _log.error("unexpected end", exc_info=error)
     kind = type(error).__name__
-    return 1, _one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return 1, one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")
 
 
 def _sentence(summary: str) -> str:

@@ -1,4 +1,4 @@
-"""Metric constraints such as `p99_ms <= 50`, on columns of `tune sample`.
+"""Metric constraints such as `p99_ms <= 50`.
 
 The distance from the bound is a logarithm (`slack`), as noise grows with the value: 0.1 is 10 %
 beyond it, -0.1 is 10 % within. Pure.
@@ -96,7 +96,7 @@ METRICS = {
         label="largest memory of a replica", unit="MiB", field="peak_memory_mb"
     ),
 }
-"""By column name."""
+"""By the name that constraints use."""
 _FORM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")
 EXAMPLE = "'p99_ms <= 50'"
 

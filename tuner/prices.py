@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 
 from serving import user_files
+from serving.errors import one_line
 from tuner import document
 from tuner.errors import InvalidPrices, WrongUse
 from tuner.values import Cost, Measurement, Value
@@ -96,7 +97,7 @@ def parse(text: str, *, file: str) -> Prices:
     if not hours["core_hour"] and not hours["gib_hour"]:
         raise found.error(("core_hour",), "0 like gib_hour, so that everything would be free")
     currency = found.text(given["currency"], ("currency",)) if "currency" in given else ""
-    return Prices(**hours, currency=" ".join(currency.split()), text=text)
+    return Prices(**hours, currency=one_line(currency), text=text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,15 @@ import time
 from typing import Any, Protocol
 
 import numpy as np
+from scipy import special
 
 from tuner import objective as objectives
 from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
 from tuner.limits import Limit
+from tuner.measurement.blocks import MOST_BATCHES
 from tuner.measurement.effort import log_effort
-from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import Needs
 from tuner.racing import Racing
 from tuner.sampling import finalists, recommendation, registry
@@ -55,6 +56,8 @@ PROMISING = frozenset({"guided", "replicate"})
 """Origins of trials with an expected gain; once all is evaluated, a repeat has none."""
 OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
 """Objectives as sensitive to drift as CPU time, as shown for closed loops."""
+OF_RANKS = frozenset({"p50", "p95", "p99"})
+"""Objectives with intervals between order statistics; the others use blocks."""
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +83,6 @@ class Search:
         limits: tuple[Limit, ...],
         stop_ei: float,
         keep_in: RunFolder | None,
-        prefix: str = "trials",
         racing: Racing | None = None,
         second: str | None = None,
         point: str = "knee",
@@ -99,7 +101,6 @@ class Search:
         self._point = point
         self._stop_ei = stop_ei
         self._folder = keep_in
-        self._prefix = prefix
         self._racing = racing
         self._known = NOTHING
         self._gains = list(store.gains(PROMISING))
@@ -364,8 +365,24 @@ class Search:
     def _keep_records(self, number: int, launch: Launch) -> None:
         if self._folder is not None and launch.records is not None:
             self._folder.write_bytes(
-                f"{self._prefix}/{number}/requests.npz", records.encoded(launch.records)
+                f"trials/{number}/requests.npz", records.encoded(launch.records)
             )
+
+
+def relative_error(objective: objectives.Objective, measurement: Measurement) -> float | None:
+    """Return the standard error of an objective's logarithm, from one evaluation alone.
+
+    Half the interval's log width over its quantile; None if an end is unknown.
+    """
+    ends = objective.interval(measurement)
+    if not ends.low or not ends.high or ends.low <= 0:
+        return None
+    quantile = 1.96
+    if objective.name not in OF_RANKS:
+        count = len(measurement.blocks)
+        batches = count // math.ceil(count / MOST_BATCHES)
+        quantile = float(special.stdtrit(batches - 1, 0.975))
+    return math.log(ends.high / ends.low) / (2 * quantile)
 
 
 def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:

@@ -17,14 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from serving.clipper_admin.container_manager import (
-    CONTAINERLESS_MODEL_IMAGE,
-    ContainerManager,
-    get,
-    post,
-)
+from serving.clipper_admin.container_manager import CONTAINERLESS_MODEL_IMAGE, get, post
 from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
 from serving.clipper_admin.function_source import load_function, save_function
+from serving.clipper_admin.process_manager import ProcessContainerManager
 from serving.protocol.clipper_inputs import INPUT_TYPES
 
 log = logging.getLogger(__name__)
@@ -57,7 +53,7 @@ def check_versioned_name(name: str, version: str) -> None:
 class ClipperConnection:
     """Administrative connection to a server."""
 
-    def __init__(self, container_manager: ContainerManager) -> None:
+    def __init__(self, container_manager: ProcessContainerManager) -> None:
         self.cm = container_manager
         self.connected = False
 

@@ -1,7 +1,4 @@
-"""Container manager interface of Clipper's Python API, and its HTTP functions.
-
-A manager runs server and replicas; `process_manager.ProcessContainerManager` implements it.
-"""
+"""HTTP functions of Clipper's Python API: management commands and pages of a server."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from serving import admin_token, credentials
 from serving.clipper_admin.exceptions import ClipperException
@@ -21,66 +18,6 @@ CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
 _TIMEOUT_S = 120.0
 """Allows for a model's start."""
 _LONGEST_ANSWER_BYTES = 64 * 2**20
-
-
-class ContainerManager(Protocol):
-    """Runs a server and its models; methods raise ClipperException."""
-
-    def start_clipper(self, *, cache_size: int) -> None:
-        """Start a server and wait until it answers; cache in bytes."""
-        ...
-
-    def connect(self) -> None:
-        """Find the running server."""
-        ...
-
-    def model_folder(self, name: str, version: str) -> str:
-        """Create a version's folder for the server."""
-        ...
-
-    def deploy_model(
-        self, name: str, version: str, input_type: str, image: str, num_replicas: int = 1
-    ) -> None:
-        """Start a version's replicas and wait until ready."""
-        ...
-
-    def get_num_replicas(self, name: str, version: str) -> int:
-        """Return a version's ready replicas."""
-        ...
-
-    def set_num_replicas(
-        self, name: str, version: str, input_type: str, image: str, num_replicas: int
-    ) -> None:
-        """Set the replicas and wait until ready."""
-        ...
-
-    def get_logs(self, logging_dir: str) -> list[str]:
-        """Copy the logs into a folder and return their paths."""
-        ...
-
-    def stop_models(self, models: Mapping[str, Sequence[str]]) -> None:
-        """Stop all replicas of versions."""
-        ...
-
-    def stop_all_model_containers(self) -> None:
-        """Stop all replicas of all models."""
-        ...
-
-    def stop_all(self, *, graceful: bool = True) -> None:
-        """Stop models and server, gracefully after in-flight requests."""
-        ...
-
-    def get_admin_addr(self) -> str:
-        """Return host:port of the management REST."""
-        ...
-
-    def get_query_addr(self) -> str:
-        """Return host:port of the query REST."""
-        ...
-
-    def get_metric_addr(self) -> str:
-        """Return host:port of the Prometheus metrics."""
-        ...
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:

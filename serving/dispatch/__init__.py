@@ -10,7 +10,7 @@ Each module knows only those that it points to.
 from serving.dispatch.connection import Connection
 from serving.dispatch.dispatcher import Dispatcher
 from serving.dispatch.ended import ActionEnded, BatchDone
-from serving.dispatch.job import Job, Request
+from serving.dispatch.job import Request
 from serving.dispatch.loads import Loaded, Wanted, told_inputs
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "BatchDone",
     "Connection",
     "Dispatcher",
-    "Job",
     "Loaded",
     "Request",
     "Wanted",

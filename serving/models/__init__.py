@@ -23,9 +23,11 @@ The kind `command` is a program that is the replica itself (docs/models.md).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import pathlib
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -102,6 +104,19 @@ def runtime_of(kind: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     return ""
+
+
+@contextlib.contextmanager
+def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
+    """Convert a reader's error to a one-line ModelLoadFailed that names the runtime's version."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = (
+            lines[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {lines[0]}"
+        )
+        raise ModelLoadFailed(str(path), f"{reason} ({runtime})") from error
 
 
 def load(

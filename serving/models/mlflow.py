@@ -75,7 +75,6 @@ class Model:
                     "it has no signature, which tells its inputs; store it with signature=infer_signature(...)"
                 )
             threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
-            self._types = {spec.name: _dtype(spec) for spec in inputs}
             self._samples = _example(path, data, inputs, self._fields)
             outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORM)

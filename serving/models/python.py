@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import ModelLoadFailed, ModelMissing, PredictionFailed, nearest
+from serving.errors import ModelLoadFailed, ModelMissing, PredictionFailed, nearest, one_line
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
@@ -73,8 +73,8 @@ class Model:
         except ModelMissing:
             raise
         except Exception as error:  # user code may raise anything
-            text = " ".join(str(error).split())
-            raise ModelLoadFailed(str(path), f"{type(error).__name__}: {text}") from error
+            text = f"{type(error).__name__}: {one_line(error)}"
+            raise ModelLoadFailed(str(path), text) from error
         self._takes_items = inspect.isroutine(target)
         predict = target if self._takes_items else getattr(target, "predict_batch", None)
         if not callable(predict):

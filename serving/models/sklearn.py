@@ -29,7 +29,7 @@ import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from serving.errors import InvalidRequest, ModelLoadFailed
+from serving.errors import InvalidRequest, ModelLoadFailed, one_line
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
@@ -217,5 +217,5 @@ def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
     except ModelLoadFailed:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())
-        raise ModelLoadFailed(str(path), f"{type(error).__name__}: {text}") from error
+        text = f"{type(error).__name__}: {one_line(error)}"
+        raise ModelLoadFailed(str(path), text) from error

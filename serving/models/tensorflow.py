@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import ModelLoadFailed
-from serving.models import Arrays
+from serving.models import Arrays, as_load_failure
 from serving.values import Signature, TensorSpec
 
 # Read on import; without it, build details are logged as warnings.
@@ -57,7 +57,7 @@ class Model:
                 "no SavedModel; the kind tensorflow needs the folder that holds saved_model.pb, "
                 "made by tf.saved_model.save or model.export",
             )
-        with _as_load_failure(path):
+        with as_load_failure(path, f"TensorFlow {tf.__version__}"):
             _set_threads(threads)
             self._loaded = tf.saved_model.load(str(path))  # keeps its variables alive
             self._function = _default_signature(self._loaded)
@@ -137,16 +137,3 @@ def _reason(error: Any) -> str:
     """Extract the reason between graph location and nodes."""
     lines = [line for line in error.message.splitlines() if line and not line.startswith("\t")]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    """Convert a reader's error to a one-line ModelLoadFailed."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = (
-            lines[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {lines[0]}"
-        )
-        raise ModelLoadFailed(str(path), f"{reason} (TensorFlow {tf.__version__})") from error

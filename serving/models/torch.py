@@ -38,7 +38,7 @@ from torch.utils import _pytree as trees
 
 from serving import bounded_yaml
 from serving.errors import InvalidRequest, ModelLoadFailed, PredictionFailed
-from serving.models import Arrays, cuda
+from serving.models import Arrays, as_load_failure, cuda
 from serving.values import Signature, TensorSpec
 
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
@@ -101,7 +101,7 @@ class Model:
             gpus=_gpu_count() if device != cuda.CPU else 0,
         )
         self._device = torch.device(self.device)
-        with _as_load_failure(path):
+        with as_load_failure(path, f"PyTorch {torch.__version__}"):
             load = _load_script if form == "script" else _load_program
             self._run, (inputs, outputs) = load(path, self._device, has_example=has_example)
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
@@ -434,16 +434,3 @@ def _array(name: str, value: Any) -> NDArray[np.generic]:
     except TypeError as error:  # a type that NumPy lacks
         raise PredictionFailed(f"the model returned {name!r} as {value.dtype}") from error
     return array
-
-
-@contextlib.contextmanager
-def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    """Convert a reader's error to a one-line ModelLoadFailed."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = (
-            lines[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {lines[0]}"
-        )
-        raise ModelLoadFailed(str(path), f"{reason} (PyTorch {torch.__version__})") from error

@@ -5,9 +5,8 @@
 Each knows only those to its right.
 """
 
-from serving.pool.contents import Contents
-from serving.pool.home import Home, Replica
+from serving.pool.home import Home
 from serving.pool.member import Death, Member
 from serving.pool.pool import Pool
 
-__all__ = ["Contents", "Death", "Home", "Member", "Pool", "Replica"]
+__all__ = ["Death", "Home", "Member", "Pool"]

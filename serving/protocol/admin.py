@@ -41,8 +41,6 @@ from serving.protocol.pages import Hosts, is_foreign
 from serving.repository import Repository
 from serving.settings import KNOBS, ServingSettings
 
-log = logging.getLogger(__name__)
-
 MAX_BODY_BYTES = 1024 * 1024
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
 """Logger of aiohttp."""

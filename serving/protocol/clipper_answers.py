@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,47 +14,11 @@ from serving.json_tensors import NUMPY, written_texts
 from serving.protocol.bounded_json import JsonError, read, shortest, write
 from serving.protocol.tfs_tensors import byte_strings, listed, number_pieces, rows_of_texts
 from serving.replica import wire
+from serving.selection.answering import Answered
 from serving.values import Tensor
 
 LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces, to let other requests run."""
-
-
-class Result(Protocol):
-    """Result of one query."""
-
-    @property
-    def query_id(self) -> int:
-        """Id of the query."""
-        ...
-
-    @property
-    def output(self) -> memoryview | str | float | None:
-        """Tensors frame, borrowed for the call, or the label or number on which models agreed.
-
-        None: no model responded.
-        """
-        ...
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the default output is the response."""
-        ...
-
-    @property
-    def explanation(self) -> str | None:
-        """Reason for the default output."""
-        ...
-
-    @property
-    def confidence(self) -> float | None:
-        """Confidence of several models, 0 to 1; None for a single model."""
-        ...
-
-    @property
-    def is_suspicious(self) -> bool:
-        """Whether disagreement suggests a broken input."""
-        ...
 
 
 def answer(predictions: Sequence[bytes]) -> bytes:
@@ -68,7 +32,7 @@ def answer(predictions: Sequence[bytes]) -> bytes:
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
 
 
-def answered(result: Result, default_output: str) -> dict[str, Any]:
+def answered(result: Answered, default_output: str) -> dict[str, Any]:
     """Return one prediction, the default for a malformed output."""
     if result.is_default or result.output is None:
         return defaulted(result, default_output, result.explanation)
@@ -84,7 +48,7 @@ def unreadable(error: Exception) -> str:
     return f"The model's answer cannot be read: {error}"
 
 
-def defaulted(result: Result, default_output: str, explanation: str | None) -> dict[str, Any]:
+def defaulted(result: Answered, default_output: str, explanation: str | None) -> dict[str, Any]:
     """Return a prediction with the default output and the reason."""
     output = _parsed(default_output)
     data = {"query_id": result.query_id, "output": output, "default": True}
@@ -93,7 +57,7 @@ def defaulted(result: Result, default_output: str, explanation: str | None) -> d
     return _with_more(data, result)
 
 
-def _with_more(data: dict[str, Any], result: Result) -> dict[str, Any]:
+def _with_more(data: dict[str, Any], result: Answered) -> dict[str, Any]:
     """Add confidence and suspicion."""
     if result.confidence is not None:
         data["confidence"] = result.confidence
@@ -102,7 +66,7 @@ def _with_more(data: dict[str, Any], result: Result) -> dict[str, Any]:
     return data
 
 
-def written(result: Result) -> Iterator[bytes] | None:
+def written(result: Answered) -> Iterator[bytes] | None:
     """Return the JSON of `answered` in small pieces, or None if short.
 
     Raises:
@@ -115,7 +79,7 @@ def written(result: Result) -> Iterator[bytes] | None:
     return _written(result, memoryview(bytes(output)))
 
 
-def _written(result: Result, frame: memoryview) -> Iterator[bytes]:
+def _written(result: Answered, frame: memoryview) -> Iterator[bytes]:
     yield write({"query_id": result.query_id})[:-1].encode() + b',"output":'
     tensors = wire.decode_frame(frame)
     if len(tensors) == 1:

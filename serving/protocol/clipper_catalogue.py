@@ -5,44 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from serving.selection.application import Application
+
 DEFAULT_BATCH_SIZE = -1
 """Means that the batch size is found while serving."""
 SINGLE_MODEL_POLICY = "fixed"
 """Policy of Clipper's own applications, which link at most one model."""
-
-
-class Application(Protocol):
-    """An application, as the commands see it."""
-
-    @property
-    def name(self) -> str:
-        """Name in query paths."""
-        ...
-
-    @property
-    def input_type(self) -> str:
-        """Value of `clipper_inputs.INPUT_TYPES`."""
-        ...
-
-    @property
-    def default_output(self) -> str:
-        """Response if no model gives one."""
-        ...
-
-    @property
-    def latency_slo_s(self) -> float:
-        """Seconds within which a query gets its response."""
-        ...
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Linked models."""
-        ...
-
-    @property
-    def policy(self) -> str:
-        """Selection policy."""
-        ...
 
 
 class Model(NamedTuple):

@@ -14,13 +14,13 @@ from serving.protocol import clipper
 from serving.protocol.clipper_catalogue import (
     DEFAULT_BATCH_SIZE,
     SINGLE_MODEL_POLICY,
-    Application,
     Catalogue,
     Container,
     Model,
 )
 from serving.protocol.clipper_fields import Fields, Refused, Reply, refusal, reply
 from serving.protocol.clipper_inputs import input_type
+from serving.selection.application import Application
 
 BASE = "/admin"
 PING = f"{BASE}/ping"

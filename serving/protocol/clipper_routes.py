@@ -14,9 +14,10 @@ import logging
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from serving.applications import Asker
 from serving.errors import InvalidRequest, NotReady, ServingError, nearest, shown
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
@@ -26,6 +27,8 @@ from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, json_response
 from serving.protocol.slices import Slices, Slow
 from serving.replica import wire
+from serving.selection.answering import Answered
+from serving.selection.application import Application
 from serving.waiter import Ticket
 
 log = logging.getLogger(__name__)
@@ -37,38 +40,6 @@ _ROUTES = (
     "/APPLICATION/update (Clipper)"
 )
 _UNEXPECTED = "An unexpected error occurred!"
-
-
-class Application(Protocol):
-    """An application, as the routes see it."""
-
-    @property
-    def name(self) -> str:
-        """Name in query paths."""
-        ...
-
-    @property
-    def input_type(self) -> str:
-        """Value of `clipper_inputs.INPUT_TYPES`."""
-        ...
-
-    @property
-    def default_output(self) -> str:
-        """Response if no model gives one."""
-        ...
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Linked models."""
-        ...
-
-
-class Asker(Protocol):
-    """Response handler of one query."""
-
-    def answered(self, result: clipper_answers.Result) -> None:
-        """Receive the result once, at the SLO at the latest; its frame is borrowed."""
-        ...
 
 
 class Applications(Protocol):
@@ -146,7 +117,6 @@ class _Batch:
         "_answers",
         "_connection",
         "_default_output",
-        "_done",
         "_metrics",
         "_missing",
         "_slices",
@@ -162,7 +132,6 @@ class _Batch:
         default_output: str,
         metrics: _AppMetrics,
         started_s: float,
-        done: Callable[[int, float], None],
         slices: Slices,
     ) -> None:
         self._connection = connection
@@ -172,13 +141,12 @@ class _Batch:
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s
-        self._done = done
         self._slices = slices
         self._slow: dict[int, Slow] = {}
         """Responses being written in pieces, by position."""
         self.tickets: list[Ticket] = []
 
-    def answered(self, place: int, result: clipper_answers.Result) -> None:
+    def answered(self, place: int, result: Answered) -> None:
         """Write one response, in pieces if long."""
         pieces = clipper_answers.written(result)
         if pieces is None:
@@ -187,9 +155,7 @@ class _Batch:
             ended = functools.partial(self._written, place, result)
             self._slow[place] = self._slices.begin(pieces, ended)
 
-    def _written(
-        self, place: int, result: clipper_answers.Result, outcome: list[bytes] | Exception
-    ) -> None:
+    def _written(self, place: int, result: Answered, outcome: list[bytes] | Exception) -> None:
         del self._slow[place]
         if not isinstance(outcome, Exception):
             self._count(place, b"".join(outcome), is_default=False)
@@ -214,17 +180,12 @@ class _Batch:
             self._connection.respond(
                 Response(200, JSON_TYPE, clipper_answers.answer(self._answers))
             )
-            self._done(200, seconds)
 
-    def take_back(self) -> None:
+    def cancel(self) -> None:
         for slow in self._slow.values():
             slow.cancel()
         for ticket in self.tickets:
             ticket.cancel()
-
-    def cancel(self) -> None:
-        self.take_back()
-        self._done(499, time.monotonic() - self._started_s)
 
 
 class _Place:
@@ -236,7 +197,7 @@ class _Place:
         self._batch = batch
         self._place = place
 
-    def answered(self, result: clipper_answers.Result) -> None:
+    def answered(self, result: Answered) -> None:
         self._batch.answered(self._place, result)
 
 
@@ -249,13 +210,11 @@ class ClipperRoutes:
         *,
         metrics: Registry,
         shows_metrics: bool = True,
-        on_done: Callable[[int, float], None] = lambda _status, _seconds: None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
         self._hub = hub
         self._shows_metrics = shows_metrics
         self._registry = metrics
-        self._on_done = on_done
         self._max_json_bytes = max_json_bytes
         self._slices = Slices()
 
@@ -285,7 +244,6 @@ class ClipperRoutes:
             return self._predict(target.application, application, body, connection, started_s)
         except Exception:
             log.exception("a request met a fault of the server")
-            self._on_done(500, time.monotonic() - started_s)
             return _plain(500, _UNEXPECTED)
 
     def _unknown(self, name: str) -> Response:
@@ -317,12 +275,10 @@ class ClipperRoutes:
                 application.default_output,
                 metrics,
                 started_s,
-                self._on_done,
                 self._slices,
             )
             self._ask_all(name, asked, version, batch)
         except ServingError as error:
-            self._on_done(400, time.monotonic() - started_s)
             if not isinstance(error, clipper.RequestError):
                 error = clipper.RequestError(clipper.QUERY_ERROR, str(error))
             return Response(400, JSON_TYPE, error.body())
@@ -339,7 +295,7 @@ class ClipperRoutes:
                     self._hub.ask(name, question, asker, version=version, user=asked.user)
                 )
         except BaseException:
-            batch.take_back()
+            batch.cancel()
             raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:

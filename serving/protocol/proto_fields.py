@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
 from serving.protocol import varints
-from serving.protocol.budget import MAX_VALUES, Budget
+from serving.protocol.budget import Budget
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT = 10
 _LARGEST = 2**64
-MAX_FIELDS = MAX_VALUES
-"""Per request, since the shortest fields could block the event loop for a minute."""
 
 Field = tuple[int, int, int, memoryview]
 """Number, wire type, value of a varint or 0, content otherwise."""

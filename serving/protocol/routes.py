@@ -10,6 +10,7 @@ import re
 import time
 
 from serving import __version__
+from serving.engine import Engine, Target
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol import not_offered, oip, triton_extensions
 from serving.protocol.bounded_json import MAX_JSON_BYTES
@@ -22,7 +23,6 @@ from serving.protocol.http_messages import (
     error_response,
     json_response,
 )
-from serving.protocol.inference import Inference, Target
 from serving.protocol.oip_answers import LONG_BYTES, Answers, Form, Wanted
 from serving.protocol.slices import Slices, Slow
 from serving.protocol.triton_routes import TritonRoutes
@@ -130,7 +130,7 @@ class OipRoutes:
 
     def __init__(
         self,
-        engine: Inference,
+        engine: Engine,
         triton: TritonRoutes | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
+from serving.engine import Engine, Target
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.protocol import tfs
 from serving.protocol.bounded_json import MAX_JSON_BYTES
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, error_response, json_response
-from serving.protocol.inference import Inference, Target
 from serving.protocol.slices import Slices, Slow
 from serving.protocol.tfs_large import LARGE_JSON_BYTES
 from serving.waiter import Batch, Ticket, Timed, spoilt
@@ -158,7 +158,7 @@ class TfsRoutes:
 
     def __init__(
         self,
-        engine: Inference,
+        engine: Engine,
         *,
         metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
@@ -268,7 +268,7 @@ def not_found(name: str, version: str | None) -> str:
 
 
 def resolved_version(
-    engine: Inference, name: str, version: str | None, label: str | None
+    engine: Engine, name: str, version: str | None, label: str | None
 ) -> str | None:
     """Return the version that a request names directly or by label.
 
@@ -283,7 +283,7 @@ def resolved_version(
     return found
 
 
-def states(engine: Inference, name: str, version: str | None) -> list[tfs.VersionState]:
+def states(engine: Engine, name: str, version: str | None) -> list[tfs.VersionState]:
     """Return a model's versions with states, newest first, or the requested one.
 
     Raises:

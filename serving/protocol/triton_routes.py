@@ -1,46 +1,13 @@
-"""Routes of Triton's extensions; `OipRoutes` tries them first.
-
-A load continues after its client disconnects, to avoid half a load.
-"""
+"""Routes of Triton's extensions; `OipRoutes` tries them first."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 from serving.errors import ServingError
 from serving.protocol import triton_extensions as extensions
+from serving.protocol.changes import Changes
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import Head, Response, error_response, json_response
 from serving.protocol.triton_extensions import Ask, ModelHub
-
-log = logging.getLogger(__name__)
-
-
-class _Control:
-    """Load or unload in progress."""
-
-    def __init__(self, connection: Channel) -> None:
-        self._connection: Channel | None = connection
-
-    def cancel(self) -> None:
-        """Drop the response: the client disconnected."""
-        self._connection = None
-
-    def finished(self, task: asyncio.Task[None]) -> None:
-        """Send the outcome."""
-        error = ServingError("the server stops") if task.cancelled() else task.exception()
-        if error is None:
-            response = Response(200, b"", b"")
-        elif isinstance(error, ServingError):
-            response = error_response(error)
-        else:
-            log.error("loading met a fault of the server", exc_info=error)
-            response = json_response(
-                500, {"error": "internal error; the server's log has the reason"}
-            )
-        if self._connection is not None:
-            self._connection.respond(response)
 
 
 class TritonRoutes:
@@ -48,7 +15,7 @@ class TritonRoutes:
 
     def __init__(self, hub: ModelHub) -> None:
         self._hub = hub
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._changes = Changes()
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response | None:
         """Respond now or later, or return None for other paths.
@@ -81,15 +48,12 @@ class TritonRoutes:
                 work = hub.load(name, extensions.load_config(body))
             case "unload":
                 work = hub.unload(name)
-        control = _Control(connection)
-        task = asyncio.create_task(work, name=f"{ask.kind} {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(control.finished)
-        return control
+
+        def answer(error: ServingError | None) -> None:
+            connection.respond(Response(200, b"", b"") if error is None else error_response(error))
+
+        return self._changes.begin(work, answer, name=f"{ask.kind} {name}")
 
     async def close(self) -> None:
         """Cancel loads and unloads."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._changes.close()

@@ -22,15 +22,12 @@ from serving import owner
 from serving.accelerator import devices, mps
 from serving.errors import NotReady, ReplicaStartFailed
 from serving.replica import greeting, wire
-from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
 from serving.replica.forker import Forker
 from serving.replica.limits import Limits, LimitSupport, cleanup_stale
 from serving.replica.process import Replica
 from serving.settings import AcceleratorSettings
 from serving.values import ModelCard, Program
-
-__all__ = ["Ended", "ProcessHome", "Replica", "Usage"]
 
 log = logging.getLogger(__name__)
 

@@ -11,38 +11,22 @@ import pathlib
 from collections.abc import Mapping
 
 from serving.errors import LimitsUnavailable
-from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage, set_both
+from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Group, Usage
 
 
-class GroupV1:
+class GroupV1(Group):
     """Existing group; `directories` is by controller."""
 
     def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:
+        super().__init__(files)
         self._cpu = directories["cpu"]
         self._cpuacct = directories["cpuacct"]
         self._memory = directories["memory"]
-        self._files = files
-        self._limits: tuple[float | None, int | None] = (None, None)
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
         """Directories of the group; cpu and cpuacct may share one."""
         return tuple(dict.fromkeys((self._cpu, self._cpuacct, self._memory)))
-
-    @property
-    def procs_files(self) -> tuple[pathlib.Path, ...]:
-        """Files into which a process writes 0 to join."""
-        return tuple(directory / "cgroup.procs" for directory in self.directories)
-
-    def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits; see `Group`.
-
-        Raises:
-            LimitsUnavailable: the kernel refused, e.g. memory below current use.
-        """
-        wanted = (cpu, memory_mb)
-        set_both(self._set_cpu, self._set_memory, wanted, before=self._limits)
-        self._limits = wanted
 
     def usage(self) -> Usage:
         """Return the usage, including ended processes."""

@@ -11,38 +11,22 @@ from __future__ import annotations
 import pathlib
 
 from serving.errors import LimitsUnavailable
-from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage, set_both
+from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Group, Usage
 
 CONTROLLERS = ("cpu", "memory")
 
 
-class GroupV2:
+class GroupV2(Group):
     """Existing group."""
 
     def __init__(self, directory: pathlib.Path, files: CgroupFiles) -> None:
+        super().__init__(files)
         self._directory = directory
-        self._files = files
-        self._limits: tuple[float | None, int | None] = (None, None)
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
         """Directory of the group."""
         return (self._directory,)
-
-    @property
-    def procs_files(self) -> tuple[pathlib.Path, ...]:
-        """File into which a process writes 0 to join."""
-        return (self._directory / "cgroup.procs",)
-
-    def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits; see `Group`.
-
-        Raises:
-            LimitsUnavailable: the kernel refused, or memory is below current use.
-        """
-        wanted = (cpu, memory_mb)
-        set_both(self._set_cpu, self._set_memory, wanted, before=self._limits)
-        self._limits = wanted
 
     def usage(self) -> Usage:
         """Return the usage, including ended processes."""

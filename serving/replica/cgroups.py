@@ -1,14 +1,15 @@
-"""Linux control groups as common to versions 1 and 2: where they are, and the `Group` protocol."""
+"""Linux control groups as common to versions 1 and 2: where they are, and their base class."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Literal
 
 from serving.errors import LimitsUnavailable
 
@@ -36,59 +37,58 @@ class Hierarchy:
     parents: Mapping[str, pathlib.Path]
 
 
-class Group(Protocol):
+class Group(abc.ABC):
     """One control group (v1: one per controller)."""
 
+    def __init__(self, files: CgroupFiles) -> None:
+        self._files = files
+        self._limits: tuple[float | None, int | None] = (None, None)
+
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits (None: no limit) and read them back; on failure neither changes.
+        """Set both limits (None: no limit) and read them back; restore those before on failure.
 
         `cpu` is in cores, `memory_mb` in MiB without swap.
 
         Raises:
-            LimitsUnavailable: the kernel refused, or another value was read back.
+            LimitsUnavailable: the kernel refused, e.g. memory below current use, or another value
+                was read back.
         """
-        ...
+        try:
+            self._set_cpu(cpu)
+            self._set_memory(memory_mb)
+        except LimitsUnavailable:
+            with contextlib.suppress(LimitsUnavailable):
+                self._set_cpu(self._limits[0])
+            with contextlib.suppress(LimitsUnavailable):
+                self._set_memory(self._limits[1])
+            raise
+        self._limits = (cpu, memory_mb)
 
-    def usage(self) -> Usage:
-        """Return the usage, including ended processes."""
-        ...
-
-    def oom_kills(self) -> int:
-        """Return how many processes the kernel killed for memory."""
-        ...
+    @property
+    @abc.abstractmethod
+    def directories(self) -> tuple[pathlib.Path, ...]:
+        """Directories of the group."""
 
     @property
     def procs_files(self) -> tuple[pathlib.Path, ...]:
         """Files into which a process writes 0 to join."""
-        ...
+        return tuple(directory / "cgroup.procs" for directory in self.directories)
 
-    @property
-    def directories(self) -> tuple[pathlib.Path, ...]:
-        """Directories of the group."""
-        ...
+    @abc.abstractmethod
+    def usage(self) -> Usage:
+        """Return the usage, including ended processes."""
 
+    @abc.abstractmethod
+    def oom_kills(self) -> int:
+        """Return how many processes the kernel killed for memory."""
 
-def set_both(
-    set_cpu: Callable[[float | None], None],
-    set_memory: Callable[[int | None], None],
-    wanted: tuple[float | None, int | None],
-    *,
-    before: tuple[float | None, int | None],
-) -> None:
-    """Set both limits, or restore those before as far as possible.
+    @abc.abstractmethod
+    def _set_cpu(self, cpu: float | None) -> None:
+        """Write one limit and read it back."""
 
-    Raises:
-        LimitsUnavailable: one was refused.
-    """
-    try:
-        set_cpu(wanted[0])
-        set_memory(wanted[1])
-    except LimitsUnavailable:
-        with contextlib.suppress(LimitsUnavailable):
-            set_cpu(before[0])
-        with contextlib.suppress(LimitsUnavailable):
-            set_memory(before[1])
-        raise
+    @abc.abstractmethod
+    def _set_memory(self, memory_mb: int | None) -> None:
+        """Write one limit and read it back."""
 
 
 class CgroupFiles:

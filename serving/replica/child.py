@@ -10,7 +10,6 @@ service manager signals all processes at once, and the gateway drains first.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import logging
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.end_with_parent import end_with
 from serving.models import command
 from serving.replica import host
 from serving.replica.log_lines import log_lines
@@ -41,7 +41,6 @@ EXIT_NOT_LIMITED = 71
 EXIT_NO_PROGRAM = 127
 """Program not started (shell convention)."""
 
-_PR_SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,7 +58,7 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
             return EXIT_NOT_LIMITED
     os.environ.update(order["environment"])
     os.setpgid(0, 0)  # the fork server kills the whole group
-    _end_with_parent(parent)
+    end_with(parent, signal.SIGKILL)
     ignore_requests_to_end()
     if "program" in order:
         return become_program(order)
@@ -88,13 +87,6 @@ def become_program(order: Mapping[str, Any]) -> int:
         facts = {"program": order["program"][0], "error": str(error)}
         log.error("the program of a replica cannot be started", extra=facts)
         return EXIT_NO_PROGRAM
-
-
-def _end_with_parent(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != parent:
-        os._exit(0)  # the parent ended before prctl
 
 
 def ignore_requests_to_end() -> None:

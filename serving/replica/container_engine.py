@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from serving import owner
-from serving.errors import ServingError
+from serving.errors import ServingError, one_line
 
 if TYPE_CHECKING:
     import docker
@@ -312,9 +312,9 @@ class ContainerEngine:
             api = self._connection()
             yield api
         except docker.errors.NotFound as error:
-            raise ContainerGone(f"{what}: {_line(error.explanation)}") from error
+            raise ContainerGone(f"{what}: {one_line(error.explanation)}") from error
         except docker.errors.APIError as error:
-            raise EngineError(f"{what}: {_line(error.explanation or error)}") from error
+            raise EngineError(f"{what}: {one_line(error.explanation or error)}") from error
         except (
             docker.errors.DockerException,
             requests.exceptions.RequestException,
@@ -339,7 +339,7 @@ class ContainerEngine:
             return f"no Docker engine at {path}; start one, or name another's socket by DOCKER_HOST"
         if not os.access(path, os.W_OK):
             return f"this user may not use {path}: it takes root or a member of its group"
-        return f"the Docker engine at {path} does not answer ({_line(error)})"
+        return f"the Docker engine at {path} does not answer ({one_line(error)})"
 
     def _harmless(self, what: str, request: Any) -> None:
         import docker.errors  # noqa: PLC0415
@@ -350,11 +350,6 @@ class ContainerEngine:
             except docker.errors.APIError as error:
                 if error.status_code != 409:  # it is already ending or being removed
                     raise
-
-
-def _line(said: object) -> str:
-    """Return a message of the engine or the SDK as one line."""
-    return " ".join(str(said).split())
 
 
 def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:

@@ -26,10 +26,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving import models
+from serving import heap, models
 from serving.errors import ModelLoadFailed, ModelMissing
 from serving.item_axes import judged
-from serving.replica import memory, warmup, wire
+from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
 from serving.replica.padding import Padding
@@ -217,7 +217,7 @@ class Host:
     def _load(self, message: wire.LoadMessage) -> bytes:
         self._max_answer_bytes = message.max_answer_bytes
         settled = message.budget is None  # costs time while serving
-        before_bytes = memory.resident_bytes(settled=settled)
+        before_bytes = heap.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)
         if began_ns is None:
             refused = {"error": _TOO_LATE}
@@ -257,7 +257,7 @@ class Host:
             "device": getattr(model, "device", None),
             "optimised": getattr(model, "optimised", None),
             "started_ns": began_ns,
-            "memory_bytes": max(0, memory.resident_bytes(settled=settled) - before_bytes),
+            "memory_bytes": max(0, heap.resident_bytes(settled=settled) - before_bytes),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 

@@ -48,6 +48,20 @@ class Result:
     """Queried models without an output in time."""
 
 
+class Answered(NamedTuple):
+    """Response to a query."""
+
+    query_id: int
+    output: memoryview | str | float | None
+    """Tensors frame, borrowed for the call; or label or number; None: no response."""
+    is_default: bool = False
+    explanation: str | None = None
+    """Why the default output applies."""
+    confidence: float | None = None
+    """None if only one model was asked."""
+    is_suspicious: bool = False
+
+
 class Finished(NamedTuple):
     """Outcome of a query."""
 

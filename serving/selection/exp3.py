@@ -18,27 +18,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from serving.selection.fixed import alone, losses_of_asked
 from serving.selection.log_weights import NEWCOMER_NATS, LogWeights
-from serving.selection.policy import (
-    Choice,
-    Combined,
-    Decision,
-    Query,
-    one_of,
-    require,
-    require_costs,
-)
-from serving.selection.prediction import CLASSES, Answer, Task, Truth
+from serving.selection.one_model import OneModel
+from serving.selection.policy import Decision, require, require_costs
+from serving.selection.prediction import Truth
+from serving.selection.tallies import losses_of_asked
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Exp3:
+class Exp3(OneModel[LogWeights]):
     """Exponential weights from the queried model's loss."""
 
     name: ClassVar[str] = "exp3"
 
-    task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cost of querying a model, in units of loss."""
     gamma: float = 0.05
@@ -94,20 +86,6 @@ class Exp3:
             model: (1 - self.gamma) * share + each
             for model, share in zip(state.models, state.shares(), strict=True)
         }
-
-    def select(self, state: LogWeights, query: Query, draw: float) -> Choice:  # noqa: ARG002
-        """See `Policy`."""
-        weights = self.weights(state)
-        return one_of(tuple(weights), tuple(weights.values()), draw)
-
-    def combine(
-        self,
-        state: LogWeights,  # noqa: ARG002
-        choice: Choice,
-        answers: Mapping[str, Answer],
-    ) -> Combined:
-        """See `Policy`."""
-        return alone(self.task, choice, answers)
 
     def observe(self, state: LogWeights, decision: Decision, truth: Truth) -> LogWeights:
         """See `Policy`."""

@@ -20,12 +20,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from serving.selection import frugal, prediction, voting
-from serving.selection.fixed import losses_of_asked
 from serving.selection.frugal import UNSEEN, Together
 from serving.selection.log_weights import NEWCOMER_NATS, LogWeights
 from serving.selection.policy import Choice, Combined, Decision, Query, require, require_costs
 from serving.selection.prediction import CLASSES, Answer, Number, Task, Truth
-from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, require_memory
+from serving.selection.tallies import (
+    NEWCOMER_OBSERVATIONS,
+    Tallies,
+    keep_of,
+    losses_of_asked,
+    require_memory,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from serving.selection import frugal, voting
 from serving.selection.exp4 import loss_of_all
-from serving.selection.fixed import losses_of_asked
 from serving.selection.frugal import UNSEEN, Together
 from serving.selection.policy import (
     Choice,
@@ -36,7 +35,13 @@ from serving.selection.policy import (
     require_costs,
 )
 from serving.selection.prediction import CLASSES, Answer, Number, Scores, Task, Truth, voted
-from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, require_memory
+from serving.selection.tallies import (
+    NEWCOMER_OBSERVATIONS,
+    Tallies,
+    keep_of,
+    losses_of_asked,
+    require_memory,
+)
 
 Vector = tuple[float, ...]
 

@@ -41,25 +41,19 @@ class Reached:
         self._attempt: concurrent.futures.Future[object] | None = None
         self._next_attempt_s = 0.0
 
-    def ask(self, question: Callable[[], Answer], *, patience_s: float | None = None) -> Answer:
+    def ask(self, question: Callable[[], Answer]) -> Answer:
         """Run a request in the thread.
-
-        Args:
-            question: the request.
-            patience_s: timeout outside the event loop.
 
         Raises:
             NotReady: the server is unavailable.
         """
         if self._reason is not None and not self._is_back():
             raise NotReady(f"{self._name} does not answer: {self._reason}")
-        if patience_s is None:
-            patience_s = self._patience_s
         asked = self._thread.submit(question)
         try:
-            return asked.result(patience_s)
+            return asked.result(self._patience_s)
         except concurrent.futures.TimeoutError:
-            reason = f"nothing came within {patience_s:g} s"
+            reason = f"nothing came within {self._patience_s:g} s"
         except Exception as error:  # clients raise many types
             reason = str(error)
         asked.cancel()

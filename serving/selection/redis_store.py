@@ -109,14 +109,6 @@ class RedisStore:
         """See `StateStore`."""
         self._behind.delete(application, user)
 
-    def users(self, application: str) -> list[str]:
-        """See `StateStore`."""
-        name = _PREFIX + application
-        return self._behind.users(
-            application,
-            lambda: self._reached.ask(lambda: self._client.hkeys(name), patience_s=_TIMEOUT_S),
-        )
-
     def keep_most(self, application: str, most: int) -> None:
         """See `StateStore`."""
         self._most[application] = most

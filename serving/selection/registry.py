@@ -27,21 +27,6 @@ NAMES = tuple(POLICIES)
 _SHARED = ("task", "costs")
 
 
-def options_of(name: str) -> dict[str, object]:
-    """Return a policy's options with their defaults.
-
-    Raises:
-        InvalidSettings: unknown policy.
-    """
-    return {
-        field.name: field.default
-        if field.default is not dataclasses.MISSING
-        else typing.cast("Any", field.default_factory)()
-        for field in dataclasses.fields(_known(name))
-        if field.name not in _SHARED
-    }
-
-
 def create(
     name: str,
     *,

@@ -9,24 +9,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Mapping
+from typing import ClassVar, Literal, get_args
 
-from serving.selection.fixed import alone, losses_of_asked
-from serving.selection.policy import Choice, Combined, Decision, Query, one_of, require
-from serving.selection.prediction import CLASSES, Answer, Task, Truth
+from serving.selection.one_model import Counting
+from serving.selection.policy import Choice, Query, one_of, require
 from serving.selection.tallies import Tallies
 
 Unit = Literal["user", "query"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(Counting):
     """Fixed shares."""
 
     name: ClassVar[str] = "split"
 
-    task: Task = CLASSES
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Share per model, in any unit; empty: equal. Others are not queried."""
     by: Unit = "user"
@@ -47,22 +45,6 @@ class Split:
             "at least one share above 0",
         )
 
-    def initial(self, models: Sequence[str]) -> Tallies:
-        """See `Policy`."""
-        return Tallies.none(models)
-
-    def restored(self, data: Mapping[str, Any]) -> Tallies:
-        """See `Policy`."""
-        return Tallies.from_json(data)
-
-    def relinked(self, state: Tallies, models: Sequence[str]) -> Tallies:
-        """See `Policy`."""
-        return state.relinked(models)
-
-    def newcomer(self, shared: Tallies) -> Tallies:
-        """See `Policy`; user states make no difference."""
-        return Tallies.none(shared.models)
-
     def weights(self, state: Tallies) -> Mapping[str, float]:
         """See `Policy`; equal without shares."""
         shares = {model: self.shares.get(model, 0.0) for model in state.models}
@@ -76,14 +58,6 @@ class Split:
         weights = self.weights(state)
         place = self._place(query.user) if self.by == "user" and query.user else draw
         return one_of(tuple(weights), tuple(weights.values()), place)
-
-    def combine(self, state: Tallies, choice: Choice, answers: Mapping[str, Answer]) -> Combined:  # noqa: ARG002
-        """See `Policy`."""
-        return alone(self.task, choice, answers)
-
-    def observe(self, state: Tallies, decision: Decision, truth: Truth) -> Tallies:
-        """See `Policy`."""
-        return state.observed(losses_of_asked(self.task, decision, truth))
 
     def _place(self, user: str) -> float:
         """A user's position in [0, 1)."""

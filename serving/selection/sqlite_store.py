@@ -75,11 +75,6 @@ class SqliteStore:
         """See `StateStore`."""
         self._behind.delete(application, user)
 
-    def users(self, application: str) -> list[str]:
-        """See `StateStore`."""
-        statement = "SELECT user FROM states WHERE application = ?"
-        return self._behind.users(application, lambda: self._read(statement, application))
-
     def keep_most(self, application: str, most: int) -> None:
         """See `StateStore`."""
         self._most[application] = most

@@ -35,14 +35,6 @@ class StateStore(Protocol):
         """Delete one user's text, or (None) all of an application."""
         ...
 
-    def users(self, application: str) -> list[str]:
-        """Return an application's users, sorted.
-
-        Raises:
-            NotReady: the store is unavailable.
-        """
-        ...
-
     def keep_most(self, application: str, most: int) -> None:
         """Limit an application's users beside the shared state.
 
@@ -91,10 +83,6 @@ class MemoryStore:
             self._texts.pop(application, None)
         else:
             self._texts.get(application, {}).pop(user, None)
-
-    def users(self, application: str) -> list[str]:
-        """See `StateStore`."""
-        return sorted(self._texts.get(application, {}))
 
     def keep_most(self, application: str, most: int) -> None:
         """See `StateStore`; excess users go one per later save."""

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.selection.policy import require
+from serving.selection.policy import Decision, require
+from serving.selection.prediction import Task, Truth, loss
 
 NEWCOMER_OBSERVATIONS = 10.0
 """Limit on shared observations for a new user: a good start, outvoted within a dozen."""
@@ -100,6 +101,13 @@ class Tallies:
         """Accuracy per model, in (0, 1); 0.5 if unknown."""
         means = self.means(0.5, 2.0)
         return {model: 1.0 - mean for model, mean in zip(self.models, means, strict=True)}
+
+
+def losses_of_asked(task: Task, decision: Decision, truth: Truth) -> dict[str, float]:
+    """Loss of each queried model; a missing output counts as wrong."""
+    return {
+        model: loss(task, decision.answers.get(model), truth) for model in decision.choice.models
+    }
 
 
 def keep_of(memory: float | None) -> float:

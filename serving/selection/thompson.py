@@ -9,23 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
-from serving.selection.fixed import alone, losses_of_asked
-from serving.selection.policy import (
-    Choice,
-    Combined,
-    Decision,
-    Query,
-    one_of,
-    require,
-    require_costs,
-)
-from serving.selection.prediction import CLASSES, Answer, Task, Truth
-from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, require_memory
+from serving.selection.one_model import Learning
+from serving.selection.policy import require, require_costs
+from serving.selection.tallies import Tallies, require_memory
 
 _DRAWS = 256
 """Draws per model: 0.2 ms of one core for five models, once per state.
@@ -35,16 +26,11 @@ A model below about 1 in 256 waits until its counts have faded.
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Thompson:
+class Thompson(Learning):
     """Probability matching."""
 
     name: ClassVar[str] = "thompson"
 
-    task: Task = CLASSES
-    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss."""
-    memory: float | None = 1000.0
-    """Feedback count after which an observation weighs 1/e; None: never fades."""
     failures: float = 1.0
     """Prior failures of each model."""
     successes: float = 1.0
@@ -55,22 +41,6 @@ class Thompson:
         require_costs(self.costs)
         require(self.failures > 0, "failures", self.failures, "a number above 0")
         require(self.successes > 0, "successes", self.successes, "a number above 0")
-
-    def initial(self, models: Sequence[str]) -> Tallies:
-        """See `Policy`."""
-        return Tallies.none(models)
-
-    def restored(self, data: Mapping[str, Any]) -> Tallies:
-        """See `Policy`."""
-        return Tallies.from_json(data)
-
-    def relinked(self, state: Tallies, models: Sequence[str]) -> Tallies:
-        """See `Policy`; a new model has the prior."""
-        return state.relinked(models)
-
-    def newcomer(self, shared: Tallies) -> Tallies:
-        """See `Policy`."""
-        return shared.at_most(NEWCOMER_OBSERVATIONS)
 
     def weights(self, state: Tallies) -> Mapping[str, float]:
         """See `Policy`."""
@@ -83,20 +53,6 @@ class Thompson:
         costs = tuple(self.costs.get(model, 0.0) for model in state.models)
         shares = _best(failures, successes, costs)
         return dict(zip(state.models, shares, strict=True))
-
-    def select(self, state: Tallies, query: Query, draw: float) -> Choice:  # noqa: ARG002
-        """See `Policy`."""
-        weights = self.weights(state)
-        return one_of(tuple(weights), tuple(weights.values()), draw)
-
-    def combine(self, state: Tallies, choice: Choice, answers: Mapping[str, Answer]) -> Combined:  # noqa: ARG002
-        """See `Policy`."""
-        return alone(self.task, choice, answers)
-
-    def observe(self, state: Tallies, decision: Decision, truth: Truth) -> Tallies:
-        """See `Policy`."""
-        losses = losses_of_asked(self.task, decision, truth)
-        return state.observed(losses, keep_of(self.memory))
 
 
 @functools.lru_cache(maxsize=1024)

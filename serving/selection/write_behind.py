@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable
 
 from serving.errors import NotReady
 
@@ -18,7 +17,6 @@ log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 """Application and user."""
-Found = TypeVar("Found")
 
 MOST_WAITING = 65_536
 """Limit on waiting states: some hundred megabytes, in a long outage."""
@@ -149,18 +147,6 @@ class WriteBehind:
                     return text
         return self._read(stored)
 
-    def users(self, application: str, stored: Callable[[], Iterable[str]]) -> list[str]:
-        """Return an application's users, stored and pending."""
-        # Pending first: a change made durable in between is then seen twice, not never.
-        with self._changed:
-            pending = self._writing.then(self._waiting)
-        users = self._read(stored)
-        found = set() if application in pending.applications else set(users)
-        for (name, user), text in pending.texts.items():
-            if name == application:
-                (found.discard if text is None else found.add)(user)
-        return sorted(found)
-
     def flush(self) -> None:
         """Wait until everything saved is durable.
 
@@ -190,7 +176,7 @@ class WriteBehind:
         self._saved += 1
         self._changed.notify_all()
 
-    def _read(self, stored: Callable[[], Found]) -> Found:
+    def _read(self, stored: Callable[[], str | None]) -> str | None:
         try:
             found = stored()
         except NotReady as error:

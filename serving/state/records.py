@@ -11,7 +11,7 @@ import contextlib
 import pathlib
 import sqlite3
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from serving import private_folder
 from serving.errors import NotReady
@@ -50,32 +50,8 @@ class Key(NamedTuple):
 Rows = dict[Key, str]
 
 
-class Records(Protocol):
-    """Store of the record. For any thread, but calls must not overlap."""
-
-    def load(self) -> Rows:
-        """Return everything, in the order in which keys first came.
-
-        Raises:
-            NotReady: it cannot be read.
-        """
-        ...
-
-    def write(self, changes: Mapping[Key, str | None]) -> None:
-        """Return when all texts are durable; None deletes one.
-
-        Raises:
-            NotReady: they cannot be written; none is.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
-
 class SqliteRecords:
-    """Record in a file."""
+    """Record in a file. For any thread, but calls must not overlap."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.
@@ -120,7 +96,11 @@ class SqliteRecords:
             ) from error
 
     def load(self) -> Rows:
-        """See `Records`."""
+        """Return everything, in the order in which keys first came.
+
+        Raises:
+            NotReady: it cannot be read.
+        """
         try:
             return {
                 Key(kind, name, version): text
@@ -132,7 +112,11 @@ class SqliteRecords:
             ) from error
 
     def write(self, changes: Mapping[Key, str | None]) -> None:
-        """See `Records`."""
+        """Return when all texts are durable; None deletes one.
+
+        Raises:
+            NotReady: they cannot be written; none is.
+        """
         connection = self._connection
         try:
             with connection:  # one transaction
@@ -147,5 +131,5 @@ class SqliteRecords:
             ) from error
 
     def close(self) -> None:
-        """See `Records`."""
+        """Close the file."""
         self._connection.close()

@@ -53,6 +53,7 @@ class Asked:
     """One query: the ticket, and its timer."""
 
     def __init__(self, hub, application, asker):
+        self._hub = hub
         self._asker = asker
         self._id = next(hub.query_ids)
         self.cancelled = False
@@ -67,10 +68,14 @@ class Asked:
 
     def _once(self, result):
         if not self.cancelled:
-            self.cancel()
+            self._end()
             self._asker.answered(result)
 
     def cancel(self):
+        self._end()
+        self._hub.given_up.append(self._id)
+
+    def _end(self):
         self.cancelled = True
         self._timer.cancel()
 
@@ -86,6 +91,7 @@ class FakeHub:
         self.delays_s = {}
         self.updates = []
         self.asked = []
+        self.given_up = []
         self.query_ids = itertools.count()
         self.fail_with = None
         self.start_error = None

@@ -46,7 +46,7 @@ STOP = web.AppKey("stop", Callable)
 @contextlib.asynccontextmanager
 async def serving(hub, stop, port=0, admin_port=0):
     """Both ports; yields their numbers."""
-    routes = ClipperRoutes(hub, metrics=Registry(random.Random(0)), on_done=lambda *_: None)
+    routes = ClipperRoutes(hub, metrics=Registry(random.Random(0)))
     listener = Listener(routes, max_body_bytes=2**20, idle_s=60.0, request_s=60.0)
     server = await asyncio.get_running_loop().create_server(listener.protocol, "127.0.0.1", port)
     application = web.Application()

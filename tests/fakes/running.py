@@ -26,6 +26,13 @@ WAIT_S = 60.0
 """Longest wait for the gateway: where its replicas are processes, their starts and loads are in it."""
 
 
+async def retired(engine, name, version, *, within_s):
+    """Take a version out of service and wait for its end."""
+    ending = await engine.withdraw(name, version, within_s=within_s)
+    if ending is not None:
+        await asyncio.shield(ending)
+
+
 class Gateway:
     """The running gateway, seen from the test's thread."""
 

@@ -17,6 +17,7 @@ from serving.settings import ServingSettings
 from serving.state.records import Key, SqliteRecords
 from serving.values import ModelCard, ModelId
 from tests.fakes.replicas import FakeHome
+from tests.fakes.running import retired
 from tests.serving.test_repository import put
 
 ECHO = ModelCard(name="echo", version="1", kind="echo", path=None)
@@ -132,7 +133,7 @@ async def test_what_is_taken_away_stays_away(site):
         await command(core, "add_app", name="a", **app)
     async with site.server(ECHO) as core:
         core.engine.set_label("m", "l2", None)
-        await core.engine.retire("m", "1", within_s=1)
+        await retired(core.engine, "m", "1", within_s=1)
         await command(core, "delete_app", name="a")
     async with site.server(ECHO) as core:
         entry = core.engine.entry("m").as_json()
@@ -225,7 +226,7 @@ async def test_what_cannot_be_loaded_any_more_is_told_and_left_out(site, caplog)
     async with site.server(ECHO) as core:
         assert in_force(core) == before
     async with site.server(ECHO, home=Broken()) as core:
-        await core.engine.retire("m", "2", within_s=1)
+        await retired(core.engine, "m", "2", within_s=1)
         await core.keep()
     async with site.server(ECHO) as core:
         assert core.engine.entry("m").as_json()["versions"] == ["1"]

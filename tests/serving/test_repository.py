@@ -14,7 +14,7 @@ from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, Ser
 from serving.repository import Found, Repository, card_of, newest, plan, scan
 from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
-from tests.fakes.running import gateway
+from tests.fakes.running import gateway, retired
 
 CARD = "name: any\nversion: 1\nkind: echo\n"
 
@@ -221,7 +221,7 @@ def test_a_version_that_serves_is_ready_whatever_became_of_its_files(tmp_path):
         state, why = running.do(running.engine.states)[ModelId("m", "1")]
         assert (state, "out of shape" in why) == ("ready", True)
         assert running.do(repository.has_loaded, ModelId("m", "1"))
-        running.call(running.engine.retire("m", "1", within_s=1.0))
+        running.call(retired(running.engine, "m", "1", within_s=1.0))
         assert ModelId("m", "1") not in running.do(running.engine.states)
 
 

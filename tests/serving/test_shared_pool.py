@@ -24,7 +24,7 @@ from serving.scheduling.seam import Reason
 from serving.values import ModelCard, Program
 from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
-from tests.fakes.running import gateway
+from tests.fakes.running import gateway, retired
 from tests.fakes.submissions import submissions
 
 ZOO = pathlib.Path(__file__).parents[2] / "serving" / "zoo"
@@ -183,7 +183,7 @@ def test_versions_come_and_go(card_of, home):
     with gateway(CLOCKWORK, home, card_of("m", 0)) as running:
         running.call(running.engine.deploy(card_of("m", 5, version="2")))
         assert ask(running, "m") == (200, 6)
-        running.call(running.engine.retire("m", "1", within_s=5))
+        running.call(retired(running.engine, "m", "1", within_s=5))
         assert ask(running, "m/versions/1")[0] == 404
         running.call(running.engine.redeploy(card_of("m", 7, version="2")))
         assert ask(running, "m") == (200, 8)

@@ -13,7 +13,7 @@ from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
 from serving.replica import wire
 from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import FakeHome
-from tests.fakes.running import gateway
+from tests.fakes.running import gateway, retired
 
 
 def card(name="echo", version="2"):
@@ -135,7 +135,7 @@ def test_no_request_fails_while_versions_are_switched_and_retired():
                     running.do(running.engine.roll_back, "echo")
                     running.do(running.engine.set_version, "echo", version)
                     old = str(int(version) - 1)
-                    running.call(running.engine.retire("echo", old, within_s=5.0))
+                    running.call(retired(running.engine, "echo", old, within_s=5.0))
             finally:
                 stop.set()
             seen = [answer for one in asking for answer in one.result(20)]
@@ -233,7 +233,7 @@ def test_a_retirement_that_is_broken_off_goes_on_by_itself():
     with held() as (running, home, asked):
 
         async def break_off():
-            retiring = asyncio.create_task(running.engine.retire("echo", "1", within_s=30.0))
+            retiring = asyncio.create_task(retired(running.engine, "echo", "1", within_s=30.0))
             await asyncio.sleep(0.02)
             retiring.cancel()
             await asyncio.wait([retiring])
@@ -271,14 +271,14 @@ def test_a_retirement_holds_up_no_other_change():
         engine = running.engine
         deploy(running, card())
         retiring = asyncio.run_coroutine_threadsafe(
-            engine.retire("echo", "1", within_s=30.0), running.loop
+            retired(engine, "echo", "1", within_s=30.0), running.loop
         )
         deploy(running, card(version="3"))
         assert infer(running) == (200, "3")
         assert running.do(engine.roll_back, "echo") == "2"
         changed = engine.settings.changed({"batching.max_size": 5})
         running.call(engine.apply(changed, keep_learnt=True))
-        running.call(engine.retire("echo", "3", within_s=5.0))
+        running.call(retired(engine, "echo", "3", within_s=5.0))
         deploy(running, card(version="1"))  # its name is free again
         assert infer(running) == (200, "1")
         assert not retiring.done()
@@ -307,7 +307,7 @@ def test_changes_from_all_sides_lose_no_request():
                 with contextlib.suppress(InvalidRequest):
                     running.do(running.engine.roll_back, "echo")
                 running.do(running.engine.set_version, "echo", "1")
-                running.call(running.engine.retire("echo", version, within_s=5.0))
+                running.call(retired(running.engine, "echo", version, within_s=5.0))
 
         with concurrent.futures.ThreadPoolExecutor(7) as pool:
             asking = [pool.submit(ask) for _ in range(4)]
@@ -326,11 +326,11 @@ def test_what_is_gone_is_unknown():
     """A retired model answers 404, and is counted as meaning no model."""
     with gateway() as running:
         deploy(running, card("other", "1"))
-        running.call(running.engine.retire("other", "1", within_s=1.0))
+        running.call(retired(running.engine, "other", "1", within_s=1.0))
         assert running.request("POST", "/v2/models/other/infer", body())[0] == 404
         assert running.do(lambda: running.engine.unresolved_responses) == {404: 1}
         with pytest.raises(UnknownModel):
-            running.call(running.engine.retire("other", "1", within_s=1.0))
+            running.call(retired(running.engine, "other", "1", within_s=1.0))
 
 
 def test_settings_that_one_model_cannot_have_are_put_back_for_the_others():

@@ -7,7 +7,7 @@ import pytest
 from serving.values import Signature, TensorSpec
 from tuner import document, prices, sending
 from tuner.commands import load
-from tuner.engines import file as engine_file
+from tuner.engines import named
 from tuner.errors import WrongUse
 from tuner.replay import surface_files
 from tuner.scenarios import files as scenario_files
@@ -40,7 +40,7 @@ def surface(folder, path):
 
 READERS = {
     "--space": space_files.load,
-    "--engine": engine_file.load,
+    "--engine": lambda path: named.engine_of(f"command:{path}"),
     "--scenario": scenario_files.read,
     "trace of a scenario": lambda path: scenario(
         path.parent, f"traffic: {{hot: {{arrivals: trace, file: {path}, deadline_ms: 9}}}}"

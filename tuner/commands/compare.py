@@ -237,7 +237,8 @@ def _line(one: Contestant, trials: int) -> str:
     budgets = surface_compare.budgets_of(trials)
     regrets = " / ".join(wording.percent(one.regret.mean[budget - 1]) for budget in budgets)
     within = "; ".join(
-        f"within {100 * each.share:g} % after {_trials(each.median)} (90th percentile {_trials(each.p90)})"
+        f"within {100 * each.share:g} % after {wording.reached(each.median)} "
+        f"(90th percentile {wording.reached(each.p90)})"
         for each in one.within
     )
     return (
@@ -255,10 +256,6 @@ def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str
             f"  {record.reference} against {one.peer} after {one.budget}: {one.standing} "
             f"(difference {100 * one.difference:+.2f} points, {bound}, {one.units} {unit})"
         )
-
-
-def _trials(value: float | None) -> str:
-    return "not reached" if value is None else f"{value:.0f}"
 
 
 def _said(

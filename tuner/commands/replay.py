@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         one = scoring.reached(replayed.runs, ground.truth, share, cells=cells)
         said.append(
             f"within {_tolerance(one)} ({wording.plural(one.good_cells, 'configuration')}): "
-            f"median {_trials(one.median)}, 90th percentile {_trials(one.p90)}, reached in "
+            f"median {wording.reached(one.median)}, 90th percentile {wording.reached(one.p90)}, reached in "
             f"{wording.percent(one.reached)}; random search: median {one.random_median}"
         )
     said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
@@ -184,10 +184,6 @@ def _tolerance(one: scoring.Reached) -> str:
     if one.tolerance <= one.share:
         return told
     return f"{told}, two standard errors of the optimum, for {wording.percent(one.share)}"
-
-
-def _trials(value: float | None) -> str:
-    return "not reached" if value is None else f"{value:.0f}"
 
 
 def _order(arguments: argparse.Namespace) -> replaying.Order:

@@ -43,15 +43,6 @@ _REQUEST_KEYS: Mapping[str, tuple[str, ...]] = {
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
-def load(path: pathlib.Path) -> CommandEngine:
-    """Read an engine file.
-
-    Raises:
-        InvalidEngine: the file cannot be read, or is wrong.
-    """
-    return parse(read_text(path), path.absolute())
-
-
 def read_text(path: pathlib.Path) -> str:
     """Return the text of an engine file.
 

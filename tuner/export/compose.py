@@ -39,13 +39,13 @@ def files(subject: Subject) -> Files:
 def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[str, Any]:
     service: dict[str, Any] = {
         "image": container.image(subject),
-        "command": [_literal(word) for word in container.arguments(subject)],
+        "command": [yaml_text.literal(word) for word in container.arguments(subject)],
         "ports": [f"127.0.0.1:{port}:{port}" for port in (container.PORT, container.GRPC_PORT)],
         "volumes": [_bind(f"./{settings}", container.SETTINGS)],
         "cpus": round(needed.cpu, 3),
     }
     if variables := container.environment(subject):
-        service["environment"] = {name: _literal(text) for name, text in variables.items()}
+        service["environment"] = {name: yaml_text.literal(text) for name, text in variables.items()}
     mount = container.mount(subject)
     if mount is not None:
         service["volumes"].append(_bind(str(mount.source), mount.target))
@@ -69,7 +69,8 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
         "stop_grace_period": f"{container.DRAIN_S}s",
         "restart": "unless-stopped",
         "labels": {
-            f"{_LABELS}.{name}": _literal(text) for name, text in head.facts(subject).items()
+            f"{_LABELS}.{name}": yaml_text.literal(text)
+            for name, text in head.facts(subject).items()
         },
     }
     if subject.is_for_gpu:
@@ -82,8 +83,8 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
 def _bind(source: str, target: str) -> dict[str, Any]:
     return {
         "type": "bind",
-        "source": _literal(source),
-        "target": _literal(target),
+        "source": yaml_text.literal(source),
+        "target": yaml_text.literal(target),
         "read_only": True,
     }
 
@@ -91,8 +92,3 @@ def _bind(source: str, target: str) -> dict[str, Any]:
 def _probe() -> str:
     url = f"http://127.0.0.1:{container.PORT}{container.READY}"
     return f"import urllib.request as r; r.urlopen('{url}', timeout=3)"
-
-
-def _literal(text: str) -> str:
-    """Escape text against interpolation."""
-    return text.replace("$", "$$")

@@ -56,7 +56,7 @@ def server(
     return {
         "name": name,
         "image": container.image(subject),
-        "args": [literal(word) for word in arguments],
+        "args": [yaml_text.literal(word) for word in arguments],
         "resources": {"requests": dict(resources), "limits": dict(resources)},
         "startupProbe": _probe(
             container.READY, period_s=2, failures=container.START_S // 2, timeout_s=2
@@ -88,7 +88,7 @@ def environment(subject: Subject, variables: Mapping[str, str]) -> list[dict[str
     """Return the container's variables, with an optional secret token."""
     of_secret = {"name": _secret_name(subject), "key": _SECRET_KEY, "optional": True}
     return [
-        *({"name": name, "value": literal(text)} for name, text in variables.items()),
+        *({"name": name, "value": yaml_text.literal(text)} for name, text in variables.items()),
         {"name": TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": of_secret}},
     ]
 
@@ -121,11 +121,6 @@ def volumes(subject: Subject) -> list[dict[str, Any]]:
 def documents(*data: dict[str, Any]) -> str:
     """Join manifests into one file."""
     return "---\n".join(yaml_text.dump(item) for item in data)
-
-
-def literal(text: str) -> str:
-    """Escape an argument: Kubernetes expands `$(NAME)` and unescapes `$$`."""
-    return text.replace("$", "$$")
 
 
 def _probe(path: str, *, period_s: int, failures: int, timeout_s: int) -> dict[str, Any]:

@@ -22,3 +22,8 @@ _Dumper.add_representer(str, _text)
 def dump(data: Any) -> str:
     """Return one document."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def literal(text: str) -> str:
+    """Escape a text in which Compose or Kubernetes would put a variable's value for `$NAME` or `$(NAME)`."""
+    return text.replace("$", "$$")

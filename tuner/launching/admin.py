@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from serving.errors import one_line
 from tuner.errors import LaunchFailed
 from tuner.values import Cause
 
@@ -66,7 +67,7 @@ class AdminClient:
         body = {"model": model, "name": name}
         status, answer = self._call("POST", "/admin/models", body, timeout_s=timeout_s)
         if status != http.HTTPStatus.CREATED:
-            text = " ".join(str(answer.get("error", f"the engine answered {status}")).split())
+            text = one_line(answer.get("error", f"the engine answered {status}"))
             raise LaunchFailed("start", text)
 
     def apply(self, settings: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
@@ -80,7 +81,7 @@ class AdminClient:
         status, answer = self._call("PATCH", "/admin/settings", body, timeout_s=timeout_s)
         if status == http.HTTPStatus.OK:
             return answer
-        text = " ".join(str(answer.get("error", f"the engine answered {status}")).split())
+        text = one_line(answer.get("error", f"the engine answered {status}"))
         if status == http.HTTPStatus.BAD_REQUEST:
             raise LaunchFailed("constraint", text)
         if status == http.HTTPStatus.CONFLICT:
@@ -89,25 +90,23 @@ class AdminClient:
             "crash", f"the engine answered {status} when it was given new settings: {text}"
         )
 
-    def _read(self, path: str) -> dict[str, Any]:
-        status, answer = self._call("GET", path, None, timeout_s=READ_TIMEOUT_S)
-        if status != http.HTTPStatus.OK:
-            text = " ".join(str(answer.get("error", "no reason given")).split())
-            raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
-        return answer
-
     def metrics(self) -> str:
         """Return the engine's Prometheus metrics.
 
         Raises:
             LaunchFailed: as for `settings`.
         """
-        status, data = self._sent("GET", "/metrics", None, timeout_s=READ_TIMEOUT_S)
-        text = data.decode(errors="replace")
+        return self._page("/metrics").decode(errors="replace")
+
+    def _read(self, path: str) -> dict[str, Any]:
+        return _parsed(self._page(path))
+
+    def _page(self, path: str) -> bytes:
+        status, data = self._sent("GET", path, None, timeout_s=READ_TIMEOUT_S)
         if status != http.HTTPStatus.OK:
-            said = " ".join(str(_parsed(data).get("error", "no reason given")).split())
-            raise LaunchFailed("crash", f"the engine answered {status} to GET /metrics: {said}")
-        return text
+            text = one_line(_parsed(data).get("error", "no reason given"))
+            raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
+        return data
 
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float

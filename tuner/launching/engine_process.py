@@ -22,11 +22,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
+from serving import end_with_parent
 from serving.accelerator import clocks
 from serving.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
-from tuner.launching import apply, end_with_parent, replica_facts
+from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
 from tuner.launching.engine import Served
 from tuner.launching.output import Output

@@ -172,7 +172,7 @@ class Resampled:
             rows = [
                 (math.log(value), math.nan if effort is None else effort)
                 for launch in launches
-                if (value := _value(surface, launch, objective)) is not None
+                if (value := surface.minimised(launch, objective)) is not None
                 for effort in (log_effort_of(surface, launch),)
             ]
             if not rows:
@@ -195,7 +195,7 @@ class Resampled:
         self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator
     ) -> tuple[float, float]:
         """Draw the factors of an evaluation's latency and CPU time per request."""
-        value = _value(surface, launch, self.objective)
+        value = surface.minimised(launch, self.objective)
         if value is None or launch.cell not in self.means:
             return 1.0, 1.0
         residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
@@ -230,13 +230,6 @@ def _smoothed(
     )
     mean, _ = process.predict(process.vectors)
     return dict(zip(cells, mean.tolist(), strict=True))
-
-
-def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> float | None:
-    """Return an evaluation's objective, minimised; None if unknown."""
-    measured = surface.measured(launch)
-    value = math.nan if measured is None else objective.to_minimise(measured)
-    return value if math.isfinite(value) else None
 
 
 def log_effort_of(surface: Surface, launch: RecordedLaunch) -> float | None:

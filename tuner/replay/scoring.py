@@ -124,13 +124,3 @@ def random_median(cells: int, good: int) -> int:
         every *= cells - trials
         trials += 1
     return trials
-
-
-def regrets(runs: Sequence[Run], truth: Truth) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return regrets (runs, trials) of the recommendation after each trial."""
-    return np.array(
-        [
-            [math.inf if cell is None else truth.regret(cell) for cell in run.recommended]
-            for run in runs
-        ]
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from tuner.histogram import Histogram
 from tuner.measurement import blocks as block_means
 from tuner.measurement import doubts
 from tuner.measurement.little import little_error
-from tuner.objective import named
+from tuner.objective import Objective, named
 from tuner.prices import DEFAULT, Prices
 from tuner.values import (
     OK,
@@ -200,6 +201,12 @@ class Surface:
             known = self._known[launch.number] = (launch, self._measured(launch))
         # A perturbed copy has the same number as the recorded evaluation.
         return known[1] if known[0] is launch else self._measured(launch)
+
+    def minimised(self, launch: RecordedLaunch, objective: Objective) -> float | None:
+        """Return an evaluation's objective, minimised; None if unknown."""
+        measured = self.measured(launch)
+        value = math.nan if measured is None else objective.to_minimise(measured)
+        return value if math.isfinite(value) else None
 
     def _measured(self, launch: RecordedLaunch) -> Measurement | None:
         return launch.measurement(

@@ -26,6 +26,7 @@ from typing import Any, Self
 import yaml
 
 from serving import bounded_yaml, user_files
+from serving.errors import one_line
 from serving.yaml_problem import yaml_problem
 from tuner.errors import InvalidSurface, WrongUse
 from tuner.histogram import Histogram
@@ -309,7 +310,7 @@ def _as_rows(launch: RecordedLaunch) -> Iterator[list[str]]:
         "startup_s": launch.startup_s,
         "loaded_s": launch.loaded_s,
         "errors": launch.errors,
-        "reason": " ".join(launch.outcome.reason.split()),
+        "reason": one_line(launch.outcome.reason),
         **{name: getattr(launch.noise, name) for name in (*NOISE, "foreign_cpu_s")},
     }
     for number, block in enumerate(launch.blocks or (None,)):

@@ -116,14 +116,14 @@ def truth(
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
     for cell, launches in surface.by_cell.items():
-        failed = sum(_value(surface, launch, objective) is None for launch in launches)
+        failed = sum(surface.minimised(launch, objective) is None for launch in launches)
         if 2 * failed >= len(launches):
             lost.add(cell)
             continue
         values[cell] = [
             value * math.exp(-slower[launch.number])
             for launch in held_out[cell]
-            if (value := _value(surface, launch, objective)) is not None
+            if (value := surface.minimised(launch, objective)) is not None
         ]
     known = estimates(values)
     cells = tuple(known)
@@ -147,13 +147,6 @@ def truth(
     return Truth(cells=cells, log_mean=smooth, se=sd, lost=frozenset(lost))
 
 
-def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> float | None:
-    """Return an evaluation's objective, minimised; None if unknown."""
-    measured = surface.measured(launch)
-    value = math.nan if measured is None else objective.to_minimise(measured)
-    return value if math.isfinite(value) else None
-
-
 def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> Histogram | None:
     """Pool evaluations' latencies without drift; None without any."""
     counted = [
@@ -170,7 +163,7 @@ def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
     The median is 0. After the passes, candidates are chosen by their values, so repeats of
     candidates with few evaluations are slower for that alone: they do not count as drift.
     """
-    every = ((one, _value(surface, one, objective)) for one in surface.launches)
+    every = ((one, surface.minimised(one, objective)) for one in surface.launches)
     told = [(launch, value) for launch, value in every if value is not None]
     if not told:
         return {}

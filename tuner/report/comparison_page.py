@@ -19,7 +19,7 @@ def render(record: ComparisonRecord) -> str:
     sections = (
         ("searches", "The searches", _searches(record)),
         ("winners", "The winners, re-measured", _winners(record)),
-        ("environment", "Environment and settings", _environment(record)),
+        ("environment", "Environment and settings", tables.environment(record)),
     )
     names = " and ".join((", ".join(record.samplers[:-1]), record.samplers[-1]))
     title = f"{names} on {record.model} at {_load(record)}"
@@ -227,19 +227,6 @@ def _winner_table(record: ComparisonRecord) -> Markup:
         "study",
     ]
     return table([tables.sorter(column) for column in columns], rows, class_="sortable")
-
-
-def _environment(record: ComparisonRecord) -> Markup:
-    return element(
-        "div",
-        *(
-            element(
-                "div", element("h3", title), tables.facts(data) or element("p", "Not recorded.")
-            )
-            for title, data in (("Environment", record.environment), ("Settings", record.settings))
-        ),
-        class_="halves",
-    )
 
 
 def within(record: ComparisonRecord, sampler: str, share: float) -> Within:

@@ -30,7 +30,7 @@ def render(study: StudyRecord) -> str:
         ("round-trips", "Round trips of best and default", _round_trips(study)),
         ("knobs", "The knobs", _knobs(study)),
         ("trials", "All trials", _trials(study)),
-        ("environment", "Environment and settings", _environment(study)),
+        ("environment", "Environment and settings", tables.environment(study)),
     )
     load = reading.load(study)
     title = f"{study.model} at {load}: {study.name}"
@@ -249,16 +249,3 @@ def _trials(study: StudyRecord) -> Markup:
         return element("p", "The study has no trial yet.")
     text = "A heading sorts by its column. Orange and green edges mark default and best."
     return joined((element("p", text, class_="soft"), tables.trials(study)))
-
-
-def _environment(study: StudyRecord) -> Markup:
-    return element(
-        "div",
-        *(
-            element(
-                "div", element("h3", title), tables.facts(data) or element("p", "Not recorded.")
-            )
-            for title, data in (("Environment", study.environment), ("Settings", study.settings))
-        ),
-        class_="halves",
-    )

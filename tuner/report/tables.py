@@ -13,7 +13,7 @@ from tuner import tails
 from tuner.objective import Objective
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values import KnobInfo, Measurement, StudyRecord, Trial
+from tuner.values import ComparisonRecord, KnobInfo, Measurement, StudyRecord, Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", reading.P99, "throughput_per_s", "energy_j")
 """Metrics of every table; another objective gets its own column."""
@@ -145,6 +145,19 @@ def facts(data: Mapping[str, Any]) -> Markup | None:
         for name, text in _flat(data)
     ]
     return table(["name", "value"], rows) if rows else None
+
+
+def environment(record: StudyRecord | ComparisonRecord) -> Markup:
+    """Return environment and settings side by side."""
+    told = (("Environment", record.environment), ("Settings", record.settings))
+    return element(
+        "div",
+        *(
+            element("div", element("h3", title), facts(data) or element("p", "Not recorded."))
+            for title, data in told
+        ),
+        class_="halves",
+    )
 
 
 def cell(value: float | None, *, text: str | None = None) -> Markup:

@@ -91,6 +91,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
 
 
+def reached(trials: float | None) -> str:
+    """Format after how many trials something was reached."""
+    return "not reached" if trials is None else f"{trials:.0f}"
+
+
 def wrapped(text: str, width: int = 60) -> list[str]:
     """Return lines of at most `width` characters; longer words are cut."""
     lines: list[str] = []

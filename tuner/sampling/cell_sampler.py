@@ -118,7 +118,6 @@ class CellSampler(BaseSampler, abc.ABC):
         seed: int,
         initial: int = 10,
         candidates: Candidates | None = None,
-        limit: int = LIMIT,
     ) -> None:
         """Store the arguments.
 
@@ -126,11 +125,9 @@ class CellSampler(BaseSampler, abc.ABC):
             seed: 0 or more.
             initial: trials before a model guides, including the default.
             candidates: None to use the study's distributions.
-            limit: largest grid of distributions that is listed.
         """
         self._seed = checked("seed", seed, least=0)
         self._initial = checked("initial", initial, least=0)
-        self._limit = checked("limit", limit, least=1)
         self._candidates = candidates
         self._listed: tuple[dict[str, BaseDistribution], Candidates] | None = None
         self._proposals: dict[tuple[str, int], Proposal] = {}
@@ -244,7 +241,7 @@ class CellSampler(BaseSampler, abc.ABC):
         """List the candidates of these distributions, or return None if too many."""
         if self._listed is None or self._listed[0] != distributions:
             cube = Cube.of(distributions)
-            if cube.size is None or cube.size > self._limit:
+            if cube.size is None or cube.size > LIMIT:
                 return None
             self._listed = (distributions, Candidates.listed(cube))
         return self._listed[1]

@@ -49,7 +49,6 @@ LEAST_SD = 0.5
 Otherwise noise alone would look like a function.
 """
 _JITTER = 1e-9
-_ROOT5 = math.sqrt(5.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,25 +142,22 @@ class Process:
         )
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
-    def expecting(self, pending: Array, guess: Array | None = None) -> Process:
-        """Return the process as if running trials (p, d) had returned their predicted means.
+    def expecting(self, pending: Array) -> Process:
+        """Return a process without a guess as if running trials (p, d) had returned their predicted means.
 
         Uncertainty near them shrinks, so parallel trials spread out ("kriging believer":
         Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010).
         """
         if not len(pending):
             return self
-        standard = self._standard(guess)
-        cross = self._prior(pending, standard, self.vectors, self.guess)
+        assert self.guess is None, "nothing is guessed of them"
+        cross = self._prior(pending, None, self.vectors, None)
         vectors = np.vstack([self.vectors, pending])
-        both = None
-        if self.guess is not None and standard is not None:
-            both = np.concatenate([self.guess, standard])
         residuals = np.concatenate([self._residuals, cross @ self._pull])
         pending_share = (self.told_sd / self._own_sd) ** 2
         shares = np.concatenate([self._shares, np.full(len(pending), pending_share)])
         drift = None if self._drift is None else np.pad(self._drift, (0, len(pending)))
-        return _conditioned(self, vectors, both, residuals, shares, drift)
+        return _conditioned(self, vectors, None, residuals, shares, drift)
 
     def drift(self) -> tuple[Array, Array]:
         """Return each target's drift (n,) and its error (n,), in units of the targets."""
@@ -344,7 +340,6 @@ class _Posterior:
         medians: Hyperparameters,
         noise_spread: float,
     ) -> None:
-        self._vectors = vectors
         self._residuals = residuals
         self._shares = shares
         self._medians = np.array(medians.as_tuple())

@@ -35,7 +35,7 @@ from tuner.sampling import (
     recommendation,
     within_limits,
 )
-from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.candidates import Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
 from tuner.sampling.knowledge import NOTHING, Earlier, Knowledge
@@ -64,7 +64,6 @@ class GpSampler(CellSampler):
         seed: int,
         initial: int = 10,
         candidates: Candidates | None = None,
-        limit: int = LIMIT,
         first: Sequence[Configuration] = (),
         earlier: Earlier | None = None,
     ) -> None:
@@ -76,7 +75,7 @@ class GpSampler(CellSampler):
         Raises:
             WrongUse: the earlier evaluations have other axes.
         """
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+        super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._guess: Array | None = None
         self._first = tuple(first)
         if earlier is not None and (
@@ -218,7 +217,6 @@ class StructuredSampler(GpSampler):
         seed: int,
         initial: int = 10,
         candidates: Candidates | None = None,
-        limit: int = LIMIT,
         first: Sequence[Configuration] = (),
         earlier: Earlier | None = None,
         latency: Array | None = None,
@@ -236,7 +234,6 @@ class StructuredSampler(GpSampler):
             seed=seed,
             initial=initial,
             candidates=candidates,
-            limit=limit,
             first=first,
             earlier=earlier,
         )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import WrongUse
-from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.candidates import Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.values import Configuration
 
@@ -31,7 +31,6 @@ class GuessSampler(CellSampler):
         seed: int,
         initial: int = 0,
         candidates: Candidates | None = None,
-        limit: int = LIMIT,
         first: Sequence[Configuration] = (),
         guess: Array | None = None,
     ) -> None:
@@ -43,7 +42,7 @@ class GuessSampler(CellSampler):
         Raises:
             WrongUse: the predictions do not match the candidates.
         """
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+        super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None and (candidates is None or len(guess) != len(candidates.cells)):
             raise WrongUse("guess: expected one value for each candidate")
         self._guess = guess

@@ -28,7 +28,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.candidates import Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.history import History
 from tuner.values import Configuration
@@ -49,16 +49,6 @@ LOST = -2.0
 
 class HillClimbSampler(CellSampler):
     """Model Analyzer's quick search over a grid."""
-
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 0,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-    ) -> None:
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
 
     def propose(self, situation: Situation) -> Proposal:
         """Propose what the climb needs next, or repeat one of the best."""

@@ -98,7 +98,7 @@ def create(
     for option in options:
         if option not in own:
             raise WrongUse(
-                f"sampler {name!r} has no option {option!r}{nearest(option, own)} (options: {', '.join(own)})"
+                f"sampler {name!r} has no option {option!r}{nearest(option, own)} (options: {', '.join(own) or 'none'})"
             )
     return sampler(seed=seed, initial=initial, candidates=candidates, **options)
 

@@ -16,7 +16,6 @@ from optuna.samplers import TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation, stream
 from tuner.values import Configuration
 
@@ -25,19 +24,6 @@ _TPE_STREAM = 3
 
 class TpeSampler(CellSampler):
     """`optuna.samplers.TPESampler`, restricted to the candidates."""
-
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-        multivariate: bool = False,
-    ) -> None:
-        """Store the arguments; see `CellSampler` and TPE's `multivariate`."""
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
-        self._multivariate = multivariate
 
     def propose(self, situation: Situation) -> Proposal:
         """Propose TPE's point, or the nearest candidate."""
@@ -83,8 +69,4 @@ class TpeSampler(CellSampler):
 
     def _tpe(self, trial: FrozenTrial, *path: int) -> TPESampler:
         seed = int(stream(self._seed, _TPE_STREAM, trial.number, *path).integers(2**31 - 1))
-        return TPESampler(
-            seed=seed,
-            n_startup_trials=self._initial,
-            multivariate=self._multivariate,
-        )
+        return TPESampler(seed=seed, n_startup_trials=self._initial)

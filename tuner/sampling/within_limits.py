@@ -38,7 +38,6 @@ class Kept:
     """Models of the metric constraints."""
 
     observed: Array  # (n,) log P at the evaluations
-    once: NDArray[np.bool_]  # (n,) whether the evaluation itself kept all of them
     _models: tuple[Averaged | None, ...]
 
     @property
@@ -68,7 +67,7 @@ def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING)
     )
     places = [candidates.index_of(one) for one in history.configurations]
     at = np.array([place for place in places if place is not None], dtype=np.intp)
-    kept = Kept(observed=np.empty(0), once=kept_once(history), _models=models)
+    kept = Kept(observed=np.empty(0), _models=models)
     observed = np.full(len(places), UNKNOWN if models else 0.0)
     observed[[place is not None for place in places]] = kept.log_probability(at)
     return dataclasses.replace(kept, observed=observed)

@@ -90,7 +90,6 @@ class _Engine:
         )
         count, threads = settings.replica.count, settings.replica.threads
         self._costs = profile.of(threads)
-        self._speed: dict[int, tuple[float, float]] = {}
         quota = settings.replica.cpu or math.inf
         self._client, self._gateway = _Part(), _Part()
         phases = np.random.default_rng(0).uniform(0, PERIOD_S, count)
@@ -104,7 +103,6 @@ class _Engine:
         self._next_id = 0
         self._begun_s: dict[int, float] = {}
         self._took_s: list[float] = []
-        self._requests: dict[Action, list[int]] = {}
         self._items_left: dict[int, int] = {}
         self._gateway_s, self._client_s = per_request(self._costs, 1)
         for worker in range(count):

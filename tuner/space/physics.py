@@ -23,7 +23,6 @@ from tuner.space.environment import Environment
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
 from tuner.values import Value
 
-NAMES = ("capacity", "crowd", "pace", "fill", "patience")
 _CAPACITY = (1 / 16, 1.0)
 _CROWD = (1 / 4, 4.0)
 _PACE = (1 / 8, 4.0)
@@ -32,7 +31,7 @@ _PATIENCE_US = (10.0, 1e5)
 
 
 def features(configuration: Mapping[str, Value], environment: Environment) -> NDArray[np.float64]:
-    """Return the features (5,) of a configuration, in the order of `NAMES`."""
+    """Return the features (5,) of a configuration, in the order above."""
     cores = environment.machine.cores
     count = int(configuration.get("replica.count", 1))
     threads = int(configuration.get("replica.threads", 1))

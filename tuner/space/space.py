@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -32,9 +32,6 @@ from tuner.values import Configuration, Value
 
 MAX_GRID = 5_000_000
 """Maximum assignments before constraints; more take minutes to enumerate."""
-
-MAX_DRAWS = 10_000
-"""Random draws of which one must be feasible: about a second."""
 
 Answer = TypeVar("Answer")
 
@@ -113,20 +110,6 @@ class SearchSpace:
         return self._guarded(
             lambda: all(constraint.holds(values) for constraint in self._constraints.values())
         )
-
-    def drawn(self, rng: np.random.Generator) -> Configuration:
-        """Draw a feasible configuration of a narrowed space, uniform over the grids by rejection.
-
-        Raises:
-            InvalidSpace: `MAX_DRAWS` draws were infeasible.
-        """
-        for _ in range(MAX_DRAWS):
-            values = {knob.name: _one_of(knob.values(), rng) for knob in self.searched}
-            configuration = Configuration(self._pinned(values))
-            if self.is_feasible(configuration):
-                return configuration
-        text = f"no configuration in {MAX_DRAWS:,} random ones keeps them; narrow the knobs' ranges"
-        raise self._error("constraints", text)
 
     def canonical(
         self, configuration: Mapping[str, Value], environment: Environment
@@ -391,10 +374,6 @@ def symbol_kinds(
         numbers = tuple((name, value) for name, value in measured or () if value is not None)
         kinds[ACCURACY] = NUMBER if environment is None else ByChoice(VARIANT, numbers)
     return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
-
-
-def _one_of(values: Sequence[Value], rng: np.random.Generator) -> Value:
-    return values[int(rng.integers(len(values)))]
 
 
 def _counted(names: Iterator[str]) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ import math
 import random
 from array import array
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
 """How an open loop spreads its requests over time."""
@@ -27,27 +27,6 @@ BURST_FACTOR = 3.0
 """Rate within a burst over the mean rate. Between bursts it is then half the mean."""
 LEAST_OFFSETS = 2
 """Fewest arrivals that define a rate."""
-
-
-class Arrivals(Protocol):
-    """Arrival schedule with at most `connections` requests in flight."""
-
-    @property
-    def connections(self) -> int:
-        """Connections that the client opens."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests are due regardless of responses (open loop)."""
-
-    def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
-        """Return the second at which request number `sent` (from 0) is due.
-
-        `finished` counts requests answered or lost.
-        """
-
-    def belonging(self, sent: int, end_s: float) -> int:
-        """Return the number of requests in a phase that ends at `end_s`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +52,7 @@ class Closed:
 
 
 class Open:
-    """Open loop: requests are due regardless of responses.
+    """Open loop of at most `connections` in flight: requests are due regardless of responses.
 
     Subclasses implement `_next_s`; drawn times are kept and never change.
     """
@@ -85,13 +64,13 @@ class Open:
         self._known_s = array("d")
 
     def due_s(self, sent: int, _finished: int, _now_s: float) -> float:
-        """Return the second at which the request is due."""
+        """Return the second at which request number `sent` (from 0) is due."""
         while len(self._known_s) <= sent:
             self._known_s.append(self._next_s())
         return self._known_s[sent]
 
     def belonging(self, sent: int, end_s: float) -> int:
-        """Return how many requests were due, sent or not."""
+        """Return how many requests of a phase that ends at `end_s` were due, sent or not."""
         while not self._known_s or self._known_s[-1] <= end_s:
             self._known_s.append(self._next_s())
         return max(sent, bisect.bisect_right(self._known_s, end_s))
@@ -186,11 +165,6 @@ class Listed(Open):
 
     def _next_s(self) -> float:
         return math.inf
-
-
-def closed(concurrency: int) -> Closed:
-    """Return a closed loop."""
-    return Closed(concurrency)
 
 
 def opened(

@@ -118,7 +118,6 @@ def from_json_lines(
     signature: Signature,
     *,
     model: str,
-    most: int = MOST_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
     """Return payloads from one item per line: a protocol request or {input name: nested list}.
@@ -141,7 +140,7 @@ def from_json_lines(
                     raise WrongUse(f"{where}: longer than {MOST_BYTES >> 20} MiB")
                 if line.strip():
                     items.append(_line(line, signature, where))
-                if len(items) >= most:
+                if len(items) >= MOST_REQUESTS:
                     break
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"payload file {path} cannot be read: {error}") from error

@@ -111,10 +111,10 @@ class LoadPlan:
         _ = self.arrivals  # checks its numbers
 
     @property
-    def arrivals(self) -> arrivals.Arrivals:
+    def arrivals(self) -> arrivals.Closed | arrivals.Open:
         """Schedule of the phase."""
         if self.rate_per_s is None:
-            return arrivals.closed(self.concurrency)
+            return arrivals.Closed(self.concurrency)
         return arrivals.opened(
             self.rate_per_s, self.concurrency, self.spread, self.seed, self.offsets_s
         )

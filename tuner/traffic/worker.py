@@ -11,7 +11,6 @@ few, for a quick start and a quiet process.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import gc
 import os
@@ -22,6 +21,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from serving.end_with_parent import end_with
 from tuner.traffic import wire
 from tuner.traffic.client import Client
 from tuner.traffic.mixture import Mixed
@@ -29,7 +29,6 @@ from tuner.traffic.plan import LoadPlan
 from tuner.traffic.pool import ServerGone
 
 HEARTBEAT_S = 1.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclasses.dataclass(slots=True)
@@ -156,20 +155,10 @@ def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: st
     return ("\r\n".join([*lines, ""]) + end).encode("latin-1")
 
 
-def _end_with(parent: int) -> None:
-    """Have the kernel end this process with its parent."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return  # other C library: only the closed pipe ends it
-    if os.getppid() != parent:
-        os._exit(0)
-
-
 def main() -> None:
     """Serve on the standard streams; prints go to standard error, outside the frames."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with(int(sys.argv[1]))
+    end_with(int(sys.argv[1]), signal.SIGKILL)
     commands, reports = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     for descriptor in (commands, reports):

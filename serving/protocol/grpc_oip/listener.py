@@ -18,7 +18,7 @@ from serving.protocol.door import TEXT, Door, taken
 from serving.protocol.grpc_oip import calls
 from serving.protocol.grpc_oip.calls import Call, Code
 from serving.protocol.grpc_oip.coding import Coding
-from serving.protocol.grpc_oip.routes import HEALTH, Routes
+from serving.protocol.grpc_oip.routes import HEALTH, GrpcRoutes
 from serving.protocol.grpc_oip.streams import Exchange, InferStream
 from serving.protocol.held import LARGE_BYTES, Held
 from serving.protocol.http2 import frames
@@ -46,7 +46,7 @@ class Listener:
 
     def __init__(
         self,
-        routes: Routes,
+        routes: GrpcRoutes,
         *,
         max_body_bytes: int,
         idle_s: float,

@@ -6,25 +6,22 @@ only load and unload run in tasks.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from serving import __version__
+from serving.engine import Engine, Target
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 from serving.protocol import not_offered, oip, triton_extensions
+from serving.protocol.changes import Changes
 from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_oip import messages
 from serving.protocol.grpc_oip.calls import Call
 from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.protocol.grpc_oip.repeats import Known, Repeats, query_of
 from serving.protocol.grpc_oip.streams import Exchange, InferStream, Link
-from serving.protocol.inference import Inference, Target
 from serving.protocol.triton_extensions import ModelHub
-
-log = logging.getLogger(__name__)
 
 HEALTH = "grpc.health.v1.Health"
 _STREAM = "ModelStreamInfer"
@@ -54,50 +51,10 @@ class Service(Protocol):
         ...
 
 
-class Routes(Protocol):
-    """Handler of a port's calls."""
-
-    def is_stream(self, call: Call) -> bool:
-        """See `GrpcRoutes.is_stream`."""
-        ...
-
-    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
-        """See `GrpcRoutes.handle`."""
-        ...
-
-    def open(self, call: Call, link: Link) -> InferStream:
-        """See `GrpcRoutes.open`."""
-        ...
-
-
 class UnknownService(InvalidRequest):
     """Health check of an unknown service."""
 
     status = 404
-
-
-class _Control:
-    """A load or unload, which continues without its client."""
-
-    def __init__(self, reply: Reply) -> None:
-        self._reply: Reply | None = reply
-
-    def cancel(self) -> None:
-        """Drop the response."""
-        self._reply = None
-
-    def finished(self, task: asyncio.Task[None]) -> None:
-        """Send the outcome."""
-        error = ServingError("the server stops") if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ServingError):
-            log.error("loading met a fault of the server", exc_info=error)
-            error = ServingError("internal error; the server's log has the reason")
-        if self._reply is None:
-            return
-        if error is None:
-            self._reply.send([b""])  # both responses are empty messages
-        else:
-            self._reply.refuse(error)
 
 
 class GrpcRoutes:
@@ -105,7 +62,7 @@ class GrpcRoutes:
 
     def __init__(
         self,
-        inference: Inference,
+        engine: Engine,
         *,
         hub: ModelHub | None = None,
         services: Mapping[str, Service] | None = None,
@@ -113,16 +70,16 @@ class GrpcRoutes:
         """Store the services.
 
         Args:
-            inference: the engine.
+            engine: what serves.
             hub: serves Triton's extensions, if any.
             services: other services by full name.
         """
-        self._inference = inference
+        self._engine = engine
         self._services = services or {}
         self._hub = hub
         self._requests = messages.methods()
         self._repeats = Repeats()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._changes = Changes()
 
     def is_stream(self, call: Call) -> bool:
         """Whether a call streams (`open`) or not (`handle`), known from its head.
@@ -176,11 +133,11 @@ class GrpcRoutes:
             if known is None:
                 request = _parsed(messages.ModelInferRequest, data)
             if known is not None:
-                target = self._inference.resolve(known.name, known.version)
+                target = self._engine.resolve(known.name, known.version)
             else:
-                target = self._inference.resolve(request.model_name, request.model_version or None)
+                target = self._engine.resolve(request.model_name, request.model_version or None)
         except ServingError as error:
-            self._inference.unresolved(error.status)
+            self._engine.unresolved(error.status)
             raise
         try:
             codec, query = self._query(target, data, known, request)
@@ -211,15 +168,15 @@ class GrpcRoutes:
     def _health(self, data: bytes) -> bytes:
         if data not in {b"", b"\x0a\x00"} and data[2:] != messages.SERVICE.encode():
             raise UnknownService("no such service; the empty name means the server")
-        return _HEALTH_SERVING if self._inference.ready() else _HEALTH_NOT_SERVING
+        return _HEALTH_SERVING if self._engine.ready() else _HEALTH_NOT_SERVING
 
     def _ask(self, method: str, request: Any, reply: Reply) -> Exchange | bytes:
-        inference = self._inference
+        engine = self._engine
         match method:
             case "ServerLive":
                 return _bytes(messages.ServerLiveResponse(live=True))
             case "ServerReady":
-                return _bytes(messages.ServerReadyResponse(ready=inference.ready()))
+                return _bytes(messages.ServerReadyResponse(ready=engine.ready()))
             case "ServerMetadata":
                 extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if self._hub else ())]
                 return _bytes(
@@ -228,11 +185,11 @@ class GrpcRoutes:
                     )
                 )
             case "ModelReady":
-                ready = inference.model_ready(request.name, request.version or None)
+                ready = engine.model_ready(request.name, request.version or None)
                 return _bytes(messages.ModelReadyResponse(ready=ready))
             case "ModelMetadata":
-                target = inference.resolve(request.name, request.version or None)
-                return _codec(target).metadata(inference.versions(request.name))
+                target = engine.resolve(request.name, request.version or None)
+                return _codec(target).metadata(engine.versions(request.name))
             case _:
                 assert self._hub is not None, "is_stream lets no such call in"
                 return self._ask_hub(self._hub, method, request, reply)
@@ -252,23 +209,22 @@ class GrpcRoutes:
                 return messages.filled(messages.RepositoryIndexResponse, {"models": models})
             case "RepositoryModelLoad":
                 config = triton_extensions.config_parameter(_parameters(request))
-                return self._control(method, hub.load(request.model_name, config), reply)
+                return self._change(method, hub.load(request.model_name, config), reply)
             case _:
-                return self._control(method, hub.unload(request.model_name), reply)
+                return self._change(method, hub.unload(request.model_name), reply)
 
-    def _control(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
-        control = _Control(reply)
-        task = asyncio.create_task(work, name=method)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(control.finished)
-        return control
+    def _change(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
+        def answer(error: ServingError | None) -> None:
+            if error is None:
+                reply.send([b""])  # both responses are empty messages
+            else:
+                reply.refuse(error)
+
+        return self._changes.begin(work, answer, name=method)
 
     async def close(self) -> None:
-        """Cancel running tasks."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Cancel loads and unloads."""
+        await self._changes.close()
 
 
 def _codec(target: Target) -> Codec:

@@ -7,8 +7,8 @@ HTTP statuses, which the listener maps.
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
+from serving.engine import Engine, Target
 from serving.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -18,8 +18,8 @@ from serving.errors import (
 )
 from serving.protocol import tfs, tfs_routes
 from serving.protocol.grpc_exchange import InFlight, Reply
+from serving.protocol.grpc_oip.calls import Call
 from serving.protocol.grpc_tfs import codec
-from serving.protocol.inference import Inference, Target
 from serving.protocol.slices import Slices
 from serving.values import Buffer
 
@@ -41,34 +41,10 @@ _KNOWN = {
 }
 
 
-class Call(Protocol):
-    """The listener's view of a call."""
-
-    @property
-    def service(self) -> str:
-        """Full name of the service."""
-        ...
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        ...
-
-    @property
-    def timeout_s(self) -> float | None:
-        """From now; None: no deadline."""
-        ...
-
-    @property
-    def application(self) -> str:
-        """Flow of the call."""
-        ...
-
-
 class TfsGrpcRoutes:
     """Handler of both services over one engine."""
 
-    def __init__(self, engine: Inference) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._slices = Slices()
 

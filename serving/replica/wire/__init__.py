@@ -28,7 +28,6 @@ from serving.replica.wire.batches import (
 )
 from serving.replica.wire.control import (
     FEATURES,
-    AnswerMessage,
     HelloMessage,
     LoadMessage,
     UnloadMessage,
@@ -55,9 +54,7 @@ from serving.replica.wire.frames import (
 from serving.replica.wire.stream import (
     DEFAULT_MAX_MESSAGE_BYTES,
     HEAD,
-    MAGIC,
     MAX_RESULT_BYTES,
-    VERSION,
     MessageType,
     Parser,
     WireError,
@@ -68,12 +65,9 @@ __all__ = [
     "DEFAULT_MAX_MESSAGE_BYTES",
     "FEATURES",
     "HEAD",
-    "MAGIC",
     "MAX_CACHED_LAYOUTS",
     "MAX_RESULT_BYTES",
-    "VERSION",
     "ActionStatus",
-    "AnswerMessage",
     "Encoding",
     "HelloMessage",
     "InferEntry",

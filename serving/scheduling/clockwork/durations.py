@@ -78,7 +78,6 @@ class Durations:
         sizes: batch sizes that may be run, ascending, from 1.
         worth_s: their seconds.
         item_s: seconds per item in the largest batch.
-        more_s: seconds that one more item adds to n items; repeats beyond the largest size.
     """
 
     __slots__ = (
@@ -89,7 +88,6 @@ class Durations:
         "_ways",
         "_windows",
         "item_s",
-        "more_s",
         "sizes",
         "worth_s",
     )
@@ -143,9 +141,8 @@ class Durations:
     def _take(self, ways: Ways) -> None:
         """Use these splits."""
         self._ways = ways
-        self.sizes, self.worth_s, quickest_s = ways
+        self.sizes, self.worth_s, _ = ways
         self.item_s = self.worth_s[-1] / self.sizes[-1]
-        self.more_s = tuple(map(operator.sub, quickest_s[1:], quickest_s))
 
     def quickest_s(self, count: int) -> float:
         """Return the seconds of `count` items in the best batches."""

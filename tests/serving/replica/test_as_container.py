@@ -10,9 +10,7 @@ from serving import __version__
 from serving.replica.as_container import image_of
 
 REQUIREMENTS = pathlib.Path(__file__).parents[3] / "docker" / "requirements"
-RUNTIMES = sorted(
-    path.stem.removeprefix("replica-") for path in REQUIREMENTS.glob("replica-*.txt")
-)
+RUNTIMES = sorted(path.stem.removeprefix("replica-") for path in REQUIREMENTS.glob("replica-*.txt"))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -11,7 +11,8 @@ import pytest_asyncio
 
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.replica import limits, wire
-from serving.replica.as_process import Ended, ProcessHome
+from serving.replica.as_process import ProcessHome
+from serving.replica.ended import Ended
 from serving.values import ModelCard
 
 LIMITED = limits.probe()

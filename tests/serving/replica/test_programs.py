@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from serving.errors import ReplicaStartFailed
 from serving.replica import limits
-from serving.replica.as_process import Ended, ProcessHome
+from serving.replica.as_process import ProcessHome
+from serving.replica.ended import Ended
 from serving.values import ModelCard, Program
 
 LIMITED = limits.probe()

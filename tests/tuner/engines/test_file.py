@@ -34,7 +34,7 @@ def test_a_file_is_read_whole() -> None:
 @pytest.mark.parametrize("path", KNOWN, ids=lambda path: path.parent.name)
 def test_those_of_the_tuner_are_engine_files_and_search_spaces(path: pathlib.Path) -> None:
     """Both halves of each file are right."""
-    found = engine_file.load(path)
+    found = named.engine_of(f"command:{path}")
     known = vocabulary.of_command(found.knobs, beside=engine_file.OWN_KEYS)
     space = files.parse(found.text, file=str(path), vocabulary=known)
     assert set(found.knobs) <= set(space.names)
@@ -89,4 +89,4 @@ def test_a_command_is_a_list_of_words() -> None:
 def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
     """With the system's reason."""
     with pytest.raises(InvalidEngine, match=r"no\.yaml: No such file"):
-        engine_file.load(tmp_path / "no.yaml")
+        named.engine_of(f"command:{tmp_path / 'no.yaml'}")

@@ -17,6 +17,7 @@ from serving.replica import limits
 from serving.secret_variables import SECRETS
 from tests.fakes import other_engines
 from tuner.engines import file as engine_file
+from tuner.engines import named
 from tuner.errors import LaunchFailed
 from tuner.launching.command_engine import CommandLauncher, CommandServer, Target
 from tuner.launching.readiness import Sign
@@ -35,7 +36,8 @@ def _launcher_of(tmp_path: pathlib.Path) -> Iterator[Launch]:
     made: list[CommandLauncher] = []
 
     def launcher_of(fault: str = "none", **options: object) -> CommandLauncher:
-        engine = engine_file.load(other_engines.written(tmp_path, fault, **options))
+        file = other_engines.written(tmp_path, fault, **options)
+        engine = named.engine_of(f"command:{file}")
         sign = Sign(path="/health")
         target = Target(name="tiny", file="tiny", sign=sign)
         made.append(CommandLauncher(engine, target, Configuration({"delay.ms": 20})))
@@ -180,11 +182,11 @@ def killed(kill: str, tmp_path: pathlib.Path) -> set[int]:
     """Start a server from a process, kill that process or the guardian, return what should be gone."""
     path = other_engines.written(tmp_path, "hold")
     code = f"""
-import time, pathlib
-from tuner.engines import file
+import time
+from tuner.engines import named
 from tuner.launching.command_engine import *
 from tuner.launching.readiness import Sign
-engine = file.load(pathlib.Path({str(path)!r}))
+engine = named.engine_of("command:" + {str(path)!r})
 target = Target(name="t", file="t", sign=Sign(path="/health"))
 server = CommandLauncher(engine, target, Configuration({{"delay.ms": 1}})).start(None)
 print(server._process._keeper.pid, *server.pids, server._process.pid, flush=True)

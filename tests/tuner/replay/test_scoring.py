@@ -60,11 +60,6 @@ def test_figures_over_runs() -> None:
     assert (half.median, half.p90, half.reached) == (None, None, 0.4)
 
 
-def test_regrets_are_by_run_and_trial() -> None:
-    found = scoring.regrets([run(None, 5, 0)], TRUTH)
-    assert found.tolist() == [[math.inf, pytest.approx(0.1), 0.0]]
-
-
 @pytest.mark.parametrize(("good", "expected"), [(1, 337), (3, 139), (7, 64), (20, 23), (40, 12)])
 def test_the_median_of_random_search_is_exact(good: int, expected: int) -> None:
     assert scoring.random_median(672, good) == expected

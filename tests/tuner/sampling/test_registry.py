@@ -44,8 +44,6 @@ def test_the_page_names_every_sampler_and_option() -> None:
         ("epsilon-greedy", {"epsilom": 0.2}, "has no option 'epsilom', did you mean 'epsilon'"),
         ("random", {"epsilon": 0.2}, "sampler 'random' has no option 'epsilon'"),
         ("epsilon-greedy", {"epsilon": 1.5}, "epsilon is 1.5; expected a probability"),
-        ("epsilon-greedy", {"exploit": "modle"}, "did you mean 'model'"),
-        ("gp", {"limit": 0}, "limit is 0; expected a whole number, 1 or more"),
     ],
 )
 def test_wrong_use_says_what_would_be_right(name: str, given: dict[str, Any], text: str) -> None:

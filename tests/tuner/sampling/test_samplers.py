@@ -40,11 +40,7 @@ def maker(name: str, **options: Any) -> Make:
     return make
 
 
-SAMPLERS = {
-    **{name: maker(name) for name in registry.NAMES if registry.is_installed(name)},
-    "epsilon-greedy-model": maker("epsilon-greedy", exploit="model"),
-    "tpe-multivariate": maker("tpe", multivariate=True),
-}
+SAMPLERS = {name: maker(name) for name in registry.NAMES if registry.is_installed(name)}
 NEVER_TWICE = [
     name for name in ("random", "skopt", "gpy", "ridge", "optuna-gp", "smac") if name in SAMPLERS
 ]
@@ -358,7 +354,6 @@ OF_OTHERS = [
         ("structured-predicted", 12, 6),  # 1.6 of 2.7
         ("structured-misled", 22, 6),  # 0.2 of 1.2
         ("gp", 16, 6),  # 0.5 of 1.8
-        ("epsilon-greedy-model", 30, 40),  # 1.9 of 3.4
         ("tpe", 40, 24),  # 0.9 of 1.9
         ("ridge", 22, 24),  # 2.2 of 4.0
         ("hill-climb", 16, 10),  # 0.8 of 3.3

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.fakes import benches
 from tuner.space.environment import Environment, Machine
 from tuner.space.footprint import differences, footprint
-from tuner.space.physics import NAMES, features
+from tuner.space.physics import features
 
+NAMES = ("capacity", "crowd", "pace", "fill", "patience")
 ENVIRONMENT = Environment(concurrency=20, machine=Machine(cores=2, memory_mb=8192))
 
 configurations = st.fixed_dictionaries(

@@ -1,6 +1,5 @@
 """The search space: cells, feasibility, representatives, and what is refused."""
 
-import collections
 import pickle
 
 import numpy as np
@@ -361,28 +360,3 @@ def test_what_a_constraint_on_the_machine_leaves_out_is_noted():
         "replica.memory_mb: 512 left out: the machine has 150 MiB",
         f"replica.count: 3, 4 left out: {FITS} (machine.memory_mb = 150)",
     )
-
-
-def test_a_drawn_configuration_is_feasible_and_uniform_over_the_grid():
-    """What a constraint rules out is never drawn; of the rest, all is, about equally often."""
-    space = space_of(COUNT, MEMORY, constraints=(FITS,)).narrowed(environment(memory_mb=1024))
-    rng = np.random.default_rng(0)
-    counts = collections.Counter(space.drawn(rng) for _ in range(4000))
-    assert all(space.is_feasible(configuration) for configuration in counts)
-    assert len(counts) == len(space.cells(environment(memory_mb=1024)))
-    expected = 4000 / len(counts)
-    assert max(counts.values()) < expected + 6 * expected**0.5
-    assert min(counts.values()) > expected - 6 * expected**0.5
-
-
-def test_a_space_in_which_next_to_nothing_is_feasible_cannot_be_drawn_from():
-    """One configuration in 64,000 is not met; the error says what to do."""
-    wide = [
-        IntKnob(name=f"replica.count{i}" if i else "replica.count", low=1, high=40, default=1)
-        for i in range(3)
-    ]
-    space = space_of(
-        *wide, constraints=("replica.count + replica.count1 + replica.count2 >= 120",)
-    ).narrowed(environment())
-    with pytest.raises(InvalidSpace, match="no configuration in 10,000 random ones"):
-        space.drawn(np.random.default_rng(0))

@@ -17,7 +17,7 @@ from tuner.traffic import arrivals
 )
 def test_a_closed_loop_keeps_exactly_its_concurrency_in_flight(connections, answered, now_s):
     """Sending whenever something is due holds the number in flight, whatever is answered when."""
-    schedule = arrivals.closed(connections)
+    schedule = arrivals.Closed(connections)
     sent = finished = 0
     for is_answered in answered:
         while schedule.due_s(sent, finished, now_s) is not None:
@@ -28,13 +28,13 @@ def test_a_closed_loop_keeps_exactly_its_concurrency_in_flight(connections, answ
 
 def test_a_closed_loop_is_due_at_once():
     """A free client sends now, so that the intended time is the time of sending."""
-    assert arrivals.closed(2).due_s(5, 4, 1.25) == 1.25
+    assert arrivals.Closed(2).due_s(5, 4, 1.25) == 1.25
 
 
 def test_no_connections_make_no_load():
     """A concurrency under one is refused."""
     with pytest.raises(ValueError, match="at least 1"):
-        arrivals.closed(0)
+        arrivals.Closed(0)
 
 
 def test_a_constant_rate_is_due_at_equal_distances_without_regard_to_answers():

@@ -1,0 +1,27 @@
+"""End of a process with the thread that started it, by a signal of the kernel, even after `kill -9`.
+
+    python -I -S end_with_parent.py PARENT PROGRAM ARGUMENT...      run a program that gets SIGTERM
+
+A `preexec_fn` could hang or kill the child of a process with threads (gRPC's poller, the
+allocator). PR_SET_PDEATHSIG survives exec (prctl(2)). Imports are few, for a quick start.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int, number: signal.Signals) -> None:
+    """Request a signal at the parent's end, or end now if it has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]), signal.SIGTERM)
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - the list of the caller, no shell

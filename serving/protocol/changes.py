@@ -1,0 +1,57 @@
+"""Loads and unloads that clients ask for; each goes on without its client, to avoid half a load."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from serving.errors import ServingError
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[ServingError | None], None]
+"""Sends the outcome; None: done."""
+
+
+class Change:
+    """Exchange of the connection that asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer: Answer | None = answer
+
+    def cancel(self) -> None:
+        """Drop the response: the client disconnected."""
+        self._answer = None
+
+    def finished(self, task: asyncio.Task[None]) -> None:
+        """Send the outcome."""
+        error = ServingError("the server stops") if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ServingError):
+            log.error("loading met a fault of the server", exc_info=error)
+            error = ServingError("internal error; the server's log has the reason")
+        if self._answer is not None:
+            self._answer(error)
+
+
+class Changes:
+    """All in progress."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None], answer: Answer, *, name: str) -> Change:
+        """Begin one."""
+        change = Change(answer)
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(change.finished)
+        return change
+
+    async def close(self) -> None:
+        """Cancel all."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
