@@ -115,7 +115,7 @@ images: $(DEV)  ## the images of the server and of replicas, from wheels and wit
 	$(BIN)/python docker/build_images.py $(BASE:%=--base %) --runtimes $(RUNTIMES) --wheel $(WHEELS)
 
 test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
-	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/test_shared_pool.py $(PYTEST)
+	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/deployment/test_shared_pool.py $(PYTEST)
 
 abuse: $(ABUSE)  ## the campaign of abuse, some 45 minutes each HALF; SEED, STAGES=C,D1, FRESH=1; see tests/abuse/README.md
 	$(ABUSE_VENV)/bin/python -m tests.abuse $(HALF:%=--half %) $(STAGES:%=--stages %) $(SEED:%=--seed %) $(if $(FRESH),--fresh)
@@ -131,6 +131,7 @@ bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/RE
 docs: $(DEV)  ## write the pages that are made from the code
 	$(BIN)/python docs/generate_settings.py
 	$(BIN)/python docs/generate_commands.py
+	$(BIN)/python docs/generate_architecture.py
 
 build: $(DEV)  ## wheel and source archive in dist/
 	rm -f dist/luthier-*

@@ -26,8 +26,8 @@ import open_loop
 import result
 import server_process
 
+from tuner.load_generator.generator import Generator
 from tuner.measurement.comparison import ratio_interval
-from tuner.traffic.generator import Generator
 
 OBJECTIVE_S = 0.020
 QUANTILE = 0.99

@@ -36,7 +36,7 @@ import result
 import server_process
 import wrk
 
-from serving.replica.container_engine import OWNER_LABEL
+from serving.spawners.docker.client import OWNER_LABEL
 from tuner.measurement.comparison import ratio_interval
 
 MOST_START_S = 2.0
@@ -100,7 +100,7 @@ def left_of_ours() -> list[str]:
 def study(folder: pathlib.Path, trials: int) -> tuple[float, int]:
     """Seconds of a study, and what it left."""
     began_s = time.monotonic()
-    command = [sys.executable, "-m", "tuner.cli", *STUDY[1:], "--trials", str(trials)]
+    command = [sys.executable, "-m", "tuner.cli.main", *STUDY[1:], "--trials", str(trials)]
     done = subprocess.run(
         [*command, "--runs-dir", str(folder), "--study", "whole"],
         cwd=server_process.ROOT,
@@ -114,7 +114,7 @@ def study(folder: pathlib.Path, trials: int) -> tuple[float, int]:
 
 def killed_study(folder: pathlib.Path, after_s: float) -> int:
     """What is left after a kill of the tuner and `tune doctor --clean`."""
-    command = [sys.executable, "-m", "tuner.cli", *STUDY[1:], "--runs-dir", str(folder)]
+    command = [sys.executable, "-m", "tuner.cli.main", *STUDY[1:], "--runs-dir", str(folder)]
     tuner = subprocess.Popen(
         command, cwd=server_process.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -123,7 +123,7 @@ def killed_study(folder: pathlib.Path, after_s: float) -> int:
         raise server_process.ServerFailed("the study ended before it was killed")
     tuner.send_signal(signal.SIGKILL)
     tuner.wait()
-    clean = [sys.executable, "-m", "tuner.cli", "doctor", "--clean"]
+    clean = [sys.executable, "-m", "tuner.cli.main", "doctor", "--clean"]
     subprocess.run(clean, cwd=server_process.ROOT, stdout=subprocess.DEVNULL, check=True)
     return len(left_of_ours())
 

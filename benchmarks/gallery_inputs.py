@@ -11,9 +11,9 @@ import numpy as np
 from gallery_models import Entry
 from numpy.typing import NDArray
 
-from serving import shapes
+from serving.tensors import shapes
 from serving.values import Signature
-from tuner import sending
+from tuner.evaluation import request_source
 from tuner.settings import TargetSettings
 
 
@@ -33,7 +33,7 @@ def made(
         shape=tuple(f"{name}={size}" for name, size in entry.shapes.items()),
         values=tuple(f"{name}={value}" for name, value in entry.values.items()),
     )
-    plan = sending.sending(told, None, signature).plan.checked()
+    plan = request_source.sending(told, None, signature).plan.checked()
     rng = np.random.default_rng(0)
     found = []
     for _ in range(n):

@@ -20,9 +20,9 @@ from gallery_bare import Arrays, Form
 from gallery_models import Entry
 
 from serving.values import Signature
-from tuner.traffic import oip_body, payloads
-from tuner.traffic.generator import Generator
-from tuner.traffic.plan import LoadPlan
+from tuner.load_generator import oip_body, payloads
+from tuner.load_generator.generator import Generator
+from tuner.load_generator.plan import LoadPlan
 
 CONCURRENCY = 8
 CORES = len(os.sched_getaffinity(0))

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import result
 
-from tuner.traffic import payloads
-from tuner.traffic.generator import Generator
-from tuner.traffic.plan import LoadPlan
+from tuner.load_generator import payloads
+from tuner.load_generator.generator import Generator
+from tuner.load_generator.plan import LoadPlan
 
 BODY_BYTES = 3_000
 CONCURRENCY = 20

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from serving import zoo
 from serving.values import Signature
 from tuner.errors import LoadFailed
-from tuner.traffic import payload_files
-from tuner.traffic.generator import Generator
-from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.load_generator import payload_files
+from tuner.load_generator.generator import Generator
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.plan import LoadPlan, Warmup
 
 CONNECTIONS = 512
 """Most requests in flight: more than any server here may hold within its objective."""

@@ -30,10 +30,10 @@ import open_loop
 import result
 import server_process
 
+from tuner.load_generator.generator import Generator
+from tuner.load_generator.plan import LoadPlan
 from tuner.measurement.comparison import ratio_interval
-from tuner.traffic.generator import Generator
-from tuner.traffic.plan import LoadPlan
-from tuner.values import Interval
+from tuner.values.values import Interval
 
 QUANTILE = 0.99
 LOADS = (1.0, 1.25, 2.0)

@@ -33,8 +33,8 @@ import numpy as np
 import pool_bound as bound
 import result
 
-from tuner.scenarios import arrivals, emulated, files, results
-from tuner.scenarios.values import REFERENCE, Scenario
+from tuner.evaluation.scenarios import arrivals, emulated, files, results
+from tuner.evaluation.scenarios.values import REFERENCE, Scenario
 
 SCENARIOS = pathlib.Path(__file__).resolve().parent / "scenarios"
 STUDIES = ("many", "floor", "isolation", "swap", "cost")

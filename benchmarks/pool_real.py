@@ -35,11 +35,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import result
 
+from tuner.evaluation.scenarios import arrivals, emulated, files, served
+from tuner.evaluation.scenarios.results import Counts, Result
+from tuner.evaluation.scenarios.served import Service
+from tuner.evaluation.scenarios.values import Deadline, Scenario, Stream
 from tuner.launching.engine_process import SERVER, EngineProcess
-from tuner.scenarios import arrivals, emulated, files, served
-from tuner.scenarios.results import Counts, Result
-from tuner.scenarios.served import Service
-from tuner.scenarios.values import Deadline, Scenario, Stream
 
 HERE = pathlib.Path(__file__).resolve().parent
 SHARES = (0.5, 0.75, 1.0, 1.5, 2.0)

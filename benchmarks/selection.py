@@ -36,13 +36,13 @@ from sklearn.neural_network import MLPClassifier
 
 from serving.models import onnx
 from serving.models import sklearn as linear
-from serving.selection.answering import Selector
 from serving.selection.application import Application
-from serving.selection.contexts import Contexts
 from serving.selection.decisions import DecisionLog
+from serving.selection.model_output import Answer, Scores
 from serving.selection.policy import Query
-from serving.selection.prediction import Answer, Scores
-from serving.selection.state_store import MemoryStore
+from serving.selection.query_session import Selector
+from serving.selection.stores.state_store import MemoryStore
+from serving.selection.user_states import Contexts
 from zoo import fashion_mnist
 
 ZOO = fashion_mnist.SAMPLE.parent

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import serving
-from serving import admin_token
+from serving.api import admin_token
 
 ROOT = pathlib.Path(serving.__file__).resolve().parent.parent
 """Whose server is measured: what this process would import, be it a checkout or its compiled copy."""

@@ -18,8 +18,8 @@ import probe
 import result
 import server_process
 
-from tuner.traffic.generator import Generator, LoadResult
-from tuner.traffic.plan import LoadPlan
+from tuner.load_generator.generator import Generator, LoadResult
+from tuner.load_generator.plan import LoadPlan
 
 CLIENTS = 20
 TIMEOUT_S = 10.0

@@ -20,4 +20,4 @@ COPY --from=build /opt/luthier /opt/luthier
 ENV PYTHONPATH=/opt/luthier PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 WORKDIR /
-ENTRYPOINT ["python3", "-m", "serving.replica.in_container"]
+ENTRYPOINT ["python3", "-m", "serving.replica.container_entrypoint"]

@@ -9,7 +9,7 @@ import argparse
 import pathlib
 import re
 
-from tuner import cli
+from tuner.cli import main as cli_main
 
 PAGE = pathlib.Path(__file__).with_name("commands.md")
 HEAD = "| option | meaning |\n|---|---|\n"
@@ -21,7 +21,7 @@ MORE = {"--engine": " ([engines.md](engines.md))"}
 def table(name: str | None) -> str:
     """The options of a command."""
     rows = []
-    for action in cli.parser_of(name)._actions:  # noqa: SLF001 - argparse has no public name for it
+    for action in cli_main.parser_of(name)._actions:  # noqa: SLF001 - argparse has no public name for it
         if not action.option_strings or action.dest in {"help", "version"}:
             continue
         rows.append(_row(action, MORE.get(action.option_strings[0], "") if name is None else ""))
@@ -48,7 +48,7 @@ def main() -> None:
     for section in sections:
         title = section.partition("\n")[0]
         name = None if title == "A study" else title.removeprefix("tune ")
-        if name is not None and name not in cli.COMMANDS:
+        if name is not None and name not in cli_main.COMMANDS:
             made.append(section)
             continue
         new = table(name)

@@ -1,6 +1,6 @@
 """Compiles inference.proto of the gRPC protocol; needs `pip install grpcio-tools`.
 
-In: serving/protocol/grpc_oip/inference.proto. Out: inference.binpb beside it, the same as a
+In: serving/api/grpc/inference.proto. Out: inference.binpb beside it, the same as a
 descriptor set, which is what the server loads. `--check` writes nothing and ends with 1 when the two
 differ; a test runs it where the compiler is installed.
 """
@@ -14,7 +14,7 @@ import tempfile
 
 from grpc_tools import protoc
 
-FOLDER = pathlib.Path(__file__).parent.parent / "serving" / "protocol" / "grpc_oip"
+FOLDER = pathlib.Path(__file__).parent.parent / "serving" / "api" / "grpc"
 SOURCE = FOLDER / "inference.proto"
 COMPILED = FOLDER / "inference.binpb"
 

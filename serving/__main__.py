@@ -1,4 +1,4 @@
-"""Entry point of `python -m serving`: check the platform, then run `serving.command`.
+"""Entry point of `python -m serving`: check the platform, then run `serving.app.command`.
 
 The command is imported after the check, as some of its imports need Linux.
 """
@@ -9,17 +9,17 @@ import gc
 import importlib
 import sys
 
-from serving import elsewhere
+from serving.system import platform_check
 
 
 def main() -> int:
     """Run the command and return its exit code."""
-    told = elsewhere.told("python -m serving", sys.argv[1:], serves=True)
+    told = platform_check.told("python -m serving", sys.argv[1:], serves=True)
     if told is not None:
         sys.stderr.write(told)
         return 1
     gc.disable()  # imported objects stay alive: collecting takes 10 % of the time
-    command = importlib.import_module("serving.command")
+    command = importlib.import_module("serving.app.command")
     gc.enable()
     code: int = command.main()
     return code

@@ -17,11 +17,11 @@ from typing import Any, Literal, cast
 
 import yaml
 
-from serving import bounded_yaml
 from serving.errors import InvalidSettings, nearest
-from serving.input_values import values_of
-from serving.sizes import pads_of, sizes_of
-from serving.yaml_problem import yaml_problem
+from serving.system import bounded_yaml
+from serving.system.yaml_problem import yaml_problem
+from serving.tensors.input_values import values_of
+from serving.tensors.sizes import pads_of, sizes_of
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
 """`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""

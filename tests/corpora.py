@@ -13,13 +13,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from serving.protocol import clipper, tfs, triton_extensions, varints
-from serving.protocol import proto_fields as fields
-from serving.protocol.bounded_json import depth
-from serving.protocol.grpc_oip import messages
-from serving.protocol.grpc_oip.codec import Codec as GrpcCodec
-from serving.protocol.grpc_tfs import codec as grpc_tfs
-from serving.protocol.oip_requests import Requests
+from serving.api.clipper import requests
+from serving.api.grpc import messages
+from serving.api.grpc.codec import Codec as GrpcCodec
+from serving.api.open_inference.requests import Requests
+from serving.api.parsing import proto_fields as fields
+from serving.api.parsing import varints
+from serving.api.parsing.bounded_json import depth
+from serving.api.tensorflow import grpc_codec as grpc_tfs
+from serving.api.tensorflow import rest_codec
+from serving.api.triton import extensions
 from serving.values import Signature, TensorSpec
 
 MODEL = "echo"
@@ -100,18 +103,18 @@ def _oip_binary(body: bytes, model: Signature) -> object:
     return Requests(MODEL, model).query(body, header_bytes(body))
 
 
-def _tfs(method: tfs.Method) -> Callable[[bytes, Signature], object]:
+def _tfs(method: rest_codec.Method) -> Callable[[bytes, Signature], object]:
     def read(body: bytes, model: Signature) -> object:
-        codec = tfs.Codec(MODEL, "1", model)
+        codec = rest_codec.Codec(MODEL, "1", model)
         large = codec.large_query(body) if method == "predict" else None
-        return large or codec.query(tfs.request(body), method)
+        return large or codec.query(rest_codec.request(body), method)
 
     return read
 
 
 def _clipper(kind: str) -> Callable[[bytes, Signature], object]:
     def read(body: bytes, model: Signature) -> object:
-        asked = clipper.prediction(clipper.predict_document(body), kind)
+        asked = requests.prediction(requests.predict_document(body), kind)
         return [given.query(model) for given in asked.inputs]
 
     return read
@@ -122,7 +125,7 @@ def _grpc_oip(body: bytes, model: Signature) -> object:
     return GrpcCodec(MODEL, "1", model).query(request)
 
 
-def _grpc_tfs(body: bytes, model: Signature, method: tfs.Method) -> object:
+def _grpc_tfs(body: bytes, model: Signature, method: rest_codec.Method) -> object:
     read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
     return grpc_tfs.Codec(MODEL, "1", model).query(read(body), method, None)
 
@@ -130,7 +133,7 @@ def _grpc_tfs(body: bytes, model: Signature, method: tfs.Method) -> object:
 READERS: dict[str, Callable[[bytes, Signature], object]] = {
     "oip": _oip,
     "oip binary": _oip_binary,
-    "triton load": lambda body, _: triton_extensions.load_config(body),
+    "triton load": lambda body, _: extensions.load_config(body),
     "tfs predict": _tfs("predict"),
     "tfs classify": _tfs("classify"),
     "clipper integers": _clipper("integers"),

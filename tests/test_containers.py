@@ -21,10 +21,9 @@ import time
 import numpy as np
 import pytest
 
-from serving import zoo
-from serving.replica import wire
-from serving.replica.wire import ActionStatus
+from serving import wire, zoo
 from serving.values import Tensor
+from serving.wire import ActionStatus
 from tests.fakes.admin import token_fields
 from tests.serving.replica.conftest import Talk
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.command import parser as serving_parser
+from serving.app.command import parser as serving_parser
 from serving.settings import ENVIRONMENT_PREFIX, KNOBS
-from tuner import cli
+from tuner.cli import main
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("docs", "runs", "docker", "benchmarks", "examples", "search_spaces", "zoo")
@@ -99,8 +99,8 @@ def test_every_relative_link_leads_somewhere(page: pathlib.Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_option_of_tune_in_the_pages_exists(page: pathlib.Path) -> None:
     """A `tune` line shows sub-commands and options that its parser knows."""
-    known = {name: options_of(cli.parser_of(name)) for name in cli.COMMANDS}
-    known[""] = options_of(cli.parser_of(None))
+    known = {name: options_of(main.parser_of(name)) for name in main.COMMANDS}
+    known[""] = options_of(main.parser_of(None))
     for command in commands(page.read_text(encoding="utf-8")):
         if found := mentioned(command, "tune"):
             first, options = found
@@ -137,10 +137,11 @@ def test_every_verb_of_make_in_the_pages_exists(page: pathlib.Path) -> None:
             assert match[1] in targets, command
 
 
-def test_the_page_of_settings_is_fresh() -> None:
-    """docs/settings.md is what the generator writes today."""
+@pytest.mark.parametrize("script", ["generate_settings", "generate_architecture"])
+def test_a_page_made_from_the_code_is_fresh(script: str) -> None:
+    """The page or picture is what its generator writes today."""
     done = subprocess.run(
-        [sys.executable, "docs/generate_settings.py", "--check"],
+        [sys.executable, f"docs/{script}.py", "--check"],
         cwd=ROOT,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,

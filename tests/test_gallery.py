@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from serving import sizes
+from serving.tensors import sizes
 from serving.values import Signature, TensorSpec
 
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[1] / "benchmarks"

@@ -93,7 +93,7 @@ def test_the_page_of_the_architecture_names_every_room(container: str) -> None:
     """The contracts and docs/architecture.md tell of the same rooms."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     section = re.split(r"^## ", page, flags=re.MULTILINE)
-    text = next(part for part in section if part.startswith(f"Rooms of `{container}/`"))
+    text = next(part for part in section if part.startswith(f"Packages of `{container}/`"))
     there = {path.stem for path in (ROOT / container).iterdir()}
     missing = [room for room in rooms(container) if room in there and f"`{room}" not in text]
     assert missing == []

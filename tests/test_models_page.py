@@ -14,7 +14,7 @@ import pytest
 
 from serving import models, zoo
 from serving.models import KINDS, ONLY_TRUSTED
-from serving.replica.arrays import DTYPES
+from serving.tensors.arrays import DTYPES
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs" / "models.md"
 MAKERS = {

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from tests.tuner.scenarios.test_arrivals import STREAM, scenario
-from tuner.scenarios import arrivals, emulated
-from tuner.scenarios.values import REFERENCE
+from tests.tuner.evaluation.scenarios.test_arrivals import STREAM, scenario
+from tuner.evaluation.scenarios import arrivals, emulated
+from tuner.evaluation.scenarios.values import REFERENCE
 
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[1] / "benchmarks"
 DEADLINE_S = 0.1

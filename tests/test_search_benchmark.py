@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from tests.fakes import recorded
-from tuner import replaying
-from tuner.replay.surface import Surface
-from tuner.replay.surface_files import SurfaceFolder
-from tuner.simulation.profile import BatchCost, Profile
+from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.lab import replay
+from tuner.lab.tables.table import Surface
+from tuner.lab.tables.table_files import SurfaceFolder
 
 ROOT = pathlib.Path(__file__).parent.parent
 SEARCH = ROOT / "benchmarks" / "search"
@@ -120,8 +120,8 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
     modules: Any, tmp_path: pathlib.Path
 ) -> None:
     """Those of a surface with a prediction, each with six trials: all that the rows read is there."""
-    ground = replaying.ground_of(surface())
-    grounds = {"toy-20": ground, "toy-5": replaying.ground_of(surface(name="toy-5", concurrency=5))}
+    ground = replay.ground_of(surface())
+    grounds = {"toy-20": ground, "toy-5": replay.ground_of(surface(name="toy-5", concurrency=5))}
     tasks = modules.measure.tasks_of(
         grounds, data=tmp_path, peers=("random", "guess"), seeds=2, studies=2
     )
@@ -140,7 +140,7 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
         found = modules.measure.summary(
             ground,
             short,
-            replaying.replay(ground, dataclasses.replace(order, after_trials=4), workers=1),
+            replay.replay(ground, dataclasses.replace(order, after_trials=4), workers=1),
         )
         assert set(found["trials_to"]) == set(SHARES)
         assert (len(found["lost"]), found["seeds"]) == (1, 1)
@@ -157,13 +157,13 @@ def test_a_surface_without_a_prediction_has_none_that_is_wrong(modules: Any) -> 
 
 def test_the_error_of_a_prediction_is_told(modules: Any) -> None:
     """One that knows the truth up to a factor errs in nothing but its level."""
-    ground = replaying.ground_of(surface())
+    ground = replay.ground_of(surface())
     found = modules.measure.simulator_error(ground)
     assert -1 <= found["rank_correlation"] <= 1
     assert found["log_rmse"] > 0
     assert found["argmin_regret"] >= 0
     without = recorded.surface(passes=4, every=12)
-    assert modules.measure.simulator_error(replaying.ground_of(without)) is None
+    assert modules.measure.simulator_error(replay.ground_of(without)) is None
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def test_a_search_that_is_told_the_best_is_good_from_its_first_trial_where_all_a
     modules: Any,
 ) -> None:
     """And needs no fewer trials for a smaller share."""
-    found = modules.measure.told_best(replaying.ground_of(surface()))
+    found = modules.measure.told_best(replay.ground_of(surface()))
     assert set(found) == set(SHARES)
     medians = [math.inf if found[s]["median"] is None else found[s]["median"] for s in SHARES]
     assert medians == sorted(medians, reverse=True)

@@ -1,6 +1,6 @@
 """Autotuner for model servers: search, measurement, reports and exports.
 
-The command is `tune`, and `tuner.study` runs a study. `tuner.load` reads a study in a notebook.
+The command is `tune`, and `tuner.study.study` runs a study. `tuner.load` reads a study in a notebook.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tune`, and `python -m tuner`: `tuner.cli`, on Linux.
+"""`tune`, and `python -m tuner`: `tuner.cli.main`, on Linux.
 
 What the command imports is looked for after that: elsewhere some of it is not there.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import importlib
 import sys
 
-from serving import elsewhere
+from serving.system import platform_check
 
 
 def main() -> int:
     """Run the command; returns the exit code."""
-    told = elsewhere.told("tune", sys.argv[1:])
+    told = platform_check.told("tune", sys.argv[1:])
     if told is not None:
         sys.stderr.write(told)
         return 1
-    code: int = importlib.import_module("tuner.cli").main()
+    code: int = importlib.import_module("tuner.cli.main").main()
     return code
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tuner.errors import WrongUse
 from tuner.settings import storage_option
-from tuner.values import Configuration, StudyRecord, Tally, Verdict
+from tuner.values.values import Configuration, StudyRecord, Tally, Verdict
 
 Standing = Literal[
     "same",

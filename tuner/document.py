@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from serving import bounded_yaml
 from serving.errors import nearest
-from serving.yaml_problem import yaml_problem
+from serving.system import bounded_yaml
+from serving.system.yaml_problem import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, listed
 
 MAX_NUMBER = 1e15

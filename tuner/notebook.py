@@ -22,12 +22,12 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 import rich.console
 
-from tuner import study_files
 from tuner.errors import WrongUse
 from tuner.report import terminal
 from tuner.store import records, run_folder
 from tuner.store.run_folder import RunFolder
-from tuner.values import UNKNOWN, Interval, Measurement, StudyRecord, Verdict
+from tuner.study import study_files
+from tuner.values.values import UNKNOWN, Interval, Measurement, StudyRecord, Verdict
 
 RUNS = pathlib.Path("runs")
 """Folder of studies given by name."""

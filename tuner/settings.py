@@ -1,6 +1,6 @@
 """Study settings by group; every field is an option of `tune` and a key of `settings.yaml`.
 
-Durations are in seconds, latencies in milliseconds. `tuner.cli` builds its parser from here, and
+Durations are in seconds, latencies in milliseconds. `tuner.cli.main` builds its parser from here, and
 the help documents each field.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 
 from serving.errors import nearest
 from serving.settings import KNOBS
-from tuner import limits
-from tuner import objective as objectives
 from tuner.errors import WrongUse
-from tuner.limits import Limit
-from tuner.values import OUR_ENGINE
+from tuner.metrics import metric_constraints
+from tuner.metrics import objective as objectives
+from tuner.metrics.metric_constraints import Limit
+from tuner.values.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
@@ -494,7 +494,7 @@ class MeasurementSettings:
         "TEXT",
         "what a solution must keep to, METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; may be given "
         "more than once; default: none",
-        parse=limits.canonical,
+        parse=metric_constraints.canonical,
         is_repeated=True,
     )
     prices: str | None = _option(
@@ -621,7 +621,7 @@ class MeasurementSettings:
     @property
     def counts_goodput(self) -> bool:
         """Whether `--slo-ms` defines goodput, not a p99 constraint."""
-        found = limits.checked(self.constraints)
+        found = metric_constraints.checked(self.constraints)
         return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
 
     @property
@@ -630,10 +630,10 @@ class MeasurementSettings:
 
         `--slo-ms` constrains p99, except for goodput and rate searches.
         """
-        found = limits.checked(self.constraints)
+        found = metric_constraints.checked(self.constraints)
         if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
             return found
-        return (limits.of_slo(self.slo_ms), *found)
+        return (metric_constraints.of_slo(self.slo_ms), *found)
 
     @property
     def is_of_means(self) -> bool:

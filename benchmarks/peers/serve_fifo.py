@@ -15,8 +15,8 @@ import math
 import sys
 
 from serving import scheduling
-from serving.command import main
-from serving.scheduling.seam import (
+from serving.app.command import main
+from serving.scheduling.interface import (
     Action,
     Cancelled,
     Event,

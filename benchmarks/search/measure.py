@@ -19,16 +19,18 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tuner import contest, prediction, replaying
-from tuner import objective as objectives
 from tuner.errors import InvalidSurface
-from tuner.replay import scoring, standings, surface_files
-from tuner.replay.drawn import Wrappers
-from tuner.replaying import Ground, Order
-from tuner.report import wording
+from tuner.lab import replay
+from tuner.lab.replay import Ground, Order
+from tuner.lab.tables import sampler_results, scoring, table_files
+from tuner.lab.tables.table_evaluator import Wrappers
+from tuner.metrics import benchmark
+from tuner.metrics import objective as objectives
+from tuner.report import formatting
 from tuner.sampling import registry
 from tuner.settings import OF_MEANS
-from tuner.values import OUR_ENGINE, Configuration
+from tuner.study import prediction
+from tuner.values.values import OUR_ENGINE, Configuration
 
 OURS = ("gp", "structured")
 PEERS = (
@@ -76,7 +78,7 @@ class Condition:
 
     sampler: str
     trials: int = TRIALS
-    guess: replaying.Guess = "profile"
+    guess: replay.Guess = "profile"
     wrappers: Wrappers = dataclasses.field(default_factory=Wrappers)
     pairs: int = 0
     after: str = ""
@@ -163,10 +165,10 @@ def grounds_of(folder: pathlib.Path) -> dict[str, Ground]:
     """All surfaces of a folder that can be replayed; the others are named and left out."""
     found: dict[str, Ground] = {}
     for path in sorted(folder.iterdir()):
-        if not (path / surface_files.HEAD).is_file():
+        if not (path / table_files.HEAD).is_file():
             continue
         try:
-            found[path.name] = replaying.ground_of(surface_files.read(path))
+            found[path.name] = replay.ground_of(table_files.read(path))
         except InvalidSurface as error:
             say(f"left out: {error}")
     return found
@@ -249,7 +251,7 @@ def run(
         ground = grounds[task.surface]
         order = task.condition.order(task.seeds, grounds)
         begun_s = time.monotonic()
-        replayed = replaying.replay(ground, order, workers=jobs)
+        replayed = replay.replay(ground, order, workers=jobs)
         took_s = time.monotonic() - begun_s
         found = summary(ground, task, replayed)
         found["core_s_per_trial"] = took_s * min(jobs, task.seeds) / task.trials
@@ -260,7 +262,7 @@ def run(
         write(task.path, found)
         rates[task.label] = found["core_s_per_trial"]
         left = _left(waiting[number + 1 :], rates, jobs)
-        say(f"{task.surface} {task.label}: {wording.duration(took_s)}; {left}")
+        say(f"{task.surface} {task.label}: {formatting.duration(took_s)}; {left}")
 
 
 def known_rates(data: pathlib.Path) -> dict[str, float]:
@@ -279,20 +281,20 @@ def _left(tasks: Sequence[Task], rates: Mapping[str, float], jobs: int) -> str:
         task.trials * rates.get(task.label, rates.get(task.condition.sampler, usual[task.label]))
         for task in tasks
     )
-    return f"{len(tasks)} left, about {wording.duration(core_s / jobs)}"
+    return f"{len(tasks)} left, about {formatting.duration(core_s / jobs)}"
 
 
-def summary(ground: Ground, task: Task, replayed: replaying.Replayed) -> dict[str, Any]:
+def summary(ground: Ground, task: Task, replayed: replay.Replayed) -> dict[str, Any]:
     """What the page needs of a condition, a figure per seed."""
     truth, runs, condition = ground.truth, replayed.runs, task.condition
-    regrets = standings.settled(runs, truth, ground.arena.default)
+    regrets = sampler_results.settled(runs, truth, ground.arena.default)
     return {
         "surface": task.surface,
         "label": task.label,
         "sampler": condition.sampler,
         "trials": condition.trials,
         "launches": len(ground.surface.launches),
-        "profiling": replaying.profiling_trials(ground, replayed.order),
+        "profiling": replay.profiling_trials(ground, replayed.order),
         "seeds": len(runs),
         "trials_to": {
             f"{share:g}": [_finite(scoring.trials_to(run, truth.good(share))) for run in runs]
@@ -367,7 +369,7 @@ def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
     best = np.argsort(truth.log_mean)[:TOLD]
     found: dict[str, list[float]] = {f"{share:g}": [] for share in scoring.SHARES}
     for seed in range(TOLD_SEEDS):
-        bench = replaying.launches_of(ground, Wrappers(), seed)
+        bench = replay.launches_of(ground, Wrappers(), seed)
         turns = np.random.default_rng(seed).permutation(best)
         values: dict[Configuration, list[float]] = {}
         recommended: list[Configuration | None] = []
@@ -382,7 +384,7 @@ def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
         for share in scoring.SHARES:
             found[f"{share:g}"].append(scoring.trials_to(run, truth.good(share)))
     return {
-        share: {name: contest.rank(trials, part) for name, part in PARTS.items()}
+        share: {name: benchmark.rank(trials, part) for name, part in PARTS.items()}
         for share, trials in found.items()
     }
 

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tuner import objective as objectives
-from tuner.objective import Objective
-from tuner.replay import surface_files
-from tuner.replay.drawn import log_effort_of
-from tuner.replay.surface import Surface
+from tuner.lab.tables import table_files
+from tuner.lab.tables.table import Surface
+from tuner.lab.tables.table_evaluator import log_effort_of
+from tuner.metrics import objective as objectives
+from tuner.metrics.objective import Objective
 
 SURFACES = pathlib.Path(__file__).resolve().parents[1] / "surfaces"
 LEAST_LAUNCHES = 3
@@ -27,10 +27,10 @@ LEAST_LAUNCHES = 3
 
 def main(paths: list[pathlib.Path]) -> int:
     """Print a line for each surface."""
-    folders = paths or sorted(path.parent for path in SURFACES.glob(f"*/{surface_files.HEAD}"))
+    folders = paths or sorted(path.parent for path in SURFACES.glob(f"*/{table_files.HEAD}"))
     print("surface           launches  spread  of CPU time  explained  slope")
     for path in folders:
-        surface = surface_files.read(path)
+        surface = table_files.read(path)
         rows = np.array(list(deviations(surface, objectives.named(surface.head.objective))))
         value, effort = rows.std(axis=0)
         correlation = float(np.corrcoef(rows.T)[0, 1])

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tuner.contest import LEAST_UNITS, NonInferiority
+from tuner.lab.tables import scoring
 from tuner.measurement import noninferiority
-from tuner.replay import scoring
+from tuner.metrics.benchmark import LEAST_UNITS, NonInferiority
 
 Verdict = Literal["reached", "MISSED", "reported", "not measured"]
 """Reported: the row has no target, or the data cannot tell."""

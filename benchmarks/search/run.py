@@ -21,7 +21,7 @@ import page
 import timing
 from result import RESULTS, machine_facts
 
-from tuner.replay import surface_files
+from tuner.lab.tables import table_files
 
 HERE = pathlib.Path(__file__).resolve().parent
 SURFACES = HERE.parent / "surfaces"
@@ -85,7 +85,7 @@ def main() -> int:
 
 def replay(options: argparse.Namespace) -> None:
     """Fill the folder of the data."""
-    folders = [path for path in options.surfaces.glob("*") if (path / surface_files.HEAD).is_file()]
+    folders = [path for path in options.surfaces.glob("*") if (path / table_files.HEAD).is_file()]
     if not folders:
         return
     grounds = measure.grounds_of(options.surfaces)

@@ -14,9 +14,10 @@ import sys
 import numpy as np
 from scipy.stats import spearmanr
 
-from tuner import prediction, replaying
-from tuner.replay import surface_files
-from tuner.simulation import closed_form, discrete
+from tuner.evaluation.simulation import closed_form, discrete
+from tuner.lab import replay
+from tuner.lab.tables import table_files
+from tuner.study import prediction
 
 SURFACES = pathlib.Path(__file__).resolve().parent.parent / "surfaces"
 BEST = 40
@@ -25,8 +26,8 @@ BEST = 40
 def main() -> int:
     """Both simulators on every surface with a profile."""
     given = [pathlib.Path(name) for name in sys.argv[1:]]
-    for folder in given or sorted(head.parent for head in SURFACES.glob(f"*/{surface_files.HEAD}")):
-        ground = replaying.ground_of(surface_files.read(folder))
+    for folder in given or sorted(head.parent for head in SURFACES.glob(f"*/{table_files.HEAD}")):
+        ground = replay.ground_of(table_files.read(folder))
         if ground.profile is None:
             continue
         load, truth = prediction.load_of(ground.arena.environment), ground.truth

@@ -11,14 +11,14 @@ import time
 
 import numpy as np
 
-from tuner import inputs, prediction
-from tuner.search import sampler_of
+from tuner.evaluation.simulation.profile import BatchCost, Profile
 from tuner.settings import SearchSettings
-from tuner.simulation.profile import BatchCost, Profile
 from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
-from tuner.values import OK
+from tuner.study import prediction, problem
+from tuner.study.search import sampler_of
+from tuner.values.values import OK
 
 SAMPLERS = ("gp", "structured")
 CELLS = 5000
@@ -57,7 +57,7 @@ PROFILE = Profile(
 def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
     """Median time of the last proposals of one search."""
     environment = Environment(concurrency=100, machine=Machine(cores=16, memory_mb=65_536))
-    arena = inputs.arena_of(SPACE, environment, source="timing", limits="enforced")
+    arena = problem.arena_of(SPACE, environment, source="timing", limits="enforced")
     cells = arena.candidates.cells
     if len(cells) != CELLS:
         raise RuntimeError(f"the space has {len(cells)} configurations, expected {CELLS}")

@@ -33,13 +33,13 @@ from points import CONCURRENCIES, QUERIES, SEARCHED, Point, points
 from records import DATA, Records
 from searches import Order, SearchFailed, searched
 
-from tuner import inputs
-from tuner.bench import Bench, Launch
 from tuner.errors import TunerError
+from tuner.evaluation.evaluator import Bench, Launch
 from tuner.launching import machine
 from tuner.launching.engine_process import ServingLauncher
 from tuner.settings import MeasurementSettings, TargetSettings
-from tuner.values import Configuration
+from tuner.study import problem
+from tuner.values.values import Configuration
 
 SEARCHES = {"c": (SEARCHED,), "e": (SEARCHED,), "d": CONCURRENCIES}
 REVIEW = ("batch", "replicas", "slo")
@@ -50,12 +50,12 @@ MOST_KEPT = 1_500
 def default_of(model: str) -> Configuration:
     """The default configuration of the model's bundled space on this machine."""
     target = TargetSettings(model=model, concurrency=1)
-    card = inputs.card_of(model)
-    text = inputs.space_text_of(target, card)
+    card = problem.card_of(model)
+    text = problem.space_text_of(target, card)
     if text is None:
         raise TunerError(f"{model} has no bundled search space")
-    environment = inputs.environment_of(target, machine.read(), card)
-    return inputs.space_of(text, environment, source=card.name, limits="enforced").default()
+    environment = problem.environment_of(target, machine.read(), card)
+    return problem.space_of(text, environment, source=card.name, limits="enforced").default()
 
 
 def row_of(point: Point, round_: int, launch: Launch) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
         requests=requests, seconds=options.seconds, warmup_s=options.warmup
     )
     target = TargetSettings(model=options.model, concurrency=SEARCHED)
-    card = inputs.card_of(options.model)
+    card = problem.card_of(options.model)
     facts = result.machine_facts(())
     bench = Bench(
         model=options.model,
@@ -108,7 +108,7 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
         launcher=ServingLauncher(options.model, options.home),
     )
     with bench:
-        bench.send(inputs.payloads_of(target, card, bench.start(), seed=0))
+        bench.send(problem.payloads_of(target, card, bench.start(), seed=0))
         for number, (point, round_) in enumerate(wanted, start=1):
             bench.concurrency = point.concurrency
             begun_s = time.monotonic()

@@ -16,7 +16,7 @@ import svg
 from records import Records
 from result import Table
 
-from tuner.report import wording
+from tuner.report import formatting
 
 RANDOM, GUIDED, HALF = svg.COLOURS[1], svg.COLOURS[0], svg.COLOURS[4]
 COLUMNS = 3
@@ -255,7 +255,7 @@ def gains(data: Sequence[Records]) -> Section:
                         f"{seconds[n]:g}",
                         f"{value.as_studied:.3g}",
                         f"{value.fair:.3g}",
-                        wording.interval(value.interval),
+                        formatting.interval(value.interval),
                     )
                 )
         panels.append(panel)

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from tuner import inputs, verification
-from tuner.bench import Bench, Launch
+from tuner.evaluation.evaluator import Bench, Launch
 from tuner.launching.engine_process import ServingLauncher
 from tuner.measurement.outcome import Needs
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.values import Configuration, FreshStart, Trial
+from tuner.study import problem, verification
+from tuner.values.values import Configuration, FreshStart, Trial
 
 STUDY = "compare"
 SHARES = np.linspace(0, 1, 101)
@@ -85,7 +85,7 @@ def searched(order: Order) -> dict[str, Any]:
 def _compared(order: Order, runs_dir: pathlib.Path) -> dict[str, tuple[Trial, ...]]:
     """Trials of `tune compare` by sampler."""
     settings = order.measurement
-    command = [sys.executable, "-m", "tuner.cli", "compare"]
+    command = [sys.executable, "-m", "tuner.cli.main", "compare"]
     command += ["--model", order.model, "--concurrency", str(order.concurrency)]
     command += ["--home", order.home]
     command += ["--samplers", f"random,{order.guided}", "--trials", str(order.trials)]
@@ -132,7 +132,7 @@ def _remeasured(
         launcher=ServingLauncher(order.model, order.home),
     )
     with bench:
-        bench.send(inputs.payloads_of(target, inputs.card_of(order.model), bench.start(), seed=0))
+        bench.send(problem.payloads_of(target, problem.card_of(order.model), bench.start(), seed=0))
         rounds = verification.alternate(
             verification.FreshStarts(bench, winners),
             rounds=order.rounds,

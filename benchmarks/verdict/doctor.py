@@ -23,8 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner.measurement import moments
-from tuner.measurement.moments import Blocks, Course, Part
+from tuner.measurement import drift_model
+from tuner.measurement.drift_model import Blocks, Course, Part
 
 LAUNCHES, BLOCKS, EVERY_S, BLOCK_S, CONFIGURATIONS = 600, 3, 1.0, 0.2, 4
 MOST_OFF = 0.10
@@ -69,9 +69,11 @@ def pilot(course: Course, seed: int) -> tuple[Shares, Shares]:
         "launch": dataclasses.replace(course, quick=none, slow=none, block_sd=0.0),
         "block": dataclasses.replace(course, quick=none, slow=none, launch_sd=0.0),
     }
-    drawn = {name: moments.draw(part, at_s, launch, rng) for name, part in parts.items()}
+    drawn = {name: drift_model.draw(part, at_s, launch, rng) for name, part in parts.items()}
     logs = sum(drawn.values()) + configuration
-    found = moments.fit(Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration))
+    found = drift_model.fit(
+        Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration)
+    )
     assert found is not None
     variances = {name: float(values.var()) for name, values in drawn.items()}
     total = sum(variances.values())

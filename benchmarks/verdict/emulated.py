@@ -2,7 +2,7 @@
 
     python benchmarks/verdict/emulated.py [--verdicts 2000] [--json]
 
-For each recorded surface the course of its machine is fitted to its launches (`tuner.measurement.moments`): the
+For each recorded surface the course of its machine is fitted to its launches (`tuner.measurement.drift_model`): the
 speed over seconds and minutes, launches, blocks. On machines that are emulated by it two ways to compare are laid
 out in time, starts and warm-up included: pairs of fresh starts in turn, 1.2 s measured after 0.5 s of warm-up, as
 before; and rounds of two servers that are up at once, loaded in alternating slices, as it ships. Both end by the
@@ -36,13 +36,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import result
 import sessions
 
-from tuner.budget import EXPECTED_START_S
-from tuner.measurement import comparison, moments, sequential
-from tuner.measurement.moments import Blocks, Course
+from tuner.lab.tables import table_files
+from tuner.lab.tables.table import Surface
+from tuner.measurement import comparison, drift_model, sequential
+from tuner.measurement.drift_model import Blocks, Course
 from tuner.measurement.power import Rounds
-from tuner.replay import surface_files
-from tuner.replay.surface import Surface
-from tuner.slices import EXPECTED_LAUNCH_S, SWITCH_S, Slices
+from tuner.measurement.time_slices import EXPECTED_LAUNCH_S, SWITCH_S, Slices
+from tuner.study.budget import EXPECTED_START_S
 
 Array = NDArray[np.float64]
 GOOD = 0.3
@@ -109,7 +109,7 @@ def course_of(surface: Surface) -> tuple[Course, float]:
         for block in launch.blocks
     ]
     at_s, logs, numbers, cells = (np.array(column) for column in zip(*rows, strict=True))
-    found = moments.fit(Blocks(at_s=at_s, logs=logs, launch=numbers, configuration=cells))
+    found = drift_model.fit(Blocks(at_s=at_s, logs=logs, launch=numbers, configuration=cells))
     assert found is not None
     return found, block_s
 
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--json", action="store_true")
     given = options.parse_args(argv)
     folders = sorted(path.parent for path in sessions.SURFACES.glob("*/surface.yaml"))
-    surfaces = {path.name: surface_files.read(path) for path in folders}
+    surfaces = {path.name: table_files.read(path) for path in folders}
     moved = moved_by(surfaces)
     rng = np.random.default_rng(0)
     rows, data, is_met = [], {}, True

@@ -19,11 +19,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner import inputs
-from tuner.bench import FIRST_RATE_PER_S, Bench
+from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Bench
+from tuner.load_generator.plan import OpenLoad
 from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings, TargetSettings
-from tuner.traffic.plan import OpenLoad
-from tuner.values import Configuration
+from tuner.study import problem
+from tuner.values.values import Configuration
 
 MOST = 0.10
 CONFIGURATIONS: Mapping[str, Configuration] = {
@@ -66,12 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         model=given.model,
         concurrency=MOST_IN_FLIGHT,
         settings=MeasurementSettings(objective=RATE, slo_ms=given.slo_ms),
-        launcher=inputs.launcher_of(target),
+        launcher=problem.launcher_of(target),
         open_load=OpenLoad(rate_per_s=FIRST_RATE_PER_S),
     )
     with bench:
         served = bench.start()
-        bench.send(inputs.payloads_of(target, inputs.card_of(given.model), served, seed=0))
+        bench.send(problem.payloads_of(target, problem.card_of(given.model), served, seed=0))
         found = measure(bench, CONFIGURATIONS, given.measurements)
     spread = {name: float(np.log(rates).std(ddof=1)) for name, rates in found.items()}
     rows = [

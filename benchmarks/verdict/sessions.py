@@ -23,10 +23,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
+from tuner.lab.tables import table_files
+from tuner.lab.tables.table import Surface
 from tuner.measurement.comparison import SESSION_SD
-from tuner.replay import surface_files
-from tuner.replay.surface import Surface
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 SURFACES = pathlib.Path(__file__).resolve().parents[1] / "surfaces"
 PAIRS = (("resnet-20", "resnet-20-quiet"),)
@@ -88,7 +88,7 @@ def within(surface: Surface) -> tuple[int, float]:
 def main() -> int:
     """Run the command."""
     folders = sorted(path.parent for path in SURFACES.glob("*/surface.yaml"))
-    surfaces = {path.name: surface_files.read(path) for path in folders}
+    surfaces = {path.name: table_files.read(path) for path in folders}
     rows = []
     for names in PAIRS:
         count, sd = between(*(surfaces[name] for name in names))

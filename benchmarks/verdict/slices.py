@@ -27,12 +27,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner import other_engines, verification
-from tuner.bench import Bench
-from tuner.residents import Contender, Residents
+from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.interleaving import Contender, Residents
+from tuner.measurement.time_slices import Slices
 from tuner.settings import MeasurementSettings, TargetSettings
-from tuner.slices import Slices
-from tuner.values import Configuration, FreshStart
+from tuner.study import targets, verification
+from tuner.values.values import Configuration, FreshStart
 
 LENGTHS_S = (0.1, 0.2, 0.3, 0.5, 1.0)
 DROPPED_S = 0.06
@@ -97,9 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         home=given.home,
         **({} if given.engine is None else {"engine": given.engine}),
     )
-    engine = other_engines.engine_of(target)
-    card = other_engines.card_of(target, engine)
-    launcher = other_engines.launcher_of(engine, target, card, say=print)
+    engine = targets.engine_of(target)
+    card = targets.card_of(target, engine)
+    launcher = targets.launcher_of(engine, target, card, say=print)
     bench = Bench(
         model=given.model,
         concurrency=given.concurrency,
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     with bench:
         served = bench.start()
-        bench.send(other_engines.payloads_of(engine, target, card, served, seed=0))
+        bench.send(targets.payloads_of(engine, target, card, served, seed=0))
         twice = {"one": Configuration({}), "other": Configuration({})}
         kinds: dict[str, Found] = {}
         contenders = {

@@ -21,14 +21,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner import inputs, verification
-from tuner.bench import Bench
+from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.interleaving import Contender, Residents
 from tuner.measurement import comparison, host
 from tuner.measurement.host import HostReading
 from tuner.measurement.outcome import Needs
-from tuner.residents import Contender, Residents
 from tuner.settings import MeasurementSettings, TargetSettings
-from tuner.values import Configuration
+from tuner.study import problem, verification
+from tuner.values.values import Configuration
 
 MOST = 0.01
 ROLES = ("watched", "not")
@@ -70,13 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         model=given.model,
         concurrency=given.concurrency,
         settings=MeasurementSettings(),
-        launcher=inputs.launcher_of(target),
+        launcher=problem.launcher_of(target),
     )
     settings = bench.settings
     watch = Watch()
     with bench:
         served = bench.start()
-        bench.send(inputs.payloads_of(target, inputs.card_of(given.model), served, seed=0))
+        bench.send(problem.payloads_of(target, problem.card_of(given.model), served, seed=0))
         bench.stop_engine()
         contenders = {
             role: Contender(launcher=bench.launcher, configuration=Configuration({}))

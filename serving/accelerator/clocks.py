@@ -1,7 +1,7 @@
 """GPU clock lock: supported clocks, a held lock, restoring what dead owners left.
 
 A lock ends with its owner; after a `kill -9` the next process restores the clock (`restore_stale`).
-Each change is first recorded in a journal (`notes`). A living process keeps its lock.
+Each change is first recorded in a journal (`restore_journal`). A living process keeps its lock.
 
 NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Application
 clocks are restored. Calls block for milliseconds (driver and disk); thread-safe.
@@ -16,11 +16,11 @@ import threading
 import time
 from typing import NamedTuple, Self
 
-from serving import owner
-from serving.accelerator import notes, nvml
-from serving.accelerator.notes import Note
+from serving.accelerator import nvml, restore_journal
 from serving.accelerator.nvml import Gpu
+from serving.accelerator.restore_journal import Note
 from serving.errors import AcceleratorUnavailable
+from serving.system import process_identity
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +66,11 @@ class ClockLock:
         """Hold nothing yet.
 
         Args:
-            folder: journal; None: this user's (`notes.folder`).
+            folder: journal; None: this user's (`restore_journal.folder`).
         """
         self._folder = folder
         self._changing = threading.Lock()
-        self._name = owner.this_process().new_name()
+        self._name = process_identity.this_process().new_name()
         self._gpu: str | None = None
         """UUID of the locked GPU."""
         self.clock_mhz: int | None = None
@@ -104,12 +104,12 @@ class ClockLock:
             log.error("the GPU's clock cannot be restored", extra={"error": str(error)})
 
     def _lock(self, clock_mhz: int) -> None:
-        place = self._folder or notes.folder()
+        place = self._folder or restore_journal.folder()
         with nvml.opened(self._gpu) as gpu:
             uuid = gpu.uuid
             _check_supported(gpu, clock_mhz)
-            with notes.exclusive(place):
-                known = notes.of_gpu(place, uuid)
+            with restore_journal.exclusive(place):
+                known = restore_journal.of_gpu(place, uuid)
                 if known is not None and known.owner != self._name:
                     _check_left(known, place)
                     _put_back(place, known)
@@ -117,28 +117,28 @@ class ClockLock:
                 note = Note(
                     gpu=uuid,
                     owner=self._name,
-                    boot=notes.boot_id(),
+                    boot=restore_journal.boot_id(),
                     clock_mhz=clock_mhz,
                     before=gpu.application_clocks() if known is None else known.before,
                 )
-                notes.write(place, note)
+                restore_journal.write(place, note)
                 try:
                     gpu.lock_clock(clock_mhz)
                 except AcceleratorUnavailable:
                     if known is None:
-                        notes.remove(place, uuid)  # nothing changed
+                        restore_journal.remove(place, uuid)  # nothing changed
                     else:
-                        notes.write(place, known)
+                        restore_journal.write(place, known)
                     raise
             self._gpu, self.clock_mhz = uuid, clock_mhz
             reads_mhz = _settled(gpu, clock_mhz)
         log.info("GPU clock locked", extra={"clock_mhz": clock_mhz, "reads_mhz": reads_mhz})
 
     def _release(self) -> None:
-        place, uuid = self._folder or notes.folder(), self._gpu
+        place, uuid = self._folder or restore_journal.folder(), self._gpu
         assert uuid is not None
-        with notes.exclusive(place):
-            known = notes.of_gpu(place, uuid)
+        with restore_journal.exclusive(place):
+            known = restore_journal.of_gpu(place, uuid)
             if known is not None and known.owner == self._name:
                 _put_back(place, known)
         self._gpu = self.clock_mhz = None
@@ -154,13 +154,13 @@ class Restored(NamedTuple):
 
 def restore_stale(folder: pathlib.Path | None = None) -> Restored:
     """Restore what dead owners left; only reads a folder if nothing."""
-    place = folder or notes.folder()
-    if not any(note.is_stale for note in notes.all_of(place)):
+    place = folder or restore_journal.folder()
+    if not any(note.is_stale for note in restore_journal.all_of(place)):
         return Restored()
     done, failed = [], []
     try:
-        with notes.exclusive(place):
-            for note in notes.all_of(place):
+        with restore_journal.exclusive(place):
+            for note in restore_journal.all_of(place):
                 if not note.is_stale:
                     continue
                 what = f"clock of {note.gpu}, which process {note.pid} had locked to {note.clock_mhz} MHz"
@@ -182,7 +182,7 @@ def _put_back(place: pathlib.Path, note: Note) -> None:
     if not note.is_of_past_boot:
         with nvml.opened(note.gpu) as gpu:
             gpu.unlock_clock(note.before)
-    notes.remove(place, note.gpu)
+    restore_journal.remove(place, note.gpu)
 
 
 def _check_left(note: Note, place: pathlib.Path) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from serving.cache.prediction_cache import Key, PredictionCache
+from serving.cache.response_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
-from serving.waiter import Batch, Ticket, Timed, Waiter, answer, refuse
+from serving.response_handler import Batch, Ticket, Timed, Waiter, answer, refuse
 
 Lane = tuple[str, int]
 """Application and priority, which besides the deadline determine the queue position."""

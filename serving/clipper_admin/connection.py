@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from serving.api.clipper.inputs import INPUT_TYPES
 from serving.clipper_admin.container_manager import CONTAINERLESS_MODEL_IMAGE, get, post
 from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
 from serving.clipper_admin.function_source import load_function, save_function
 from serving.clipper_admin.process_manager import ProcessContainerManager
-from serving.protocol.clipper_inputs import INPUT_TYPES
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from serving import admin_token, credentials
+from serving.api import admin_token, credentials
 from serving.clipper_admin.exceptions import ClipperException
-from serving.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
+from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
 """Image of a model that is only registered."""

@@ -23,9 +23,9 @@ import pandas as pd
 import threadpoolctl  # type: ignore[import-untyped]  # has no types
 from numpy.typing import NDArray
 
-from serving import bounded_yaml
 from serving.errors import ModelLoadFailed, PredictionFailed
 from serving.models import Arrays, tabular
+from serving.system import bounded_yaml
 from serving.values import Signature, TensorSpec
 
 PLATFORM = "mlflow"

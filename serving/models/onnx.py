@@ -36,9 +36,10 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
-from serving import __version__, machine, private_folder
+from serving import __version__
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, cuda
+from serving.system import machine, private_folder
 from serving.values import Signature, TensorSpec
 
 log = logging.getLogger(__name__)

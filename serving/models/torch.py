@@ -36,9 +36,9 @@ import torch.export.pt2_archive  # imported here so the fork server spends its s
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
-from serving import bounded_yaml
 from serving.errors import InvalidRequest, ModelLoadFailed, PredictionFailed
 from serving.models import Arrays, as_load_failure, cuda
+from serving.system import bounded_yaml
 from serving.values import Signature, TensorSpec
 
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}

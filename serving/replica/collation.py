@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import json_tensors
+from serving import wire
 from serving.errors import InvalidRequest
-from serving.replica import arrays, wire
 from serving.replica.padding import Padding
+from serving.tensors import arrays, json_tensors
 from serving.values import Signature, TensorSpec
 
 _MAX_CACHED_PLANS = 1024

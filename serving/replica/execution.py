@@ -12,14 +12,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from serving import wire
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.models import LoadedModel
-from serving.replica import answers, wire
+from serving.replica import output_frames
 from serving.replica.collation import Collator, Failure, Group
 from serving.replica.padding import Padding
-from serving.replica.seldom import Seldom
-from serving.replica.wire import ActionStatus
+from serving.system.log_rate_limit import Seldom
 from serving.values import Buffer, Tensor
+from serving.wire import ActionStatus
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Outcomes:
         """Set no outcome yet."""
         self.each: list[Outcome] = [_UNSET] * count
         """Single outcomes; unset if there is a block."""
-        self.block: answers.Block | None = None
+        self.block: output_frames.Block | None = None
         """All outcomes together, if all succeeded."""
 
     def one_by_one(self) -> list[Outcome]:
@@ -85,7 +86,7 @@ class Execution:
 
         Raises:
             InvalidRequest: a request is invalid, or they do not fit into one call.
-            Exception: any from the model; `answers.BrokenContract` if outputs are not per item.
+            Exception: any from the model; `output_frames.BrokenContract` if outputs are not per item.
         """
         groups, failures = self._collator.groups(entries)
         if failures or len(groups) != 1:
@@ -96,8 +97,8 @@ class Execution:
         outputs = self._predict_batch(inputs)
         if self._postprocess is not None:
             outputs = self._postprocess(outputs)
-        frames = answers.frames(groups[0], outputs, self.signature, padding=self._padding)
-        assert not isinstance(frames, answers.Block)
+        frames = output_frames.frames(groups[0], outputs, self.signature, padding=self._padding)
+        assert not isinstance(frames, output_frames.Block)
         return [tuple(wire.decode_frame(memoryview(b"".join(frame)))) for _, frame in frames]
 
     def run(
@@ -170,7 +171,7 @@ class Execution:
             if self._postprocess is not None:
                 outputs = self._postprocess(outputs)
             is_whole = len(group.indexes) == len(outcomes.each)
-            frames = answers.frames(
+            frames = output_frames.frames(
                 group, outputs, self.signature, as_block=is_whole, padding=self._padding
             )
         except (Exception, SystemExit) as error:  # a model may raise anything
@@ -180,7 +181,7 @@ class Execution:
             if is_fault and len(group.indexes) == 1 and not self._quiet:
                 self._tell(error, items)
         else:
-            if isinstance(frames, answers.Block):
+            if isinstance(frames, output_frames.Block):
                 outcomes.block = frames
             else:
                 for index, (size, frame) in zip(group.indexes, frames, strict=True):
@@ -215,7 +216,7 @@ def _failure(error: BaseException, *, items: int) -> Failure:
     """Classify what a model raised or returned."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
-    if isinstance(error, answers.BrokenContract | PredictionFailed):
+    if isinstance(error, output_frames.BrokenContract | PredictionFailed):
         return Failure(ActionStatus.BROKEN_CONTRACT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, MemoryError):
         text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"

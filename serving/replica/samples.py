@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidSettings, ModelLoadFailed
-from serving.input_values import Content, contents_of
 from serving.models import Arrays, LoadedModel
-from serving.replica import arrays
-from serving.sample_rows import Way, agreed, ways_of
-from serving.shapes import bind, missing, option_for, typical
-from serving.sizes import sizes_of
+from serving.tensors import arrays
+from serving.tensors.input_values import Content, contents_of
+from serving.tensors.sample_rows import Way, agreed, ways_of
+from serving.tensors.shapes import bind, missing, option_for, typical
+from serving.tensors.sizes import sizes_of
 from serving.values import Signature, TensorSpec
 
 MADE_UP = "made-up"

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from serving import wire
 from serving.errors import ModelLoadFailed
 from serving.models import Arrays
-from serving.replica import arrays, wire
 from serving.replica.execution import Execution
 from serving.replica.samples import MADE_UP, Samples
+from serving.tensors import arrays
 from serving.values import Signature, Tensor
 
 _MOST_RUNS = 5

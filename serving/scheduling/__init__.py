@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.seam import Scheduler
+from serving.scheduling.interface import Scheduler
 from serving.settings import ServingSettings
 from serving.values import ModelId
 

@@ -10,8 +10,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from serving.selection.model_output import Scores
 from serving.selection.policy import Decision, require
-from serving.selection.prediction import Scores
 from serving.values import Buffer
 
 _ENTRY_BYTES = 1200

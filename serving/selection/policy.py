@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from serving.errors import InvalidSettings
-from serving.selection.prediction import Answer, Truth, as_plain
+from serving.selection.model_output import Answer, Truth, as_plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

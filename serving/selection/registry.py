@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import InvalidSettings, nearest
-from serving.selection.epsilon_greedy import EpsilonGreedy
-from serving.selection.exp3 import Exp3
-from serving.selection.exp4 import Exp4
-from serving.selection.fixed import Fixed
-from serving.selection.per_user import PerUser
+from serving.selection.model_output import Task, is_number
+from serving.selection.policies.epsilon_greedy import EpsilonGreedy
+from serving.selection.policies.exp3 import Exp3
+from serving.selection.policies.exp4 import Exp4
+from serving.selection.policies.fixed import Fixed
+from serving.selection.policies.per_user import PerUser
+from serving.selection.policies.split import Split
+from serving.selection.policies.thompson import Thompson
 from serving.selection.policy import Policy
-from serving.selection.prediction import Task, is_number
-from serving.selection.split import Split
-from serving.selection.thompson import Thompson
 
 POLICIES: Mapping[str, type[Any]] = {
     policy.name: policy for policy in (Fixed, Split, Exp3, Exp4, EpsilonGreedy, Thompson, PerUser)

@@ -8,8 +8,8 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from serving import private_folder
 from serving.errors import NotReady
+from serving.system import private_folder
 
 _LOCK = "lock"
 

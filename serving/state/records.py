@@ -13,8 +13,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from serving import private_folder
 from serving.errors import NotReady
+from serving.system import private_folder
 
 SCHEMA = 1
 """Version of the file and its texts, in `PRAGMA user_version`."""

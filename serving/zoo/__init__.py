@@ -30,9 +30,9 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from serving import private_folder
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
 from serving.models import KINDS, ONLY_TRUSTED
+from serving.system import private_folder
 from serving.values import ModelCard, Program, Variant
 from serving.zoo import inputs, mlflow_folder, plain_yaml, recognition
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.errors import InvalidSettings, ModelLoadFailed
-from serving.sizes import sizes_of
+from serving.tensors.sizes import sizes_of
 
 
 def shapes_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ import pathlib
 
 import yaml
 
-from serving import bounded_yaml
 from serving.errors import ModelLoadFailed
-from serving.yaml_problem import yaml_problem
+from serving.system import bounded_yaml
+from serving.system.yaml_problem import yaml_problem
 
 
 def read(file: pathlib.Path, *, max_bytes: int, what: str) -> object:

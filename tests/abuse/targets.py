@@ -16,19 +16,23 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from serving import wire
+from serving.api.clipper import requests
+from serving.api.grpc import messages
+from serving.api.grpc.codec import Codec as GrpcCodec
+from serving.api.http.listener import Listener
+from serving.api.http.messages import Response
+from serving.api.http2 import frames
+from serving.api.http2.fields import BadBlock, FieldReader
+from serving.api.http2.session import Session
+from serving.api.open_inference.requests import Requests
+from serving.api.parsing import varints
+from serving.api.tensorflow import grpc_codec as grpc_tfs
+from serving.api.tensorflow import rest_codec
+from serving.api.tensorflow.rest_codec import Method
+from serving.api.transport import compression
+from serving.api.triton import extensions
 from serving.errors import ServingError
-from serving.protocol import clipper, compression, tfs, triton_extensions, varints
-from serving.protocol.grpc_oip import messages
-from serving.protocol.grpc_oip.codec import Codec as GrpcCodec
-from serving.protocol.grpc_tfs import codec as grpc_tfs
-from serving.protocol.http import Listener
-from serving.protocol.http2 import frames
-from serving.protocol.http2.fields import BadBlock, FieldReader
-from serving.protocol.http2.session import Session
-from serving.protocol.http_messages import Response
-from serving.protocol.oip_requests import Requests
-from serving.protocol.tfs import Method
-from serving.replica import wire
 from serving.replica.collation import Collator
 from serving.values import Signature, TensorSpec
 from tests.abuse import h2wire
@@ -89,10 +93,10 @@ def oip_grpc(data: bytes) -> None:
 
 def tfs_rest(method: Method, data: bytes) -> None:
     """TensorFlow Serving, JSON."""
-    codec = tfs.Codec("m", "1", _signature_of(data))
+    codec = rest_codec.Codec("m", "1", _signature_of(data))
     if method == "predict" and codec.large_query(data) is not None:
         return
-    codec.query(tfs.request(data), method)
+    codec.query(rest_codec.request(data), method)
 
 
 def tfs_grpc(method: Method, data: bytes) -> None:
@@ -108,13 +112,13 @@ def tfs_spec(data: bytes) -> None:
 
 def clippers(data: bytes) -> None:
     """Clipper, predict; the length says of which kind of input."""
-    for one in clipper.prediction(clipper.predict_document(data), _kind_of(data)).inputs:
+    for one in requests.prediction(requests.predict_document(data), _kind_of(data)).inputs:
         one.query(_signature_of(data))
 
 
 def clipper_updates(data: bytes) -> None:
     """Clipper, update."""
-    clipper.update(data, _kind_of(data))
+    requests.update(data, _kind_of(data))
 
 
 def _kind_of(data: bytes) -> str:
@@ -123,7 +127,7 @@ def _kind_of(data: bytes) -> str:
 
 def triton_load(data: bytes) -> None:
     """The body of Triton's load."""
-    triton_extensions.load_config(data)
+    extensions.load_config(data)
 
 
 def unpacked(encoding: str, data: bytes) -> None:

@@ -60,7 +60,7 @@ def _file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compose")
     for path in (folder, *list(folder.parents)[:3]):
         path.chmod(path.stat().st_mode | 0o055)
-    tune = (sys.executable, "-m", "tuner.cli")
+    tune = (sys.executable, "-m", "tuner.cli.main")
     load = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
     budget = ("--trials", "2", "--pairs", "2", "--study", STUDY, "--runs-dir", str(folder))
     _run(*tune, "--model", "resnet", *load, *budget)

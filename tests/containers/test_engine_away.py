@@ -12,9 +12,9 @@ import docker
 import pytest
 import pytest_asyncio
 
-from serving.replica import as_container, container_keeper
-from serving.replica.as_container import ContainerHome
-from serving.replica.container_engine import OWNER_LABEL, REQUEST_TIMEOUT_S
+from serving.spawners.docker import reaper, spawner
+from serving.spawners.docker.client import OWNER_LABEL, REQUEST_TIMEOUT_S
+from serving.spawners.docker.spawner import ContainerHome
 from serving.values import ModelCard
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.engine_relay import EngineRelay
@@ -30,8 +30,8 @@ def _relay(tmp_path, monkeypatch):
     relay = EngineRelay(tmp_path / "engine.sock")
     relay.open()
     monkeypatch.setenv("DOCKER_HOST", relay.address)
-    monkeypatch.setattr(as_container, "_UNHEARD_S", UNHEARD_S)
-    monkeypatch.setattr(container_keeper, "_END_S", UNHEARD_S)
+    monkeypatch.setattr(spawner, "_UNHEARD_S", UNHEARD_S)
+    monkeypatch.setattr(reaper, "_END_S", UNHEARD_S)
     yield relay
     relay.cut()
 
@@ -73,7 +73,7 @@ async def test_a_replica_outlives_an_engine_that_is_away(home, relay):
     """Its socket tells that it lives; when the engine is back, it tells of the end again."""
     replica = await _started(home)
     relay.cut()
-    await asyncio.sleep(2 * UNHEARD_S + as_container._RETRY_S)
+    await asyncio.sleep(2 * UNHEARD_S + spawner._RETRY_S)
     assert not replica.ended.done()
     relay.open()
     replica.kill()

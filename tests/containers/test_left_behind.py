@@ -14,10 +14,10 @@ import docker
 import docker.errors
 import pytest
 
-from serving import owner
-from serving.replica import container_engine
-from serving.replica.as_container import image_of
-from serving.replica.container_engine import OWNER_LABEL
+from serving.spawners.docker import client as docker_client
+from serving.spawners.docker.client import OWNER_LABEL
+from serving.spawners.docker.spawner import image_of
+from serving.system import process_identity
 from tests.fakes.docker_engine import needs_docker
 
 pytestmark = needs_docker
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 30.0
 GATEWAY = """
 import asyncio, json
-from serving.replica.as_container import ContainerHome
+from serving.spawners.docker.spawner import ContainerHome
 from serving.values import ModelCard
 
 async def main():
@@ -73,7 +73,7 @@ def _keepers(home):
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_text(errors="replace").split("\0")
-            if "serving.replica.container_keeper" in words and home in words:
+            if "serving.spawners.docker.reaper" in words and home in words:
                 found.append(int(folder.name))
     return found
 
@@ -117,7 +117,7 @@ def test_after_a_kill_of_both_the_next_clean_up_removes_all(client, gateway):
     process.kill()
     process.wait()
     image = image_of("echo")
-    living = owner.this_process().new_name()
+    living = process_identity.this_process().new_name()
     others = [
         client.containers.create(image, labels=labels)
         for labels in ({}, {OWNER_LABEL: living}, {OWNER_LABEL: "somebody else"})
@@ -126,7 +126,7 @@ def test_after_a_kill_of_both_the_next_clean_up_removes_all(client, gateway):
         _until(lambda: all(c.status == "exited" for c in _of(client, facts["home"])))
         assert len(_of(client, facts["home"])) == 2
         said = subprocess.run(
-            [sys.executable, "-m", "tuner.cli", "doctor", "--clean", "--json"],
+            [sys.executable, "-m", "tuner.cli.main", "doctor", "--clean", "--json"],
             capture_output=True,
             text=True,
             timeout=60,
@@ -149,5 +149,5 @@ def test_after_a_kill_of_both_the_next_clean_up_removes_all(client, gateway):
 def test_a_living_gateway_s_containers_are_not_stale(client, gateway):
     """A clean-up beside a server that runs takes nothing from it."""
     _, facts = gateway
-    container_engine.cleanup_stale()
+    docker_client.cleanup_stale()
     assert [container.status for container in _of(client, facts["home"])] == ["running"] * 2

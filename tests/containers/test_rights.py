@@ -8,9 +8,9 @@ import pytest_asyncio
 
 from serving import zoo
 from serving.errors import ReplicaStartFailed
-from serving.replica.as_container import ContainerHome
-from serving.replica.container_engine import ContainerEngine
 from serving.settings import AcceleratorSettings
+from serving.spawners.docker.client import ContainerEngine
+from serving.spawners.docker.spawner import ContainerHome
 from tests.fakes.docker_engine import needs_docker
 
 pytestmark = [needs_docker, pytest.mark.asyncio(loop_scope="module")]

@@ -10,15 +10,15 @@ import pytest
 import pytest_asyncio
 
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.replica import limits
-from serving.replica.as_container import ContainerHome
-from serving.replica.as_process import ProcessHome
-from serving.replica.shelf import placed
-from serving.replica.wire import ActionStatus
+from serving.spawners.docker.spawner import ContainerHome
+from serving.spawners.process.spawner import ProcessHome
+from serving.system.cgroups import manager
 from serving.values import ModelCard, Program
+from serving.wire import ActionStatus
+from serving.wire.staged_path import placed
 from tests.fakes.docker_engine import needs_docker
 
-LIMITED = limits.probe()
+LIMITED = manager.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
 WAIT_S = 30.0
 HOMES = [

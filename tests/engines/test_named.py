@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from tests.fakes.commands import tune
-from tuner.engines import named
+from tuner.engines import engine_lookup
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / ".venv-engines"
@@ -37,7 +37,7 @@ def test_a_study_of_a_real_server(tmp_path: pathlib.Path, name: str) -> None:
     assert all(tally["failed"] == 0 for tally in starts.values()), starts
     (checked,) = [note for note in answer["notes"] if note.startswith("answers checked")]
     assert int(checked.split()[2]) > 50, checked
-    assert not left(named.FOLDER / name)
+    assert not left(engine_lookup.FOLDER / name)
 
 
 def left(folder: pathlib.Path) -> list[str]:
@@ -57,7 +57,7 @@ def left(folder: pathlib.Path) -> list[str]:
 @pytest.mark.parametrize("name", ["mosec", "triton"])
 def test_the_readme_runs_it(name: str) -> None:
     """Its `tune` line names the engine, its environment, and the model."""
-    text = (named.FOLDER / name / "README.md").read_text(encoding="utf-8")
+    text = (engine_lookup.FOLDER / name / "README.md").read_text(encoding="utf-8")
     (line,) = [
         line.strip() for line in text.splitlines() if line.strip().startswith("tune --model")
     ]

@@ -1,6 +1,6 @@
 """What a request to the admin port of a server of this test brings."""
 
-from serving import admin_token
+from serving.api import admin_token
 
 
 def token_fields(port: int) -> dict[str, str]:

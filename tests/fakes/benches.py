@@ -7,17 +7,17 @@ import dataclasses
 import numpy as np
 
 from tests.fakes import studies
-from tuner import prices
-from tuner.bench import Launch
-from tuner.inputs import Arena
+from tuner.evaluation.evaluator import Launch
 from tuner.launching import apply
+from tuner.load_generator.plan import OpenLoad, Race
+from tuner.metrics import prices
 from tuner.sampling.candidates import Candidates
+from tuner.space.derived_features import features
 from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
-from tuner.space.physics import features
-from tuner.traffic.plan import OpenLoad, Race
-from tuner.values import OK, Configuration, Outcome
+from tuner.study.problem import Arena
+from tuner.values.values import OK, Configuration, Outcome
 
 SPACE = """
 name: toy

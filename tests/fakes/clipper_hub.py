@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from serving import models as kinds
 from serving import zoo
+from serving.api.clipper.catalogue import Container
+from serving.api.clipper.inputs import input_types
 from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, NotReady, UnknownModel
-from serving.protocol.clipper_catalogue import Container
-from serving.protocol.clipper_inputs import input_types
 from serving.values import ModelId
 from tests.fakes.servables import arrays_of, frame_of
 

@@ -18,11 +18,11 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from serving.api.clipper.containers import operate
+from serving.api.clipper.management import dispatch
+from serving.api.clipper.routes import ClipperRoutes
+from serving.api.http.listener import Listener
 from serving.metrics.clipper_metrics import Registry
-from serving.protocol.clipper_containers import operate
-from serving.protocol.clipper_management import dispatch
-from serving.protocol.clipper_routes import ClipperRoutes
-from serving.protocol.http import Listener
 from tests.fakes.clipper_hub import FakeHub
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import pathlib
 
-from tuner import cli
+from tuner.cli import main
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,5 +27,5 @@ def tune(folder: pathlib.Path, *arguments: str) -> Done:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        code = cli.main(arguments)
+        code = main.main(arguments)
     return Done(code, out.getvalue(), err.getvalue())

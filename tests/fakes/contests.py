@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.contest import Contestant, ContestRecord, SurfaceContest, Within
+from tuner.lab.table_benchmark import budgets_of, over_surfaces
+from tuner.lab.tables import sampler_results
+from tuner.lab.tables.sampler_results import SHARES
 from tuner.measurement import noninferiority
-from tuner.replay import standings
-from tuner.replay.standings import SHARES
-from tuner.surface_compare import budgets_of, over_surfaces
+from tuner.metrics.benchmark import Contestant, ContestRecord, SurfaceContest, Within
 
 SAMPLERS = ("structured", "random", "tpe", "botorch", "hill-climb")
 
@@ -53,7 +53,7 @@ def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> 
         contestants=contestants,
         noninferiority=noninferiority.judged(
             [
-                (peer.sampler, budget, standings.differences(contestants[0], peer, budget))
+                (peer.sampler, budget, sampler_results.differences(contestants[0], peer, budget))
                 for peer in contestants[1:]
                 for budget in budgets_of(trials)
             ]
@@ -73,7 +73,7 @@ def _contestant(name: str, rank: int, place: int, trials: int, seeds: int) -> Co
         profiling=3 * (rank == 0),
         regrets=tuple(map(tuple, regrets.tolist())),
         seconds=tuple(map(tuple, seconds.tolist())),
-        regret=standings.quartiles(regrets),
+        regret=sampler_results.quartiles(regrets),
         within=tuple(_within(regrets, seconds, share) for share in SHARES),
         failures=0.4 * rank,
         sampler_ms=10.0 * rank + 5,

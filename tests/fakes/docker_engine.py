@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from serving.replica.as_container import image_of
-from serving.replica.container_engine import ContainerEngine, EngineError
+from serving.spawners.docker.client import ContainerEngine, EngineError
+from serving.spawners.docker.spawner import image_of
 
 
 def _missing():

@@ -2,11 +2,11 @@
 
 import contextlib
 
+from serving.api.grpc.listener import Listener
+from serving.api.grpc.routes import GrpcRoutes
+from serving.api.triton.extensions import Configured, Indexed
 from serving.errors import ModelLoadFailed, UnknownModel
 from serving.metrics.statistics import StatisticsOf
-from serving.protocol.grpc_oip.listener import Listener
-from serving.protocol.grpc_oip.routes import GrpcRoutes
-from serving.protocol.triton_extensions import Configured, Indexed
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 from tests.fakes.replicas import SIGNATURE

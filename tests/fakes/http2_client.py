@@ -4,8 +4,8 @@ import struct
 
 import hpack
 
-from serving.protocol.http2 import frames
-from serving.protocol.http2.frames import FrameType, Setting
+from serving.api.http2 import frames
+from serving.api.http2.frames import FrameType, Setting
 
 CALL = [
     (b":method", b"POST"),

@@ -9,7 +9,7 @@ import threading
 
 import uvloop
 
-from serving.protocol.http import Listener
+from serving.api.http.listener import Listener
 
 
 class Port:

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from tuner.traffic import oip_body
+from tuner.load_generator import oip_body
 
 
 def parsed(requests):

@@ -10,11 +10,11 @@ import numpy as np
 import yaml
 
 from tests.fakes import benches, studies
-from tuner.histogram import Histogram
-from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead
-from tuner.replay.surface_files import SurfaceFolder
+from tuner.lab.tables.table import RecordedLaunch, Surface, SurfaceHead
+from tuner.lab.tables.table_files import SurfaceFolder
 from tuner.space import files
-from tuner.values import OK, Block, Configuration, HostNoise, Outcome
+from tuner.values.histogram import Histogram
+from tuner.values.values import OK, Block, Configuration, HostNoise, Outcome
 
 LAUNCH_SD = 0.03
 REQUESTS = 500

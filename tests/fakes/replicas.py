@@ -11,8 +11,8 @@ import socket
 import threading
 import time
 
+from serving import wire
 from serving.errors import LimitsUnavailable
-from serving.replica import wire
 from serving.values import ModelId, Signature, TensorSpec
 
 SIGNATURE = Signature(

@@ -10,13 +10,13 @@ import threading
 import uvloop
 from aiohttp import web
 
-from serving.engine import Engine
-from serving.homes import Homes
+from serving.api.admin.routes import AdminRoutes
+from serving.api.http.listener import Listener
+from serving.api.open_inference.routes import OipRoutes
+from serving.api.transport.trusted_hosts import Hosts
+from serving.deployment.spawner_registry import Homes
+from serving.engine.engine import Engine
 from serving.metrics.exposition import Exposition
-from serving.protocol.admin import AdminRoutes
-from serving.protocol.http import Listener
-from serving.protocol.pages import Hosts
-from serving.protocol.routes import OipRoutes
 from serving.settings import ServingSettings
 from serving.values import ModelCard
 from tests.fakes.replicas import FakeHome

@@ -6,13 +6,13 @@ import pathlib
 
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
-from tuner import study_files
-from tuner.bench import Served
-from tuner.budget import Budget
-from tuner.search import Search
+from tuner.evaluation.evaluator import Served
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
+from tuner.study import study_files
+from tuner.study.budget import Budget
+from tuner.study.search import Search
 
 SERVED = Served(
     model="toy", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"

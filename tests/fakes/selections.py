@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from serving.selection.model_output import Answer, Label, Truth
 from serving.selection.policy import Choice, Decision, Policy, Query
-from serving.selection.prediction import Answer, Label, Truth
 
 RIGHT = "right"
 

@@ -6,8 +6,8 @@ import struct
 
 import numpy as np
 
-from serving.json_tensors import NUMPY
-from serving.replica import wire
+from serving import wire
+from serving.tensors.json_tensors import NUMPY
 from serving.values import ModelCard, ModelId, Signature, Tensor, TensorSpec
 from tests.fakes.replicas import FakeHome
 

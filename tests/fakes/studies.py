@@ -17,11 +17,11 @@ import numpy as np
 from scipy import special
 
 from serving.values import Signature, TensorSpec
-from tuner import objective as objectives
-from tuner import tails
-from tuner.histogram import Histogram
 from tuner.measurement.comparison import another_day
-from tuner.values import (
+from tuner.metrics import objective as objectives
+from tuner.metrics import tail_latency
+from tuner.values.histogram import Histogram
+from tuner.values.values import (
     OK,
     Block,
     Cause,
@@ -244,7 +244,7 @@ def trial(
     else:
         measured = measurement(mean_ms(configuration, concurrency), rng, concurrency=concurrency)
         if objective == "p99" and not measured.has_p99:
-            outcome = Outcome(status="failed", cause="short", reason=tails.too_few(measured))
+            outcome = Outcome(status="failed", cause="short", reason=tail_latency.too_few(measured))
             measured = None
     return Trial(
         number=number,

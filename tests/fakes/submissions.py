@@ -2,7 +2,7 @@
 
 import contextlib
 
-from serving.scheduling.seam import Submitted
+from serving.scheduling.interface import Submitted
 
 
 class _Heard:

@@ -4,8 +4,8 @@ import asyncio
 import atexit
 import functools
 
-from serving.protocol.http import Listener
-from serving.protocol.http_messages import Response
+from serving.api.http.listener import Listener
+from serving.api.http.messages import Response
 
 
 class Wire:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.measurement.foreign import Others
+from tuner.measurement.interference import Others
 
 
 @pytest.fixture(autouse=True)

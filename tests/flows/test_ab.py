@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner import ab, cli
-from tuner.commands.ab import SCHEMA
+from tuner.cli import main
+from tuner.cli.commands.ab import SCHEMA
+from tuner.study import ab
 
 SLOW, QUICK = (
     "batching: {max_size: 8, timeout_us: 20000}\n",
@@ -28,7 +29,7 @@ def compare(*arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(["ab", *arguments])
+        code = main.main(["ab", *arguments])
     return code, out.getvalue(), err.getvalue()
 
 

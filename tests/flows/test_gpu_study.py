@@ -13,8 +13,8 @@ import time
 import pytest
 import yaml
 
-from serving.accelerator import notes
-from tuner import cli
+from serving.accelerator import restore_journal
+from tuner.cli import main
 from tuner.measurement import meters
 
 MODEL = """
@@ -64,7 +64,7 @@ STUDY = ("--model", "still.py:Still", "--concurrency", "4", "--space", "space.ya
 def tune(*arguments: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(arguments)
+        code = main.main(arguments)
     return code, out.getvalue(), err.getvalue()
 
 
@@ -98,7 +98,7 @@ def test_energy_is_refused_where_none_can_be_counted(gpu, folder) -> None:
 
 def test_a_killed_tuner_leaves_no_lock(gpu, folder) -> None:
     """Its server ends with it, in order."""
-    command = [sys.executable, "-m", "tuner.cli", *STUDY, "--pairs", "2"]
+    command = [sys.executable, "-m", "tuner.cli.main", *STUDY, "--pairs", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until_s = time.monotonic() + 60
         while "lock 300" not in gpu.changes and time.monotonic() < until_s:
@@ -124,5 +124,5 @@ def test_doctor_cleans_up_after_a_killed_server(gpu, folder) -> None:
     code, out, _ = tune("doctor", "--clean", "--json")
     assert (code, gpu.locked_mhz) == (0, 0)
     assert any("had locked to 900 MHz" in line for line in json.loads(out)["removed"])
-    assert notes.all_of(notes.folder()) == []
+    assert restore_journal.all_of(restore_journal.folder()) == []
     assert pathlib.Path(folder / "state").exists()

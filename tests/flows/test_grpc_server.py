@@ -15,9 +15,9 @@ import pytest
 import tritonclient.grpc as triton
 
 from serving import zoo
-from serving.protocol.grpc_tfs.tensor_proto import DTYPES
+from serving.api.tensorflow.tensor_proto import DTYPES
 from tests.fakes.proto_messages import classes
-from tests.serving.protocol.grpc_tfs.test_tensor_proto import PROTO
+from tests.serving.api.tensorflow.test_tensor_proto import PROTO
 
 UNFINISHED = b'unfinished_requests{model="echo",version="1"} 1.0'
 

@@ -13,7 +13,7 @@ import yaml
 from tests.fakes.adding import free_image
 from tests.fakes.commands import tune
 from tuner.launching.engine_process import EngineProcess
-from tuner.traffic import oip_body
+from tuner.load_generator import oip_body
 
 SHORT = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
 BUDGET = ("--trials", "1", "--initial", "1")

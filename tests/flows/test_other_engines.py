@@ -92,7 +92,15 @@ def test_an_interrupted_study_goes_on_with_the_engine_it_began_with(
 ) -> None:
     """Ctrl-C ends the server with the tuner; resume uses the copy, whatever became of the file."""
     path = other_engines.written(tmp_path)
-    command = [sys.executable, "-m", "tuner.cli", "--engine", f"command:{path}", "--model", "thing"]
+    command = [
+        sys.executable,
+        "-m",
+        "tuner.cli.main",
+        "--engine",
+        f"command:{path}",
+        "--model",
+        "thing",
+    ]
     with subprocess.Popen(
         [*command, *SHORT, "--trials", "2", "--stop-ei", "0", "--study", "cut"],
         cwd=tmp_path,
@@ -187,7 +195,17 @@ def test_an_interrupted_study_puts_the_default_back(tmp_path: pathlib.Path) -> N
         command = ["--engine", f"url:http://127.0.0.1:{port}/predict", "--hook", f"tee -a {log}"]
         command += ["--model", "thing", "--space", "space.yaml", "--payload", "body.txt"]
         with subprocess.Popen(
-            [sys.executable, "-m", "tuner.cli", *command, *SHORT, "--stop-ei", "0", "--seed", "1"],
+            [
+                sys.executable,
+                "-m",
+                "tuner.cli.main",
+                *command,
+                *SHORT,
+                "--stop-ei",
+                "0",
+                "--seed",
+                "1",
+            ],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.DEVNULL,

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from serving import zoo
-from serving.replica import limits
-from serving.server import _door
+from serving.app.server import _door
 from serving.settings import ServerSettings
+from serving.system.cgroups import manager
 from tests.fakes import control_groups
 from tests.fakes.admin import token_fields
 from tests.fakes.certificate import certificate_in
@@ -260,7 +260,7 @@ def test_drain_answers_what_was_taken():
 
 
 @pytest.mark.limits
-@pytest.mark.skipif(limits.probe().kind is None, reason=str(limits.probe().reason))
+@pytest.mark.skipif(manager.probe().kind is None, reason=str(manager.probe().reason))
 def test_out_of_memory_is_told_as_such():
     """A replica over its memory limit is out of memory, at start or at work, never just a crash."""
     with server("--model", "resnet") as running:

@@ -18,12 +18,12 @@ import optuna
 import pytest
 
 from serving import settings as serving_settings
-from tuner import cli
+from tuner.cli import main
 from tuner.store.study_store import StudyStore
-from tuner.values import Measurement
+from tuner.values.values import Measurement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TUNE = (sys.executable, "-m", "tuner.cli")
+TUNE = (sys.executable, "-m", "tuner.cli.main")
 SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "--admin-port", "0"))
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
 ECHO = ("--model", "echo", "--concurrency", "4")
@@ -60,7 +60,7 @@ def tune(folder: pathlib.Path, *arguments: str) -> Done:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        code = cli.main(arguments)
+        code = main.main(arguments)
     return Done(code, out.getvalue(), err.getvalue())
 
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
-from serving.replica import host, wire
+from serving import wire
+from serving.replica import main_loop
 from serving.values import Tensor
 from tests.fakes.admin import token_fields
 from tests.serving.replica.conftest import Talk
@@ -70,7 +71,7 @@ def _talk():
 
     def run():
         with theirs:
-            host.serve(theirs)
+            main_loop.serve(theirs)
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -11,7 +11,7 @@ import yaml
 
 from serving import models, zoo
 from serving.errors import ModelLoadFailed
-from serving.zoo import cards
+from serving.zoo import model_specs
 from tests.frameworks.conftest import import_mlflow
 
 pd = pytest.importorskip("pandas")
@@ -120,7 +120,7 @@ def test_code_is_refused_unless_it_is_trusted(tmp_path):
     card = zoo.find(str(tmp_path / "mine"), is_trusted=True)
     assert (card.kind, card.path) == ("mlflow", tmp_path / "mine")
     with pytest.raises(ModelLoadFailed, match="add --trust"):
-        cards.from_json(json.loads(json.dumps(cards.as_json(card))))
+        model_specs.from_json(json.loads(json.dumps(model_specs.as_json(card))))
     (tmp_path / "model.yaml").write_text('name: mine\nversion: "1"\nkind: mlflow\n')
     with pytest.raises(ModelLoadFailed, match="add --trust"):
         zoo.find(str(tmp_path))

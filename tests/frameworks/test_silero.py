@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving import models
-from serving.item_axes import judged
-from serving.replica import wire
+from serving import models, wire
 from serving.replica.execution import Execution
 from serving.replica.warmup import entries_of
+from serving.tensors.item_axes import judged
 
 pytestmark = pytest.mark.frameworks
 FILES = ("silero_vad.onnx", "silero_vad_16k_op15.onnx", "silero_vad_op18_ifless.onnx")

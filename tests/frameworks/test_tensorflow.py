@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from serving.errors import ModelLoadFailed
-from serving.replica.wire import ActionStatus
+from serving.wire import ActionStatus
 from tests.frameworks.conftest import THREADS, frame, import_tensorflow
 
 tf = import_tensorflow()

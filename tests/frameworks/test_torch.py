@@ -13,8 +13,8 @@ import yaml
 
 from serving import zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
-from serving.replica.wire import ActionStatus
 from serving.values import TensorSpec
+from serving.wire import ActionStatus
 from tests.frameworks.conftest import frame, import_torch
 
 torch = import_torch()

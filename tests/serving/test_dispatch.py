@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from serving.dispatch import Connection, Dispatcher, Wanted
+from serving import wire
+from serving.api.open_inference.requests import Requests
+from serving.deployment.dispatch import Connection, Dispatcher, Wanted
 from serving.errors import (
     Overloaded,
     PredictionFailed,
@@ -17,10 +19,8 @@ from serving.errors import (
     SplitTooLarge,
     TooManyItems,
 )
-from serving.protocol.oip_requests import Requests
-from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, ModelUp, Plan, Reason, Result, WorkerDraining
+from serving.scheduling.interface import Action, Kind, ModelUp, Plan, Reason, Result, WorkerDraining
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Tensor
 from tests.fakes.replicas import SIGNATURE
@@ -305,7 +305,7 @@ async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebiby
 
 async def test_requests_too_large_for_a_message_do_not_flood_the_log(pair, caplog):
     """One line a second, with the number of those that were left out."""
-    caplog.set_level(logging.INFO, "serving.dispatch")
+    caplog.set_level(logging.INFO, "serving.deployment.dispatch")
     for pause_s in (0.0, *[0.01] * 20, 1.0):
         pair.now_s += pause_s
         waiter = submitted(pair, Large(1025))

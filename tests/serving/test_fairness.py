@@ -9,16 +9,16 @@ import time
 
 import pytest
 
-from serving.applications import Applications
-from serving.clipper import ClipperHub
+from serving.api.clipper.routes import ClipperRoutes
+from serving.api.clipper.service import ClipperHub
+from serving.api.http.router import PortRoutes
+from serving.api.open_inference.routes import OipRoutes
+from serving.api.tensorflow.rest_routes import TfsRoutes
+from serving.engine.applications import Applications
 from serving.metrics.clipper_metrics import Registry
-from serving.protocol.clipper_routes import ClipperRoutes
-from serving.protocol.port import PortRoutes
-from serving.protocol.routes import OipRoutes
-from serving.protocol.tfs_routes import TfsRoutes
-from serving.scheduling.seam import BACKGROUND
+from serving.scheduling.interface import BACKGROUND
 from serving.selection.application import Application
-from serving.selection.state_store import MemoryStore
+from serving.selection.stores.state_store import MemoryStore
 from serving.values import ModelCard
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway

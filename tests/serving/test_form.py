@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import serving
-from serving.dispatch import dispatcher
+from serving.deployment.dispatch import dispatcher
 
 
 def test_the_form_that_runs_is_the_one_that_was_asked_for():

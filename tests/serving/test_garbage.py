@@ -7,15 +7,15 @@ import socket
 
 import pytest
 
-from serving.applications import Applications
-from serving.clipper import ClipperHub
+from serving.api.clipper.routes import ClipperRoutes
+from serving.api.clipper.service import ClipperHub
+from serving.api.http.router import PortRoutes
+from serving.api.open_inference.routes import OipRoutes
+from serving.api.tensorflow.rest_routes import TfsRoutes
+from serving.engine.applications import Applications
 from serving.metrics.clipper_metrics import Registry
-from serving.protocol.clipper_routes import ClipperRoutes
-from serving.protocol.port import PortRoutes
-from serving.protocol.routes import OipRoutes
-from serving.protocol.tfs_routes import TfsRoutes
 from serving.selection.application import Application
-from serving.selection.state_store import MemoryStore
+from serving.selection.stores.state_store import MemoryStore
 from tests.fakes.running import gateway
 
 REQUESTS = 100

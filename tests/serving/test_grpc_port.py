@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from serving import server
+from serving.app import server
 from serving.errors import InvalidSettings, NotReady
 from serving.settings import KNOBS, resolve
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from serving.replica import wire
-from serving.replica.as_process import ProcessHome
-from serving.replica.wire import batches
+from serving import wire
+from serving.spawners.process.spawner import ProcessHome
 from serving.values import ModelCard, Tensor
+from serving.wire import batches
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 
-from serving.replica.wire import batches
+from serving.wire import batches
 
 batches.MAX_RESULT_BYTES = {MESSAGE_BYTES}
 
@@ -107,7 +107,7 @@ def together(running, count, wanted, size):
 
 def test_requests_too_large_for_one_message_go_one_by_one(running, caplog):
     """Each of them fits, and two do not; one that does not fit alone is told so at once."""
-    with caplog.at_level(logging.INFO, "serving.dispatch"):
+    with caplog.at_level(logging.INFO, "serving.deployment.dispatch"):
         for _ in range(10):  # on a busy machine they may come one after the other
             caplog.clear()
             assert together(running, 4, 1, 600_000) == [(200, 100_001)] * 4

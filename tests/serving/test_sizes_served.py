@@ -8,8 +8,8 @@ import pytest
 from serving.errors import ServingError
 from serving.values import ModelCard
 from tests.fakes.running import gateway
+from tests.serving.deployment.test_shared_pool import Processes
 from tests.serving.models.test_onnx import FLOAT32, identity
-from tests.serving.test_shared_pool import Processes
 
 INFER = "/v2/models/m/infer"
 

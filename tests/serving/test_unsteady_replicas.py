@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from serving.replica.as_process import ProcessHome
+from serving.spawners.process.spawner import ProcessHome
 from serving.values import ModelCard
 from tests.fakes.running import gateway
 

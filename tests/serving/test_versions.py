@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from serving import wire
 from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
-from serving.replica import wire
 from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway, retired

@@ -10,8 +10,8 @@ from tests.fakes import studies
 from tuner import advice
 from tuner.errors import WrongUse
 from tuner.export.serving import FILE_NAME, of_study
-from tuner.report import head, reading, terminal
-from tuner.values import Outcome, Shared, StudyRecord, Tally, VerdictOutcome
+from tuner.report import page_header, study_view, terminal
+from tuner.values.values import Outcome, Shared, StudyRecord, Tally, VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
@@ -106,11 +106,11 @@ def test_fresh_starts_that_fail_are_evidence(
     assert found is not None
     assert found.configuration == (record.best if is_best else record.default)
     assert said in found.reason
-    assert headline in reading.headline(record)
+    assert headline in study_view.headline(record)
     texts = [
         "\n".join(terminal.lines(record, {}, width=300)),
         of_study(record, found)[FILE_NAME],
-        str(head.answer(record)),
+        str(page_header.answer(record)),
     ]
     for text in texts:
         assert found.reason in text
@@ -124,8 +124,8 @@ def test_nothing_is_advised_where_neither_works_afresh() -> None:
     assert advice.advised(record) is None
     assert advice.export_of_best(record) is None
     assert "failed 10 of 10 fresh starts" in advice.why_nothing(record)
-    assert "The default does not work here" in reading.headline(record)
-    assert "best.yaml" not in str(head.answer(record))
+    assert "The default does not work here" in study_view.headline(record)
+    assert "best.yaml" not in str(page_header.answer(record))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_answer_is_green_only_where_the_best_is_better(
     record: StudyRecord, tone: str | None
 ) -> None:
     """Failures of fresh starts colour it, too."""
-    assert reading.tone(record) == tone
+    assert study_view.tone(record) == tone
 
 
 def test_nothing_is_advised_where_nothing_worked() -> None:
@@ -163,7 +163,7 @@ def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     texts = [
         "\n".join(terminal.lines(record, {}, width=200)),
         of_study(record, found)[FILE_NAME],
-        str(head.answer(record)),
+        str(page_header.answer(record)),
     ]
     for text in texts:
         assert found.reason in text

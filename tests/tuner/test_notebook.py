@@ -12,12 +12,12 @@ import pytest
 
 import tuner
 from tests.fakes import searches, studies
-from tuner import study_files
 from tuner.errors import UnknownStudy, WrongUse
 from tuner.notebook import Study
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
-from tuner.values import Ending
+from tuner.study import study_files
+from tuner.values.values import Ending
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -106,7 +106,7 @@ def test_a_study_is_found_by_name(folder: RunFolder, monkeypatch: pytest.MonkeyP
 
 def test_pandas_is_imported_by_load_alone() -> None:
     """Neither the package nor the command needs it."""
-    code = "import sys, tuner, tuner.cli; print('pandas' in sys.modules, 'tuner.notebook' in sys.modules)"
+    code = "import sys, tuner, tuner.cli.main; print('pandas' in sys.modules, 'tuner.notebook' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -5,16 +5,18 @@ import os
 import pytest
 
 from serving.values import Signature, TensorSpec
-from tuner import document, prices, sending
-from tuner.commands import load
-from tuner.engines import named
+from tuner import document
+from tuner.cli.commands import load
+from tuner.engines import engine_lookup
 from tuner.errors import WrongUse
-from tuner.replay import surface_files
-from tuner.scenarios import files as scenario_files
+from tuner.evaluation import request_source
+from tuner.evaluation.scenarios import files as scenario_files
+from tuner.lab.tables import table_files
+from tuner.load_generator import payload_files, plain_payloads, trace_file
+from tuner.load_generator.endpoint import parse_url
+from tuner.metrics import prices
 from tuner.settings import TargetSettings
 from tuner.space import files as space_files
-from tuner.traffic import payload_files, plain_payloads, trace_file
-from tuner.traffic.target import parse_url
 
 SIGNATURE = Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),), outputs=())
 SCENARIO = """
@@ -34,13 +36,13 @@ def scenario(folder, text):
 
 def surface(folder, path):
     """Reads a surface whose head is some file."""
-    (folder / surface_files.HEAD).symlink_to(path)
-    return surface_files.read(folder)
+    (folder / table_files.HEAD).symlink_to(path)
+    return table_files.read(folder)
 
 
 READERS = {
     "--space": space_files.load,
-    "--engine": lambda path: named.engine_of(f"command:{path}"),
+    "--engine": lambda path: engine_lookup.engine_of(f"command:{path}"),
     "--scenario": scenario_files.read,
     "trace of a scenario": lambda path: scenario(
         path.parent, f"traffic: {{hot: {{arrivals: trace, file: {path}, deadline_ms: 9}}}}"
@@ -51,7 +53,9 @@ READERS = {
     ),
     "--prices": lambda path: prices.read(str(path)),
     "--arrivals": trace_file.read,
-    "--shape": lambda path: sending.told_sizes(TargetSettings(model="echo", shape=(f"x=@{path}",))),
+    "--shape": lambda path: request_source.told_sizes(
+        TargetSettings(model="echo", shape=(f"x=@{path}",))
+    ),
     "--payload as lines": lambda path: payload_files.from_json_lines(path, SIGNATURE, model="m"),
     "--payload as npz": lambda path: payload_files.from_npz(path, SIGNATURE, model="m"),
     "--payload as a body": lambda path: plain_payloads.from_file(
@@ -82,7 +86,7 @@ def test_values_of_a_file(tmp_path):
     os.mkfifo(path)
     target = TargetSettings(model="m", shape=("x=2",), values=(f"x=@{path}",))
     with pytest.raises(WrongUse, match=r"--values.*not a regular file"):
-        sending.sending(target, None, SIGNATURE)
+        request_source.sending(target, None, SIGNATURE)
 
 
 @pytest.mark.parametrize(

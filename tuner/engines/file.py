@@ -13,8 +13,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from serving import user_files
 from serving.errors import nearest
+from serving.system import user_files
 from tuner import document
 from tuner.document import Document, Path
 from tuner.engines import description, template

@@ -17,16 +17,16 @@ from tuner.errors import WrongUse
 from tuner.export import (
     compose,
     container,
+    engine_settings,
     kserve,
     kubernetes,
-    other_engine,
     ray_serve,
     serving,
     tfserving,
     triton,
 )
-from tuner.export.subject import Files, Subject
-from tuner.values import StudyRecord
+from tuner.export.export_input import Files, Subject
+from tuner.values.values import StudyRecord
 
 Exporter = Callable[[Subject], Files]
 
@@ -43,7 +43,7 @@ TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
         "triton": triton.files,
         "tfserving": tfserving.files,
         "ray": ray_serve.files,
-        OF_OTHER_ENGINE: other_engine.files,
+        OF_OTHER_ENGINE: engine_settings.files,
     }
 )
 """Formats of `tune export STUDY --to NAME`."""
@@ -92,7 +92,7 @@ def check_engine(record: StudyRecord, target: str) -> None:
 def best_files(record: StudyRecord, found: Advice) -> Files:
     """Return `best.yaml`, and for a scenario `deploy.sh`."""
     if record.is_of_other_engine:
-        return {serving.FILE_NAME: other_engine.text(record, found)}
+        return {serving.FILE_NAME: engine_settings.text(record, found)}
     return serving.of_study(record, found)
 
 

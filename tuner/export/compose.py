@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.export import container, head, yaml_text
-from tuner.export.subject import Files, Knobs, Subject
+from tuner.export import container, provenance, yaml_text
+from tuner.export.export_input import Files, Knobs, Subject
 
 FILE_NAME = "compose.yaml"
 _LABELS = "luthier-export"
@@ -19,10 +19,10 @@ def files(subject: Subject) -> Files:
     settings = subject.place.with_name(f"{subject.place.name}.yaml")
     text = container.settings_text(subject, knobs)
     file = subject.place.with_name(FILE_NAME)
-    told = head.lines(
+    told = provenance.lines(
         subject,
         "A service of Docker Compose",
-        use=f"docker compose --file {head.quoted(file)} up --detach",
+        use=f"docker compose --file {provenance.quoted(file)} up --detach",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
@@ -33,7 +33,7 @@ def files(subject: Subject) -> Files:
         ],
     )
     body = yaml_text.dump(_project(subject, needed, settings.name))
-    return {FILE_NAME: f"{head.comments(told)}\n{body}", settings.name: text}
+    return {FILE_NAME: f"{provenance.comments(told)}\n{body}", settings.name: text}
 
 
 def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
         "restart": "unless-stopped",
         "labels": {
             f"{_LABELS}.{name}": yaml_text.literal(text)
-            for name, text in head.facts(subject).items()
+            for name, text in provenance.facts(subject).items()
         },
     }
     if subject.is_for_gpu:

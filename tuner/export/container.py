@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from serving import __version__, zoo
 from serving.models import EXTRAS
 from tuner.errors import WrongUse
-from tuner.export import head, serving, yaml_text
-from tuner.export.subject import Knobs, Subject
+from tuner.export import provenance, serving, yaml_text
+from tuner.export.export_input import Knobs, Subject
 
 IMAGE = f"luthier-server:{__version__}"
 """Image of `make images`; some kinds append a dash and their name."""
@@ -157,7 +157,7 @@ def settings_text(subject: Subject, knobs: Knobs) -> str:
     taken = knobs.take_settings(without=OF_THE_MACHINE)
     settings = {**taken, "replica.home": "process", **subject.record.told}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
-    return f"{head.comments(told)}\n{yaml_text.dump(serving.nested(settings))}"
+    return f"{provenance.comments(told)}\n{yaml_text.dump(serving.nested(settings))}"
 
 
 def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from tuner.export import container, head, manifests
+from tuner.export import container, manifests, provenance
+from tuner.export.export_input import Files, Knobs, Subject
 from tuner.export.kubernetes import MOST_PODS
-from tuner.export.subject import Files, Knobs, Subject
 
 FILE_NAME = "kserve.yaml"
 CONTAINER = "kserve-container"
@@ -26,7 +26,7 @@ def files(subject: Subject) -> Files:
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)
     mount = container.mount(subject, MODELS)
-    concurrency = head.in_flight(subject)
+    concurrency = provenance.in_flight(subject)
     remarks = [
         *container.remarks(subject, needed),
         f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
@@ -41,10 +41,10 @@ def files(subject: Subject) -> Files:
             f"STORAGE_URI must name a place, of any kind that KServe knows, that holds as {place}/",
             f"the content of the folder {mount.source}.",
         ]
-    told = head.lines(
+    told = provenance.lines(
         subject,
         "An InferenceService of KServe",
-        use=f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}",
+        use=f"kubectl apply --filename {provenance.quoted(subject.place.with_name(FILE_NAME))}",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
@@ -52,7 +52,7 @@ def files(subject: Subject) -> Files:
     )
     service = _service(subject, needed, settings, has_model=mount is not None)
     body = manifests.documents(manifests.config_map(subject, settings), service)
-    return {FILE_NAME: f"{head.comments(told)}\n{body}"}
+    return {FILE_NAME: f"{provenance.comments(told)}\n{body}"}
 
 
 def _service(
@@ -76,8 +76,8 @@ def _service(
                 "minReplicas": 1,
                 "maxReplicas": MOST_PODS,
                 "scaleMetric": "concurrency",
-                "scaleTarget": head.in_flight(subject),
-                "containerConcurrency": head.in_flight(subject),
+                "scaleTarget": provenance.in_flight(subject),
+                "containerConcurrency": provenance.in_flight(subject),
                 "containers": [server],
                 "volumes": manifests.volumes(subject),
             }

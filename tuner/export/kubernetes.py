@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.export import container, head, manifests
-from tuner.export.subject import Files, Knobs, Subject
-from tuner.values import Measurement
+from tuner.export import container, manifests, provenance
+from tuner.export.export_input import Files, Knobs, Subject
+from tuner.values.values import Measurement
 
 FILE_NAME = "kubernetes.yaml"
 MOST_PODS = 4
@@ -29,11 +29,11 @@ def files(subject: Subject) -> Files:
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)
     mount = container.mount(subject)
-    target, reckoned = scaling_target(head.measurements(subject), needed.cpu)
-    told = head.lines(
+    target, reckoned = scaling_target(provenance.measurements(subject), needed.cpu)
+    told = provenance.lines(
         subject,
         "A Deployment of Kubernetes",
-        use=f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}",
+        use=f"kubectl apply --filename {provenance.quoted(subject.place.with_name(FILE_NAME))}",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
@@ -54,7 +54,7 @@ def files(subject: Subject) -> Files:
         _network_policy(subject),
         _autoscaler(subject, target),
     )
-    return {FILE_NAME: f"{head.comments(told)}\n{body}"}
+    return {FILE_NAME: f"{provenance.comments(told)}\n{body}"}
 
 
 def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from serving.secret_variables import TOKEN_VARIABLE
-from tuner.export import container, head, yaml_text
-from tuner.export.subject import Subject
+from serving.system.secret_variables import TOKEN_VARIABLE
+from tuner.export import container, provenance, yaml_text
+from tuner.export.export_input import Subject
 
 _PREFIX = "luthier/"
 _SETTINGS_KEY = "settings.yaml"
@@ -19,7 +19,7 @@ READY_PERIOD_S = 5
 def metadata(subject: Subject, **more: str) -> dict[str, Any]:
     """Return name, label, and provenance as annotations."""
     name = container.name_of(subject)
-    told = {_PREFIX + key: text for key, text in head.facts(subject).items()}
+    told = {_PREFIX + key: text for key, text in provenance.facts(subject).items()}
     return {"name": name, "labels": labels(name), "annotations": {**told, **more}}
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.errors import WrongUse
-from tuner.export import container, head, templates, yaml_text
-from tuner.export.subject import Files, Knobs, Subject
+from tuner.export import container, provenance, templates, yaml_text
+from tuner.export.export_input import Files, Knobs, Subject
 
 FILE_NAME = "ray.yaml"
 PROGRAM = "luthier_app.py"
@@ -34,8 +34,8 @@ def files(subject: Subject) -> Files:
         )
     knobs = Knobs(subject.advice.configuration)
     body = yaml_text.dump(_configuration(subject, knobs))
-    folder = head.quoted(subject.place.parent)
-    told = head.lines(
+    folder = provenance.quoted(subject.place.parent)
+    told = provenance.lines(
         subject,
         "An application of Ray Serve",
         use=f"cd {folder} && serve run {FILE_NAME}",
@@ -45,7 +45,7 @@ def files(subject: Subject) -> Files:
         remarks=_remarks(subject),
     )
     return {
-        FILE_NAME: f"{head.comments(told)}\n{body}",
+        FILE_NAME: f"{provenance.comments(told)}\n{body}",
         PROGRAM: templates.text(PROGRAM),
     }
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from serving.settings import KNOBS
 from tuner.advice import Advice
-from tuner.export import deployment, head, yaml_text
-from tuner.export.subject import Files, Knobs, Subject
+from tuner.export import deploy_script, provenance, yaml_text
+from tuner.export.export_input import Files, Knobs, Subject
 from tuner.settings import serve_command
-from tuner.values import StudyRecord, Value
+from tuner.values.values import StudyRecord, Value
 
 FILE_NAME = "best.yaml"
 
@@ -24,9 +24,9 @@ def files(subject: Subject) -> Files:
     made: Files = {file.name: _text(subject, file)}
     record = subject.record
     if record.shared is not None:
-        made[deployment.SCRIPT] = deployment.text(
+        made[deploy_script.SCRIPT] = deploy_script.text(
             record.shared,
-            subject.place.with_name(deployment.SCRIPT),
+            subject.place.with_name(deploy_script.SCRIPT),
             study=record.name,
             server=serve_command(record.served, file, is_trusted=record.is_trusted),
         )
@@ -58,9 +58,9 @@ def _text(subject: Subject, file: pathlib.PurePath) -> str:
     if record.home != KNOBS["replica.home"].default:
         settings = {**settings, "replica.home": record.home}
     body = yaml_text.dump(nested(settings))
-    script = head.quoted(subject.place.with_name(deployment.SCRIPT))
+    script = provenance.quoted(subject.place.with_name(deploy_script.SCRIPT))
     remarks = [] if record.shared is None else [f"Its models, once it runs: sh {script}"]
-    told = head.lines(
+    told = provenance.lines(
         subject,
         "Settings",
         use=serve_command(record.served, file, is_trusted=record.is_trusted),
@@ -69,4 +69,4 @@ def _text(subject: Subject, file: pathlib.PurePath) -> str:
         otherwise="not a setting of the server",
         remarks=remarks,
     )
-    return f"{head.comments(told)}\n{body}"
+    return f"{provenance.comments(told)}\n{body}"

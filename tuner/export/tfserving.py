@@ -9,8 +9,8 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from tuner.export import container, head
-from tuner.export.subject import Files, Knobs, Subject
+from tuner.export import container, provenance
+from tuner.export.export_input import Files, Knobs, Subject
 
 PARAMETERS = "batching.pbtxt"
 SCRIPT = "serve.sh"
@@ -31,10 +31,10 @@ def files(subject: Subject) -> Files:
     command = " \\\n    ".join(_command(subject, knobs))
     script = subject.place.with_name(SCRIPT)
     told = list(
-        head.lines(
+        provenance.lines(
             subject,
             "TensorFlow Serving",
-            use=f"sh {head.quoted(script)} {_example(subject)}",
+            use=f"sh {provenance.quoted(script)} {_example(subject)}",
             knobs=knobs,
             reasons=REASONS,
             otherwise="not a setting of TensorFlow Serving",
@@ -42,8 +42,8 @@ def files(subject: Subject) -> Files:
         )
     )
     return {
-        PARAMETERS: f"{head.comments(told)}\n{parameters}\n",
-        SCRIPT: f"#!/bin/sh\n{head.comments(told)}\n{_PROLOGUE}\nexec {command}\n",
+        PARAMETERS: f"{provenance.comments(told)}\n{parameters}\n",
+        SCRIPT: f"#!/bin/sh\n{provenance.comments(told)}\n{_PROLOGUE}\nexec {command}\n",
     }
 
 
@@ -90,7 +90,7 @@ def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
 
 def _example(subject: Subject) -> str:
     if subject.model.kind == "tensorflow":
-        return head.quoted(subject.weights)
+        return provenance.quoted(subject.weights)
     return "FOLDER"
 
 

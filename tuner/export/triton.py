@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from serving.values import ModelCard, Signature, TensorSpec
 from tuner.errors import WrongUse
-from tuner.export import container, head, templates
-from tuner.export.subject import Files, Knobs, Subject
+from tuner.export import container, provenance, templates
+from tuner.export.export_input import Files, Knobs, Subject
 
 CONFIG = "config.pbtxt"
 _TYPES = {"BYTES": "TYPE_STRING"}
@@ -37,7 +37,7 @@ def files(subject: Subject) -> Files:
     cache_mb = knobs.whole("cache.capacity_mb")
     weights = subject.weights if card.kind == "onnx" else None
     knobs.take_variant(subject.variant)
-    told = head.lines(
+    told = provenance.lines(
         subject,
         "A model of Triton",
         use=_use(subject, cache_mb),
@@ -47,7 +47,7 @@ def files(subject: Subject) -> Files:
         remarks=_remarks(subject),
     )
     version = f"{card.name}/{_version(card)}"
-    found: Files = {f"{card.name}/{CONFIG}": f"{head.comments(told)}\n{body}\n"}
+    found: Files = {f"{card.name}/{CONFIG}": f"{provenance.comments(told)}\n{body}\n"}
     if weights is not None:
         found[f"{version}/model.onnx"] = weights
     else:
@@ -122,7 +122,7 @@ def _version(card: ModelCard) -> int:
 
 
 def _use(subject: Subject, cache_mb: int) -> str:
-    folder = head.quoted(subject.place.parent)
+    folder = provenance.quoted(subject.place.parent)
     cache = f" --cache-config=local,size={cache_mb * 1024 * 1024}" if cache_mb else ""
     return f"tritonserver --model-repository={folder}{cache}"
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from serving.settings import KNOBS
 from tuner.errors import WrongUse
-from tuner.values import Value
+from tuner.values.values import Value
 
 Setting = int | float | str | bool | None
 

@@ -2,7 +2,7 @@
 
 A launch takes free ports, a new folder with the engine file's files, a control group with
 `engine.cpu` and `engine.memory_mb`, and a process. A killed tuner's groups are removed by the next
-one or `tune doctor --clean` (`serving.replica.limits`). Blocking.
+one or `tune doctor --clean` (`serving.system.cgroups.manager`). Blocking.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import socket
 import tempfile
 import time
 
-from serving import owner
 from serving.errors import LimitsUnavailable
-from serving.replica import limits
-from serving.replica.cgroups import Group, Usage
-from serving.replica.limits import Limits
-from serving.secret_variables import without_secrets
+from serving.system import process_identity
+from serving.system.cgroups import manager
+from serving.system.cgroups.cgroup import Group, Usage
+from serving.system.cgroups.manager import Limits
+from serving.system.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import CommandEngine
 from tuner.errors import LaunchFailed
 from tuner.launching import readiness
 from tuner.launching.engine import Served
-from tuner.launching.guarded_process import GuardedProcess, Order
 from tuner.launching.readiness import Sign
 from tuner.launching.replica_facts import Death, ReplicaFact, ReplicaFacts
-from tuner.values import Configuration
+from tuner.launching.supervised_process import GuardedProcess, Order
+from tuner.values.values import Configuration
 
 HOST = "127.0.0.1"
 CPU, MEMORY = "engine.cpu", "engine.memory_mb"
@@ -65,7 +65,7 @@ class CommandLauncher:
         self.target = target
         self.defaults = defaults
         """Values of the engine file's knobs, unless searched."""
-        self.limits = Limits(owner.this_process().new_name())
+        self.limits = Limits(process_identity.this_process().new_name())
         self._is_open = False
         self._count = 0
 
@@ -73,10 +73,10 @@ class CommandLauncher:
         """Start a server.
 
         Raises:
-            LaunchFailed: `start`, `timeout`, `oom` or `limits`, with the server's last line.
+            LaunchFailed: `start`, `timeout`, `oom` or `manager`, with the server's last line.
         """
         if not self._is_open:
-            limits.cleanup_stale()
+            manager.cleanup_stale()
             self.limits.open()
             self._is_open = True
         server = CommandServer(self)
@@ -87,7 +87,7 @@ class CommandLauncher:
         """Return a control group for the next server, or None where unsupported.
 
         Raises:
-            LaunchFailed: `limits`.
+            LaunchFailed: `manager`.
         """
         self._count += 1
         try:
@@ -128,7 +128,7 @@ class CommandServer:
         """Restart the server, and return the seconds until it is ready.
 
         Raises:
-            LaunchFailed: `start`, `timeout`, `oom` or `limits`; then no server runs.
+            LaunchFailed: `start`, `timeout`, `oom` or `manager`; then no server runs.
         """
         before_s = time.monotonic()
         self.stop()
@@ -226,7 +226,9 @@ class CommandServer:
 
     def _start(self, configuration: Configuration) -> None:
         engine = self._engine
-        self._work = pathlib.Path(tempfile.gettempdir()) / owner.this_process().new_name()
+        self._work = (
+            pathlib.Path(tempfile.gettempdir()) / process_identity.this_process().new_name()
+        )
         self._work.mkdir(mode=0o700)
         values = self._values(configuration, self._work)
         for name, text in engine.files.items():

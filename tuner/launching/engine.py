@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from serving import shapes
+from serving.tensors import shapes
 from serving.values import Signature
 from tuner.errors import TunerError
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values import OUR_ENGINE, Configuration
+from tuner.values.values import OUR_ENGINE, Configuration
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

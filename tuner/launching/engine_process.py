@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
-from serving import end_with_parent
 from serving.accelerator import clocks
-from serving.secret_variables import without_secrets
+from serving.system import end_with_parent
+from serving.system.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching import apply, replica_facts
@@ -32,7 +32,7 @@ from tuner.launching.admin import AdminClient
 from tuner.launching.engine import Served
 from tuner.launching.output import Output
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 START_TIMEOUT_S = 90.0
 """Start timeout, including a model load."""

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from serving.machine import cpu_model
+from serving.system.machine import cpu_model
 
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 PACKAGES = (

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from serving.secret_variables import without_secrets
+from serving.system.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import UrlEngine
@@ -27,7 +27,7 @@ from tuner.launching import readiness
 from tuner.launching.engine import Served
 from tuner.launching.readiness import Sign
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MOST_READ = 1 << 20

@@ -17,7 +17,7 @@ from scipy import special
 
 from tuner.measurement import percentiles
 from tuner.settings import QUOTA_PERIOD_S
-from tuner.values import UNKNOWN, Block, CpuCourse, Interval
+from tuner.values.values import UNKNOWN, Block, CpuCourse, Interval
 
 LEAST_BLOCKS = 4
 """Fewer blocks give no interval."""

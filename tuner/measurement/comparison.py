@@ -17,13 +17,13 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from tuner import objective as objectives
 from tuner.errors import WrongUse
 from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
 from tuner.measurement.sequential import Plan, looks
-from tuner.objective import Objective
-from tuner.values import (
+from tuner.metrics import objective as objectives
+from tuner.metrics.objective import Objective
+from tuner.values.values import (
     UNKNOWN,
     Against,
     Beside,

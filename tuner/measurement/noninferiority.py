@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tuner.contest import LEAST_UNITS, NonInferiority, Standing
+from tuner.metrics.benchmark import LEAST_UNITS, NonInferiority, Standing
 
 Array = NDArray[np.float64]
 

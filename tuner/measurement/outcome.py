@@ -9,12 +9,12 @@ from typing import Self
 
 import numpy as np
 
-from tuner import tails
-from tuner.limits import Limit, missed
 from tuner.measurement import summary
-from tuner.objective import named
+from tuner.metrics import tail_latency
+from tuner.metrics.metric_constraints import Limit, missed
+from tuner.metrics.objective import named
 from tuner.settings import MeasurementSettings, rate_in_words
-from tuner.values import (
+from tuner.values.values import (
     LEAST_FOR_P99,
     OK,
     CpuCourse,
@@ -159,7 +159,7 @@ class Needs:
         is_safe = measurement.effective >= SAFE * LEAST_FOR_P99
         if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
-        seconds = tails.seconds_for(
+        seconds = tail_latency.seconds_for(
             SAFE * LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
         )
         return (
@@ -176,7 +176,7 @@ class Needs:
     def told(self, measurement: Measurement) -> Outcome:
         """Return ok, or why a required metric is missing."""
         if self.needs_p99 and not measurement.has_p99:
-            return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
+            return Outcome(status="failed", cause="short", reason=tail_latency.too_few(measurement))
         if "goodput" in self.names and not measurement.goodput:
             reason = (
                 f"none of {measurement.requests} answers came within the deadline (--slo-ms; half of them took "

@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner import tails
-from tuner.values import Interval
+from tuner.metrics import tail_latency
+from tuner.values.values import Interval
 
 
 def percentile(ordered: NDArray[np.float64], share: float) -> float:
@@ -45,7 +45,7 @@ def interval(
         share: 0.99 for p99; between 0 and 1.
         effective: effective number of values, at most n; None: n.
     """
-    low, high = tails.ranks_of(len(ordered), share, effective=effective)
+    low, high = tail_latency.ranks_of(len(ordered), share, effective=effective)
     return Interval(
         low=None if low is None else float(ordered[low - 1]),
         high=None if high is None else float(ordered[high - 1]),

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tuner.measurement.moments import Course
-from tuner.slices import SWITCH_S, Slices
+from tuner.measurement.drift_model import Course
+from tuner.measurement.time_slices import SWITCH_S, Slices
 
 ALPHA = 0.05
 POWER = 0.8

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import LoadFailed
-from tuner.histogram import Histogram
-from tuner.measurement import blocks, effective, percentiles
-from tuner.measurement.little import little_error
-from tuner.values import (
+from tuner.measurement import blocks, effective_sample_size, percentiles
+from tuner.measurement.littles_law import little_error
+from tuner.values.histogram import Histogram
+from tuner.values.values import (
     LATE_S,
     UNKNOWN,
     CpuCourse,
@@ -89,7 +89,9 @@ def summarise(
     mean_s = float(ordered.mean())
     at_s = records.intended_s if is_open else records.finished_s
     in_turn = np.argsort(at_s[answered], kind="stable")
-    alike = effective.part_of(at_s[answered], start_s=warmup_s, seconds=seconds, mean_s=mean_s)
+    alike = effective_sample_size.part_of(
+        at_s[answered], start_s=warmup_s, seconds=seconds, mean_s=mean_s
+    )
     parts = blocks.cut(
         at_s[answered][in_turn],
         took_s[answered][in_turn],
@@ -221,6 +223,6 @@ class _Percentile:
         share: float,
     ) -> Self:
         value_s = percentiles.percentile(ordered_s, share)
-        worth = len(took_s) / effective.design_effect(took_s > value_s, parts)
+        worth = len(took_s) / effective_sample_size.design_effect(took_s > value_s, parts)
         ends = percentiles.interval(1e3 * ordered_s, share, effective=worth)
         return cls(1e3 * value_s, ends, worth)

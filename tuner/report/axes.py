@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tuner.report import wording
-from tuner.values import KnobInfo, Value
+from tuner.report import formatting
+from tuner.values.values import KnobInfo, Value
 
 _STEPS = (
     (1.0,),
@@ -126,7 +126,7 @@ class KnobAxis:
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
     """Return the axis of the knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
-    labels = {value: escaped(wording.knob_value(value)) for value in every}
+    labels = {value: escaped(formatting.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(every):
         indices = {value: float(index) for index, value in enumerate(every)}

@@ -9,10 +9,10 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tuner import objective as objectives
-from tuner.report import theme, wording
+from tuner.metrics import objective as objectives
+from tuner.report import formatting, theme
 from tuner.report.axes import escaped, log_axis
-from tuner.values import ComparisonRecord, SamplerRun
+from tuner.values.values import ComparisonRecord, SamplerRun
 
 FEWEST_FOR_QUARTILES = 4
 """With fewer runs the band shows the range."""
@@ -178,7 +178,7 @@ def _add_band(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: A
             y=middle[is_known].tolist(),
             mode="lines",
             line={"width": 3, "color": colour, "dash": dash, "shape": "hv"},
-            name=f"{name}, median of {wording.plural(len(table), 'run')}",
+            name=f"{name}, median of {formatting.plural(len(table), 'run')}",
             legendgroup=name,
             hovertemplate=f"{name}, median: %{{y:.4g}} after %{{x}} trials<extra></extra>",
         )
@@ -187,5 +187,5 @@ def _add_band(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: A
 
 def _winner_hover(run: SamplerRun) -> str:
     lines = [f"{run.sampler}, repeat {run.repeat}"]
-    lines += [f"{name} = {wording.knob_value(v)}" for name, v in (run.winner or {}).items()]
+    lines += [f"{name} = {formatting.knob_value(v)}" for name, v in (run.winner or {}).items()]
     return "<br>".join(map(escaped, lines))

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner import objective as objectives
-from tuner.contest import Within
-from tuner.report import comparison_figures, document, head, reading, tables, theme, wording
+from tuner.metrics import objective as objectives
+from tuner.metrics.benchmark import Within
+from tuner.report import (
+    comparison_figures,
+    document,
+    formatting,
+    page_header,
+    study_view,
+    tables,
+    theme,
+)
 from tuner.report.comparison_figures import runs_of
 from tuner.report.markup import Child, Markup, element, joined, table
-from tuner.report.soon_figure import soon
+from tuner.report.time_to_tolerance_figure import soon
 from tuner.settings import load_in_words
-from tuner.values import ComparisonRecord
+from tuner.values.values import ComparisonRecord
 
 
 def render(record: ComparisonRecord) -> str:
@@ -40,7 +48,7 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
     objective = objectives.named(record.objective)
     line = (
         f"Comparison {record.name}: objective {objective.label}, "
-        f"{wording.plural(record.repeats, 'repeat')} of {wording.plural(record.trials, 'trial')} "
+        f"{formatting.plural(record.repeats, 'repeat')} of {formatting.plural(record.trials, 'trial')} "
         "for each sampler, seeds shared within a repeat."
     )
     return joined(
@@ -48,9 +56,11 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
             element("h1", title),
             element("p", line, class_="soft"),
             *_verdicts(record),
-            head.notes((*(n for n in record.notes if not reading.is_plain(n)), *cautions(record))),
+            page_header.notes(
+                (*(n for n in record.notes if not study_view.is_plain(n)), *cautions(record))
+            ),
             _summary(record),
-            head.remarks(tuple(filter(reading.is_plain, record.notes))),
+            page_header.remarks(tuple(filter(study_view.is_plain, record.notes))),
         )
     )
 
@@ -60,15 +70,17 @@ def cautions(record: ComparisonRecord) -> tuple[str, ...]:
     found = []
     if record.repeats < 5:
         found.append(
-            f"With {wording.plural(record.repeats, 'repeat')} of each sampler, luck can "
+            f"With {formatting.plural(record.repeats, 'repeat')} of each sampler, luck can "
             "decide: five or more repeats say more about the samplers than about these runs."
         )
     missing = [run for run in record.runs if run.winner is None]
     if missing:
-        found.append(f"{wording.plural(len(missing), 'run')} found no configuration that worked.")
+        found.append(
+            f"{formatting.plural(len(missing), 'run')} found no configuration that worked."
+        )
     short = [run for run in record.runs if len(run.objectives) + run.profiling < record.trials]
     if short:
-        found.append(f"{wording.plural(len(short), 'run')} ended before the budget was used.")
+        found.append(f"{formatting.plural(len(short), 'run')} ended before the budget was used.")
     return tuple(found)
 
 
@@ -83,7 +95,7 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
     for difference in record.differences:
         numbers = (
             f"{difference.first} over {difference.second}: "
-            f"{wording.ratio(difference.ratio, difference.interval)}"
+            f"{formatting.ratio(difference.ratio, difference.interval)}"
             f"{'' if difference.interval.is_vague else ', 95 % interval'}."
         )
         small = element("span", numbers, class_="soft")
@@ -100,7 +112,7 @@ def _summary(record: ComparisonRecord) -> Markup:
     for sampler in record.samplers:
         runs = runs_of(record, sampler)
         finals = [v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None]
-        again = reading.Figure.over(objective.value(m) for run in runs for m in run.remeasured)
+        again = study_view.Figure.over(objective.value(m) for run in runs for m in run.remeasured)
         colour, _ = comparison_figures.style(record, sampler)
         name = element("span", "● ", style=f"color:{colour}")
         rows.append(
@@ -197,9 +209,9 @@ def _winner_table(record: ComparisonRecord) -> Markup:
     rows = []
     for run in (run for sampler in record.samplers for run in runs_of(record, sampler)):
         seen = run.best_so_far[-1] if run.best_so_far else None
-        again = reading.Figure.over(objective.value(m) for m in run.remeasured)
+        again = study_view.Figure.over(objective.value(m) for m in run.remeasured)
         values = [
-            wording.knob_value(run.winner[name]) if run.winner and name in run.winner else "–"
+            formatting.knob_value(run.winner[name]) if run.winner and name in run.winner else "–"
             for name in names
         ]
         failures = sum(value is None for value in run.objectives)
@@ -263,7 +275,7 @@ def _reached(found: Within) -> str:
     runs = len(found.trials)
     if not known:
         return "no run got there"
-    got_there = f"{len(known)} of {wording.plural(runs, 'run')} got there"
+    got_there = f"{len(known)} of {formatting.plural(runs, 'run')} got there"
     if 2 * len(known) <= runs:
         return got_there
     # Other runs count as more than the budget.
@@ -275,11 +287,11 @@ def _median_range(values: list[float]) -> str:
     if not values:
         return "–"
     low, middle, high = min(values), float(np.median(values)), max(values)
-    return f"{wording.number(middle)} ({wording.number(low)} to {wording.number(high)})"
+    return f"{formatting.number(middle)} ({formatting.number(low)} to {formatting.number(high)})"
 
 
-def _launches(figure: reading.Figure) -> str:
+def _launches(figure: study_view.Figure) -> str:
     if not figure.middle > 0:
         return "–"
-    ends = f"{wording.number(figure.low)} to {wording.number(figure.high)}"
-    return f"{wording.number(figure.middle)} ({ends})"
+    ends = f"{formatting.number(figure.low)} to {formatting.number(figure.high)}"
+    return f"{formatting.number(figure.middle)} ({ends})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 
-from tuner.contest import ContestRecord
 from tuner.errors import StorageFailed
-from tuner.report import comparison_page, contest_page, page
-from tuner.values import ComparisonRecord, StudyRecord
+from tuner.metrics.benchmark import ContestRecord
+from tuner.report import benchmark_page, comparison_page, page
+from tuner.values.values import ComparisonRecord, StudyRecord
 
 
 def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
@@ -35,7 +35,7 @@ def write_contest(record: ContestRecord, path: pathlib.Path) -> pathlib.Path:
     Raises:
         StorageFailed: the file cannot be written.
     """
-    return _written(contest_page.render(record), path)
+    return _written(benchmark_page.render(record), path)
 
 
 def _written(text: str, path: pathlib.Path) -> pathlib.Path:

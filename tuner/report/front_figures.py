@@ -6,12 +6,12 @@ import math
 
 import plotly.graph_objects as go
 
-from tuner import objective as objectives
-from tuner.report import reading, tables, theme, wording
+from tuner.metrics import objective as objectives
+from tuner.report import formatting, study_view, tables, theme
 from tuner.report.axes import escaped, log_axis
 from tuner.report.markup import Child, Markup, element, table
 from tuner.report.trial_marks import trial_hover
-from tuner.values import FrontPoint, StudyRecord
+from tuner.values.values import FrontPoint, StudyRecord
 
 
 def figure(study: StudyRecord) -> go.Figure:
@@ -60,7 +60,7 @@ def points(study: StudyRecord) -> Markup:
     first, second = sides(study)
     rows = []
     for point in study.front:
-        shown = reading.in_short(study, point.configuration)
+        shown = study_view.in_short(study, point.configuration)
         name = [element("b", shown), " (chosen)"] if point.is_chosen else [shown]
         rows.append(
             element(
@@ -88,7 +88,7 @@ def _cells(point: FrontPoint) -> list[Markup]:
     for place, value in enumerate(point.values):
         ends = point.interval(place)
         found.append(tables.cell(value))
-        found.append(element("td", wording.interval(ends), class_="number", data_value=ends.low))
+        found.append(element("td", formatting.interval(ends), class_="number", data_value=ends.low))
     return found
 
 
@@ -132,9 +132,9 @@ def _add_front(
             error_y=spans[1],
             name="front, by all launches together",
             text=[
-                f"<b>{escaped(reading.in_short(study, point.configuration))}</b><br>"
-                f"{escaped(first.label)} {wording.quantity(point.values[0], first.unit)}<br>"
-                f"{escaped(second.label)} {wording.quantity(point.values[1], second.unit)}"
+                f"<b>{escaped(study_view.in_short(study, point.configuration))}</b><br>"
+                f"{escaped(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"
+                f"{escaped(second.label)} {formatting.quantity(point.values[1], second.unit)}"
                 for point in study.front
             ],
             hovertemplate="%{text}<extra></extra>",

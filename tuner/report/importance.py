@@ -20,9 +20,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner import objective as objectives
-from tuner.report import reading
-from tuner.values import Interval, KnobInfo, StudyRecord, Trial
+from tuner.metrics import objective as objectives
+from tuner.report import study_view
+from tuner.values.values import Interval, KnobInfo, StudyRecord, Trial
 
 FEWEST_TRIALS = 12
 """With fewer, the intervals span everything."""
@@ -57,7 +57,7 @@ class Importance:
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
     """Return the trials to analyse, and their description."""
-    usable = reading.succeeded(study.trials)
+    usable = study_view.succeeded(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
         return usable, "all trials (drawn at random)"
@@ -83,7 +83,7 @@ def main_effects(
         return None
     logs = np.log(values)
     shares = []
-    for knob in reading.varied_knobs(study):
+    for knob in study_view.varied_knobs(study):
         groups = levels(knob, trials)
         if groups.max() > 0:
             shares.append(_judged(knob, groups, logs, rng, resamples))

@@ -14,11 +14,11 @@ import numpy as np
 import plotly.colors
 import plotly.graph_objects as go
 
-from tuner import objective as objectives
-from tuner.report import reading, theme, wording
+from tuner.metrics import objective as objectives
+from tuner.report import formatting, study_view, theme
 from tuner.report.axes import KnobAxis, escaped, knob_axis, log_axis, log_ticks
 from tuner.report.trial_marks import Placing, add_best, add_failures, add_trials, trial_hover
-from tuner.values import KnobInfo, StudyRecord, Trial, Value
+from tuner.values.values import KnobInfo, StudyRecord, Trial, Value
 
 JITTER = 0.012
 """Sideways shift of equal values, as a share of the axis, for visibility."""
@@ -34,20 +34,20 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
     trials = [t for t in study.trials if knob.name in t.configuration]
     places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
     at = Placing(x=lambda trial: _place(places, knob, trial), knob=knob.name)
-    good = reading.succeeded(trials)
+    good = study_view.succeeded(trials)
     values = [value for trial in good if (value := objective.of(trial)) is not None]
     title = _in_lines(objective.axis, SLICE_LETTERS)
     drawn = theme.figure(
         height=300,
         has_legend=False,
         margin={"l": 56 + 18 * title.count("<br>"), "r": 8, "t": 8, "b": 44},
-        xaxis=places.axis(escaped(wording.knob_label(knob.name, knob.unit))),
+        xaxis=places.axis(escaped(formatting.knob_label(knob.name, knob.unit))),
         yaxis=log_axis(values, title, pad=0.1),
     )
     for origin in dict.fromkeys(trial.origin for trial in good):
         chosen = [trial for trial in good if trial.origin == origin]
         add_trials(drawn, study, chosen, origin, at=at)
-    add_failures(drawn, study, reading.failed(trials), at=at)
+    add_failures(drawn, study, study_view.failed(trials), at=at)
     add_best(drawn, study, at=at)
     drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     return drawn
@@ -57,7 +57,7 @@ def parallel(study: StudyRecord) -> go.Figure:
     """Draw a line per trial through its knobs and objective."""
     objective = objectives.named(study.objective)
     trials = study.trials
-    knobs = reading.varied_knobs(study)
+    knobs = study_view.varied_knobs(study)
     axes = [
         knob_axis(knob, [v for t in trials if (v := t.configuration.get(knob.name)) is not None])
         for knob in knobs
@@ -74,7 +74,7 @@ def parallel(study: StudyRecord) -> go.Figure:
         share = None if value is None else _share(value, low, high)
         lines.append(_line(study, trial, heights if share is None else [*heights, share], share))
     scales = [
-        (wording.knob_label(knob.name, knob.unit), _marks(axis))
+        (formatting.knob_label(knob.name, knob.unit), _marks(axis))
         for knob, axis in zip(knobs, axes, strict=True)
     ]
     if values:
@@ -211,7 +211,7 @@ def _upright(index: int) -> dict[str, Any]:
 
 def _in_lines(title: str, letters: int) -> str:
     """Break a title into lines of so many letters."""
-    return "<br>".join(map(escaped, wording.wrapped(title, letters)))
+    return "<br>".join(map(escaped, formatting.wrapped(title, letters)))
 
 
 def _texts(index: int, title: str, marks: dict[str, float]) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner import tails
-from tuner.report import wording
+from tuner.metrics import tail_latency
+from tuner.report import formatting
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values import Measurement, OpenLoop, StudyRecord
+from tuner.values.values import Measurement, OpenLoop, StudyRecord
 
 ROLES = ("default", "best")
 MOST_MORE = 1.15
@@ -21,8 +21,8 @@ MOST_MORE = 1.15
 def title(found: OpenLoop) -> str:
     """Describe the workload."""
     return (
-        f"an open loop at {wording.percent(found.share)} of the best's rate "
-        f"({wording.number(found.rate_per_s)} requests/s, Poisson arrivals)"
+        f"an open loop at {formatting.percent(found.share)} of the best's rate "
+        f"({formatting.number(found.rate_per_s)} requests/s, Poisson arrivals)"
     )
 
 
@@ -43,7 +43,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
     best, default = (found.of(role) for role in reversed(ROLES))
     if best.measurement is None and best.outcome.cause == "overload":
         yield (
-            f"The best could not serve {wording.percent(found.share)} of its own rate when requests came at "
+            f"The best could not serve {formatting.percent(found.share)} of its own rate when requests came at "
             f"random: {best.outcome.reason}."
         )
     if best.measurement is None or default.measurement is None:
@@ -53,7 +53,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
         waits = study.best is not None and study.best.get("batching.timeout_us")
         why = ": at a fixed concurrency, waiting for a full batch looks free" if waits else ""
         yield (
-            f"In {title(found)} the mean of the best was {wording.number(ratio)} times that of the default "
+            f"In {title(found)} the mean of the best was {formatting.number(ratio)} times that of the default "
             f"(one launch each){why}."
         )
 
@@ -97,20 +97,20 @@ def _did(found: OpenLoop, role: str) -> str:
     start = found.of(role)
     if start.measurement is None:
         return f"{start.outcome.status} ({start.outcome.reason})"
-    return f"mean {wording.number(start.measurement.mean_ms)} ms, {_p99(start.measurement)}"
+    return f"mean {formatting.number(start.measurement.mean_ms)} ms, {_p99(start.measurement)}"
 
 
 def _p99(measured: Measurement) -> str:
-    tail = tails.of_one(measured)
+    tail = tail_latency.of_one(measured)
     if not tail.is_told:
         return f"p99 not known from {tail.effective:,.0f} effective requests"
-    return f"p99 {wording.tail(tail)} ms"
+    return f"p99 {formatting.tail(tail)} ms"
 
 
 def _cell(measured: Measurement | None, field: str) -> Markup:
     if field == "p99_ms" and measured is not None:
-        tail = tails.of_one(measured)
-        shown = wording.tail(tail) if tail.is_told else "too few"
+        tail = tail_latency.of_one(measured)
+        shown = formatting.tail(tail) if tail.is_told else "too few"
     else:
-        shown = wording.number(None if measured is None else getattr(measured, field))
+        shown = formatting.number(None if measured is None else getattr(measured, field))
     return element("td", shown, class_="number")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner import objective as objectives
+from tuner.metrics import objective as objectives
 from tuner.report import (
     document,
+    formatting,
     front_figures,
-    head,
     importance,
     knob_figures,
-    reading,
+    page_header,
     request_figures,
     search_figures,
+    study_view,
     tables,
     theme,
-    wording,
 )
 from tuner.report.markup import Child, Markup, element, joined
-from tuner.values import LEAST_FOR_P99, StudyRecord
+from tuner.values.values import LEAST_FOR_P99, StudyRecord
 
 
 def render(study: StudyRecord) -> str:
@@ -32,9 +32,9 @@ def render(study: StudyRecord) -> str:
         ("trials", "All trials", _trials(study)),
         ("environment", "Environment and settings", tables.environment(study)),
     )
-    load = reading.load(study)
+    load = study_view.load(study)
     title = f"{study.model} at {load}: {study.name}"
-    return document.render(title=title, head=head.answer(study), sections=sections)
+    return document.render(title=title, head=page_header.answer(study), sections=sections)
 
 
 def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
@@ -73,7 +73,7 @@ def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
 def _search(study: StudyRecord) -> Markup:
     if not study.trials:
         return element("p", "The study has no trial yet.")
-    if not reading.succeeded(study.trials):
+    if not study_view.succeeded(study.trials):
         return element(
             "p",
             "No trial gave a figure, so there is nothing to draw; the table of all trials has the "
@@ -86,7 +86,7 @@ def _search(study: StudyRecord) -> Markup:
         "from new launches. Marks on the lower edge are trials without a figure; point at one for "
         "the reason."
     )
-    luckier = reading.is_luckier_than_best(study)
+    luckier = study_view.is_luckier_than_best(study)
     if luckier is not None:
         caption += (
             f" The best configuration is not that of the best measurement, trial {luckier.number}, but the one "
@@ -108,7 +108,7 @@ def _round_trips(study: StudyRecord) -> Markup:
         )
     kept = request_figures.phases(study)
     errors = ", ".join(
-        f"{role} {wording.plural(phase.errors, 'request')}"
+        f"{role} {formatting.plural(phase.errors, 'request')}"
         for role, phase in kept.items()
         if phase.errors
     )
@@ -156,10 +156,10 @@ def _round_trips(study: StudyRecord) -> Markup:
 
 
 def _knobs(study: StudyRecord) -> Markup:
-    varied = reading.varied_knobs(study)
+    varied = study_view.varied_knobs(study)
     if not varied:
         return element("p", "No knob was varied: there is nothing to compare yet.")
-    if not reading.succeeded(study.trials):
+    if not study_view.succeeded(study.trials):
         return element("p", "No trial gave a figure: there is nothing to compare the knobs by.")
     fixed = [knob.name for knob in study.knobs if knob not in varied]
     axis = objectives.named(study.objective).axis
@@ -167,7 +167,7 @@ def _knobs(study: StudyRecord) -> Markup:
         document.figure(
             knob_figures.slice_of(study, knob),
             name=f"slice-{index}",
-            title=f"{axis} against {wording.knob_label(knob.name, knob.unit)}",
+            title=f"{axis} against {formatting.knob_label(knob.name, knob.unit)}",
             has_heading=False,
         )
         for index, knob in enumerate(varied)
@@ -209,7 +209,7 @@ def _importance(study: StudyRecord) -> Markup:
         )
         return joined((element("h3", title), element("p", text)))
     caption = (
-        f"From {wording.plural(found.trials, 'trial')}: {found.basis}. A bar is the share of the "
+        f"From {formatting.plural(found.trials, 'trial')}: {found.basis}. A bar is the share of the "
         "variance of the log objective that the knob explains on its own (one-way analysis of "
         "variance, epsilon squared, corrected for the number of levels); its line is a 95 % "
         "bootstrap interval. The upright mark is what a knob without effect stays below in 95 % "
@@ -223,9 +223,9 @@ def _importance(study: StudyRecord) -> Markup:
 
 def _key(study: StudyRecord) -> Markup:
     """Return the shared legend of the small knob figures."""
-    good = reading.succeeded(study.trials)
+    good = study_view.succeeded(study.trials)
     kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
-    kinds += list(dict.fromkeys(t.outcome.status for t in reading.failed(study.trials)))
+    kinds += list(dict.fromkeys(t.outcome.status for t in study_view.failed(study.trials)))
     kinds += ["best"] if study.best is not None else []
     glyphs = {
         "diamond": "◆",

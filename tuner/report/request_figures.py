@@ -11,10 +11,10 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tuner.report import reading, theme, wording
+from tuner.report import formatting, study_view, theme
 from tuner.report.axes import log_axis
 from tuner.report.requests import Phase, binned_median, phase, quantile_curve, thinned
-from tuner.values import LEAST_FOR_P99, StudyRecord
+from tuner.values.values import LEAST_FOR_P99, StudyRecord
 
 MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
@@ -25,10 +25,10 @@ LABEL_SHARE = 0.12
 Array = NDArray[np.float64]
 
 
-def phases(study: StudyRecord) -> dict[reading.Role, Phase]:
+def phases(study: StudyRecord) -> dict[study_view.Role, Phase]:
     """Return the recorded phases by arm."""
-    found: dict[reading.Role, Phase] = {}
-    for role in reading.ROLES if reading.has_two_sides(study) else reading.ROLES[:1]:
+    found: dict[study_view.Role, Phase] = {}
+    for role in study_view.ROLES if study_view.has_two_sides(study) else study_view.ROLES[:1]:
         kept = phase(study, role)
         if kept is not None and len(kept.measured_ms) > 0:
             found[role] = kept
@@ -109,7 +109,7 @@ def _stretched(share: float) -> float:
 
 
 def _add_curve(
-    drawn: go.Figure, role: reading.Role, values: Array, others: Sequence[Array]
+    drawn: go.Figure, role: study_view.Role, values: Array, others: Sequence[Array]
 ) -> None:
     """Add one curve with its percentiles.
 
@@ -125,7 +125,7 @@ def _add_curve(
             text=[f"p{100 * share:.4g}" for share in shares],
             mode="lines",
             line={"width": 2.5, "color": colour},
-            name=f"{role} ({wording.plural(len(values), 'request')})",
+            name=f"{role} ({formatting.plural(len(values), 'request')})",
             hovertemplate="%{text}: %{x:.4g} ms<extra>" + role + "</extra>",
         )
     )
@@ -140,7 +140,7 @@ def _add_curve(
             x=marks,
             y=[_stretched(share) for share in enough],
             text=[
-                f"p{100 * share:g} {wording.number(value)}"
+                f"p{100 * share:g} {formatting.number(value)}"
                 for share, value in zip(enough, marks, strict=True)
             ],
             mode="markers+text",
@@ -159,7 +159,7 @@ def _percentile(values: Array, share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
-def _add_warmup(drawn: go.Figure, role: reading.Role, each: Phase) -> None:
+def _add_warmup(drawn: go.Figure, role: study_view.Role, each: Phase) -> None:
     """Mark the end of a warm-up; the caption explains it."""
     if each.warmup_s is not None:
         line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}

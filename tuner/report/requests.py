@@ -12,8 +12,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.report import reading
-from tuner.values import Measurement, StudyRecord
+from tuner.report import study_view
+from tuner.values.values import Measurement, StudyRecord
 
 Array = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class Phase:
         return self.round_trip_ms[self.at_s > self.warmup_s]
 
 
-def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
+def phase(study: StudyRecord, role: study_view.Role) -> Phase | None:
     """Return an arm's phase up to the end of its measured part, or None."""
     records = study.records.get(role)
     if records is None:
@@ -100,14 +100,14 @@ def thinned(phase: Phase, *, limit: int = 1200) -> NDArray[np.intp]:
     return np.sort(np.concatenate((order[-slow:], even)))
 
 
-def _candidates(study: StudyRecord, role: reading.Role) -> tuple[Measurement, ...]:
-    wanted = reading.configuration_of(study, role)
+def _candidates(study: StudyRecord, role: study_view.Role) -> tuple[Measurement, ...]:
+    wanted = study_view.configuration_of(study, role)
     from_trials = tuple(
         trial.measurement
         for trial in study.trials
         if trial.measurement is not None and trial.configuration == wanted
     )
-    return reading.launches(study, role).measurements + from_trials
+    return study_view.launches(study, role).measurements + from_trials
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from tuner import objective as objectives
-from tuner.report import reading, theme, wording
+from tuner.metrics import objective as objectives
+from tuner.report import formatting, study_view, theme
 from tuner.report.axes import escaped, log_axis
 from tuner.report.importance import Importance, Share
 from tuner.report.trial_marks import add_best, add_failures, add_trials
-from tuner.values import StudyRecord
+from tuner.values.values import StudyRecord
 
 
 def convergence(study: StudyRecord) -> go.Figure:
     """Draw every trial's objective, the best so far, and failures."""
     objective = objectives.named(study.objective)
     drawn = theme.figure(height=440)
-    steps = reading.best_so_far(study)
+    steps = study_view.best_so_far(study)
     if steps:
         drawn.add_trace(
             go.Scatter(
@@ -28,11 +28,11 @@ def convergence(study: StudyRecord) -> go.Figure:
                 hovertemplate="best so far: %{y:.4g} " + objective.unit + "<extra></extra>",
             )
         )
-    good = reading.succeeded(study.trials)
+    good = study_view.succeeded(study.trials)
     for origin in dict.fromkeys(trial.origin for trial in good):
         add_trials(drawn, study, [trial for trial in good if trial.origin == origin], origin)
     add_best(drawn, study)
-    add_failures(drawn, study, reading.failed(study.trials))
+    add_failures(drawn, study, study_view.failed(study.trials))
     last = max((trial.number for trial in study.trials), default=0)
     ends = [
         end
@@ -108,9 +108,9 @@ def importance(found: Importance) -> go.Figure:
 
 def _share_hover(share: Share) -> str:
     return (
-        f"<b>{escaped(share.knob.name)}</b><br>explains {wording.percent(share.share)} "
-        f"({wording.percent(share.interval.low or 0.0)} to "
-        f"{wording.percent(share.interval.high or 0.0)})<br>"
-        f"by chance: up to {wording.percent(share.chance)}<br>"
-        f"{wording.plural(share.levels, 'level')} compared"
+        f"<b>{escaped(share.knob.name)}</b><br>explains {formatting.percent(share.share)} "
+        f"({formatting.percent(share.interval.low or 0.0)} to "
+        f"{formatting.percent(share.interval.high or 0.0)})<br>"
+        f"by chance: up to {formatting.percent(share.chance)}<br>"
+        f"{formatting.plural(share.levels, 'level')} compared"
     )

@@ -8,24 +8,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner import objective as objectives
-from tuner import tails
-from tuner.objective import Objective
-from tuner.report import reading, wording
+from tuner.metrics import objective as objectives
+from tuner.metrics import tail_latency
+from tuner.metrics.objective import Objective
+from tuner.report import formatting, study_view
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values import ComparisonRecord, KnobInfo, Measurement, StudyRecord, Trial
+from tuner.values.values import ComparisonRecord, KnobInfo, Measurement, StudyRecord, Trial
 
-IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", reading.P99, "throughput_per_s", "energy_j")
+IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", study_view.P99, "throughput_per_s", "energy_j")
 """Metrics of every table; another objective gets its own column."""
 
 
 def configurations(study: StudyRecord) -> Markup:
     """Return every knob's default and best value."""
-    changed = reading.changed_knobs(study)
+    changed = study_view.changed_knobs(study)
     rows = []
     for knob in study.knobs:
         cells = [
-            element("td", wording.knob_label(knob.name, knob.unit), *_not_searched(knob)),
+            element("td", formatting.knob_label(knob.name, knob.unit), *_not_searched(knob)),
             element("td", _value(study.default, knob.name)),
         ]
         if study.best is not None:
@@ -44,8 +44,8 @@ def _not_searched(knob: KnobInfo) -> tuple[Child, ...]:
 
 def side_by_side(study: StudyRecord) -> Markup | None:
     """Return the metrics of default and best, or None."""
-    sides = [reading.launches(study, role) for role in reading.ROLES]
-    sides = sides if reading.has_two_sides(study) else sides[:1]
+    sides = [study_view.launches(study, role) for role in study_view.ROLES]
+    sides = sides if study_view.has_two_sides(study) else sides[:1]
     if not any(side.measurements for side in sides):
         return None
     shown = [
@@ -61,7 +61,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
             ("due/s", "offered_per_s"),
             ("answered, of all that were due", "answered_share"),
         ]
-    if reading.has_energy(study):
+    if study_view.has_energy(study):
         shown.append(("energy (J/request)", "energy_j"))
     if any(math.isfinite(one.cpu_s) for side in sides for one in side.measurements):
         shown += [
@@ -89,7 +89,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         )
     )
     heads: list[Child] = [""]
-    for role, _ in zip(reading.ROLES, sides, strict=False):
+    for role, _ in zip(study_view.ROLES, sides, strict=False):
         heads.append(element("span", role, class_=f"is-{role}"))
     return table(heads, rows, class_="figures")
 
@@ -118,7 +118,7 @@ def trials(study: StudyRecord) -> Markup:
         *(("sent late",) if study.is_open else ()),
         *(
             ("energy (J/request)", "power (W)", "GPU clock (MHz)")
-            if reading.has_energy(study)
+            if study_view.has_energy(study)
             else ()
         ),
         *names,
@@ -162,7 +162,7 @@ def environment(record: StudyRecord | ComparisonRecord) -> Markup:
 
 def cell(value: float | None, *, text: str | None = None) -> Markup:
     """Return a sortable number; "–" for None."""
-    shown = wording.number(value) if text is None else text
+    shown = formatting.number(value) if text is None else text
     return element("td", shown, class_="number", data_value=value)
 
 
@@ -191,7 +191,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         *_figures(measured),
         *_refused(study, measured),
         *_sent_late(study, measured),
-        *(_energy(measured) if reading.has_energy(study) else ()),
+        *(_energy(measured) if study_view.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
@@ -216,9 +216,9 @@ def _own(study: StudyRecord) -> list[Objective]:
 def _figures(measured: Measurement | None) -> list[Markup]:
     if measured is None:
         return [cell(None)] * 10
-    ends = wording.interval(measured.mean_interval)
-    tail = tails.of_one(measured)
-    between = wording.interval(tail.interval) if tail.is_told else "–"
+    ends = formatting.interval(measured.mean_interval)
+    tail = tail_latency.of_one(measured)
+    between = formatting.interval(tail.interval) if tail.is_told else "–"
     return [
         cell(measured.mean_ms),
         element("td", ends, class_="number", data_value=measured.mean_interval.low),
@@ -226,7 +226,7 @@ def _figures(measured: Measurement | None) -> list[Markup]:
         cell(measured.p95_ms),
         element(
             "td",
-            wording.number(tail.value_ms),
+            formatting.number(tail.value_ms),
             class_="number",
             title=tail.why_not or None,
             data_value=tail.value_ms if tail.is_told else None,
@@ -251,7 +251,7 @@ def _sent_late(study: StudyRecord, measured: Measurement | None) -> list[Markup]
     if not study.is_open:
         return []
     late = None if measured is None else measured.late_share
-    return [cell(late, text="–" if late is None else wording.percent(late))]
+    return [cell(late, text="–" if late is None else formatting.percent(late))]
 
 
 def _energy(measured: Measurement | None) -> list[Markup]:
@@ -259,11 +259,11 @@ def _energy(measured: Measurement | None) -> list[Markup]:
     if energy is None:
         return [cell(None)] * 3
     by_source = ", ".join(
-        f"{name}: {wording.number(joules)}" for name, joules in energy.sources.items()
+        f"{name}: {formatting.number(joules)}" for name, joules in energy.sources.items()
     )
     per_request = element(
         "td",
-        wording.number(energy.per_request_j),
+        formatting.number(energy.per_request_j),
         class_="number",
         title=by_source,
         data_value=energy.per_request_j,
@@ -271,38 +271,38 @@ def _energy(measured: Measurement | None) -> list[Markup]:
     return [per_request, cell(energy.power_w), cell(energy.clock_mhz)]
 
 
-def _number(figure: reading.Figure) -> Markup:
+def _number(figure: study_view.Figure) -> Markup:
     """Return the middle with the smallest and largest evaluation."""
     if figure.low == figure.high:
-        return element("td", wording.number(figure.middle), class_="number")
-    spread = f" ({wording.number(figure.low)} to {wording.number(figure.high)})"
+        return element("td", formatting.number(figure.middle), class_="number")
+    spread = f" ({formatting.number(figure.low)} to {formatting.number(figure.high)})"
     return element(
         "td",
-        element("b", wording.number(figure.middle)),
+        element("b", formatting.number(figure.middle)),
         element("span", spread, class_="spread"),
         class_="number",
     )
 
 
-def _tail(found: tails.Tail) -> Markup:
+def _tail(found: tail_latency.Tail) -> Markup:
     """Return a p99 likewise."""
     if not found.is_told:
-        return element("td", wording.tail(found), class_="number")
+        return element("td", formatting.tail(found), class_="number")
     return element(
         "td",
-        element("b", wording.number(found.value_ms)),
-        element("span", f" {wording.tail_spread(found)}", class_="spread"),
+        element("b", formatting.number(found.value_ms)),
+        element("span", f" {formatting.tail_spread(found)}", class_="spread"),
         class_="number",
     )
 
 
 def _value(configuration: Mapping[str, Any], name: str) -> str:
-    return wording.knob_value(configuration[name]) if name in configuration else "–"
+    return formatting.knob_value(configuration[name]) if name in configuration else "–"
 
 
 def _key(trial: Trial, name: str) -> str | float | None:
     value = trial.configuration.get(name)
-    return wording.knob_value(value) if isinstance(value, bool) else value
+    return formatting.knob_value(value) if isinstance(value, bool) else value
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

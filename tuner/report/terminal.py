@@ -11,12 +11,12 @@ import rich.console
 import rich.table
 import rich.text
 
-from tuner import objective as objectives
-from tuner.objective import Objective
-from tuner.report import reading, wording
-from tuner.report.lines import Copied, show
+from tuner.metrics import objective as objectives
+from tuner.metrics.objective import Objective
+from tuner.report import formatting, study_view
+from tuner.report.console_text import Copied, show
 from tuner.settings import serve_command
-from tuner.values import StudyRecord
+from tuner.values.values import StudyRecord
 
 WIDTH = 100
 
@@ -28,7 +28,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         study: the finished or stopped study.
         files: written files by label ("report", "settings"), in order.
     """
-    load = reading.load(study)
+    load = study_view.load(study)
     title = f"{study.model} at {load} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"
@@ -37,12 +37,14 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
         parts.append(_table(study))
-    parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
-    parts += [rich.text.Text(line) for line in reading.advice(study)]
-    if (command := reading.to_try(study)) is not None:
-        parts.append(Copied(reading.TO_TRY, command))
-    parts += [rich.text.Text(f"note: {note}", style="yellow") for note in reading.warnings(study)]
-    parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
+    parts.append(rich.text.Text(study_view.headline(study), style=_style(study)))
+    parts += [rich.text.Text(line) for line in study_view.advice(study)]
+    if (command := study_view.to_try(study)) is not None:
+        parts.append(Copied(study_view.TO_TRY, command))
+    parts += [
+        rich.text.Text(f"note: {note}", style="yellow") for note in study_view.warnings(study)
+    ]
+    parts += [rich.text.Text(f"note: {note}") for note in study_view.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files and not study.is_of_other_engine:
         told["use"] = serve_command(study.served, files["settings"], is_trusted=study.is_trusted)
@@ -73,9 +75,9 @@ def _table(study: StudyRecord) -> rich.table.Table:
     if has_best:
         made.add_column("best", justify="right", overflow="fold")
         made.add_column("best / default", justify="right", overflow="fold")
-    changed = reading.changed_knobs(study)
+    changed = study_view.changed_knobs(study)
     for knob in study.knobs:
-        cells = [wording.knob_label(knob.name, knob.unit), _value(study.default, knob.name)]
+        cells = [formatting.knob_label(knob.name, knob.unit), _value(study.default, knob.name)]
         if study.best is not None:
             cells += [_value(study.best, knob.name), "changed" if knob.name in changed else ""]
         style = "bold" if knob.name in changed else None
@@ -86,8 +88,8 @@ def _table(study: StudyRecord) -> rich.table.Table:
 
 
 def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> None:
-    default, best = (reading.launches(study, role) for role in reading.ROLES)
-    for name in reading.figures_of_merit(study):
+    default, best = (study_view.launches(study, role) for role in study_view.ROLES)
+    for name in study_view.figures_of_merit(study):
         objective = objectives.named(name)
         cells = [f"{name} ({objective.unit})", _figure(default, objective)]
         if has_best:
@@ -95,29 +97,29 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
         made.add_row(*map(rich.text.Text, cells))
     if study.client_batch > 1:
         sides = (default, best) if has_best else (default,)
-        rates = [wording.number(side.figure("items_per_s").middle) for side in sides]
+        rates = [formatting.number(side.figure("items_per_s").middle) for side in sides]
         made.add_row(*map(rich.text.Text, ("items/s", *rates)))
 
 
-def _figure(side: reading.Launches, objective: Objective) -> str:
+def _figure(side: study_view.Launches, objective: Objective) -> str:
     """Return a metric; a p99 with its interval."""
     if objective.name == "p99":
-        return wording.tail(side.tail)
-    return wording.number(side.figure(objective.field).middle)
+        return formatting.tail(side.tail)
+    return formatting.number(side.figure(objective.field).middle)
 
 
 def _ratio(study: StudyRecord, name: str) -> str:
     if study.verdict is None:
         return "too few pairs" if study.fresh_starts else "not re-measured"
-    found = reading.compared(study, name)
-    return "" if found is None else wording.ratio(found.ratio, found.interval)
+    found = study_view.compared(study, name)
+    return "" if found is None else formatting.ratio(found.ratio, found.interval)
 
 
 def _style(study: StudyRecord) -> str:
-    tone = reading.tone(study)
+    tone = study_view.tone(study)
     return "bold" if tone is None else {"better": "bold green", "worse": "bold red"}[tone]
 
 
 def _value(configuration: Mapping[str, object], name: str) -> str:
     value = configuration.get(name)
-    return wording.knob_value(value) if isinstance(value, int | float | str) else "–"
+    return formatting.knob_value(value) if isinstance(value, int | float | str) else "–"

@@ -8,10 +8,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from tuner import objective as objectives
-from tuner.report import theme, wording
+from tuner.metrics import objective as objectives
+from tuner.report import formatting, theme
 from tuner.report.axes import escaped
-from tuner.values import StudyRecord, Trial
+from tuner.values.values import StudyRecord, Trial
 
 FLOOR = 0.03
 """Height of failure marks, as a share of the plot."""
@@ -129,20 +129,20 @@ def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> st
     if trial.measurement is None:
         cause = f", {trial.outcome.cause}" if trial.outcome.cause else ""
         lines.append(f"{trial.outcome.status}{cause}")
-        lines += [escaped(line) for line in wording.wrapped(trial.outcome.reason)]
+        lines += [escaped(line) for line in formatting.wrapped(trial.outcome.reason)]
     else:
         measured = trial.measurement
-        ends = wording.interval(objective.interval(measured))
-        centre = wording.quantity(objective.value(measured), objective.unit)
+        ends = formatting.interval(objective.interval(measured))
+        centre = formatting.quantity(objective.value(measured), objective.unit)
         lines.append(f"{objective.label} {centre} ({ends})")
         if knob is None:
             lines.append(
-                f"p99 {wording.number(measured.told_p99_ms)} ms, "
-                f"{wording.number(measured.throughput_per_s)} requests/s, "
-                f"{wording.plural(measured.requests, 'request')}"
+                f"p99 {formatting.number(measured.told_p99_ms)} ms, "
+                f"{formatting.number(measured.throughput_per_s)} requests/s, "
+                f"{formatting.plural(measured.requests, 'request')}"
             )
     lines += [
-        escaped(f"{name} = {wording.knob_value(value)}")
+        escaped(f"{name} = {formatting.knob_value(value)}")
         for name, value in trial.configuration.items()
         if knob is None or name == knob
     ]

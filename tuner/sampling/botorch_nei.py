@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.told import is_too_early, told
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.external_sampler import is_too_early, told
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from scipy.stats import qmc
 
 from tuner.errors import WrongUse
 from tuner.sampling.encoding import Cube, place
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from optuna.distributions import (
 )
 
 from tuner.errors import WrongUse
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 

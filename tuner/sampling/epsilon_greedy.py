@@ -11,10 +11,10 @@ from collections import defaultdict
 import numpy as np
 
 from tuner.errors import WrongUse
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.candidates import Candidates
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.history import History
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 EPSILON = 0.5
 """Half of the trials explore, as repeats teach nothing about the space."""

@@ -4,13 +4,13 @@ The `initial` trials are the default (enqueued by the study), candidates that pr
 studies favour, and a scrambled Sobol design among likely feasible candidates. Each later trial
 
 1. fits the process to the log objectives (`surrogate`), and with predictions a second one
-   (`averaged`);
+   (`model_averaging`);
 2. scores likely feasible candidates, evaluated or not, by `knowledge_gradient` times the
    probability of success (`feasibility`, `headroom`) and of keeping the metric constraints
-   (`within_limits`);
+   (`constraint_model`);
 3. proposes the best; an evaluated one becomes a replicate.
 
-With two objectives each proposal combines them by a random weight (`front`). Until something is
+With two objectives each proposal combines them by a random weight (`pareto_front`). Until something is
 feasible, P(feasible) alone decides.
 
 Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009;
@@ -28,19 +28,19 @@ from optuna.study import Study
 
 from tuner.errors import WrongUse
 from tuner.sampling import (
-    averaged,
+    constraint_model,
     feasibility,
-    front,
     headroom,
+    model_averaging,
+    pareto_front,
     recommendation,
-    within_limits,
 )
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.candidates import Candidates
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.constraint_model import Kept
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
 from tuner.sampling.knowledge import NOTHING, Earlier, Knowledge
-from tuner.sampling.within_limits import Kept
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 
@@ -114,9 +114,9 @@ class GpSampler(CellSampler):
             log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
-        kept = within_limits.fitted(history, situation.candidates, self._known(situation))
+        kept = constraint_model.fitted(history, situation.candidates, self._known(situation))
         log_kept = kept.log_probability(among)
-        worth = np.flatnonzero(log_kept >= np.log(within_limits.WORTH_TRYING))
+        worth = np.flatnonzero(log_kept >= np.log(constraint_model.WORTH_TRYING))
         if len(history.targets) and len(worth) and kept.is_any_worth:
             among, log_feasible = among[worth], (log_feasible + log_kept)[worth]
             best, facts = self._most_promising(situation, among, log_feasible, kept)
@@ -151,8 +151,14 @@ class GpSampler(CellSampler):
         known, told = self._known(situation), {}
         if history.second is not None:
             weight = float(situation.rng.random())
-            history, known, told = front.scalarised(history, weight), NOTHING, {"weight": weight}
-        model = averaged.fitted(history, candidates, known, is_plain=self._is_plain(situation))
+            history, known, told = (
+                pareto_front.scalarised(history, weight),
+                NOTHING,
+                {"weight": weight},
+            )
+        model = model_averaging.fitted(
+            history, candidates, known, is_plain=self._is_plain(situation)
+        )
         incumbent = float(np.min(model.predict_observed()[0][kept.worth_trying]))
         expecting = model.expecting(history.pending_vectors)
         mean, sd = expecting.predict(among)

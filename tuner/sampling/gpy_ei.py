@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.sampling import gp_model
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.told import at_random, expectation, is_too_early, told
+from tuner.sampling.external_sampler import at_random, expectation, is_too_early, told
 
 
 class GpySampler(CellSampler):

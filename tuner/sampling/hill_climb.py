@@ -28,10 +28,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.candidates import Candidates
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.history import History
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 

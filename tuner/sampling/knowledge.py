@@ -1,6 +1,6 @@
 """Prior knowledge of a study's candidates: predictions, and evaluations of earlier studies.
 
-Pure values in the study's axes, on the log scale; `tuner.prediction` and `tuner.transfer` make
+Pure values in the study's axes, on the log scale; `tuner.study.prediction` and `tuner.study.warm_start` make
 them.
 """
 

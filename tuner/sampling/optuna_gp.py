@@ -13,7 +13,7 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from tuner.sampling.told import Asked, PointSampler
+from tuner.sampling.external_sampler import Asked, PointSampler
 
 Array = NDArray[np.float64]
 

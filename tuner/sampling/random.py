@@ -6,7 +6,7 @@ infinite space: independent draws.
 
 from __future__ import annotations
 
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
 
 
 class RandomSampler(CellSampler):

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import averaged, blas, surrogate, within_limits
+from tuner.sampling import blas, constraint_model, model_averaging, surrogate
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
 from tuner.sampling.knowledge import NOTHING, Knowledge
 from tuner.sampling.surrogate import Seen
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 
@@ -52,7 +52,7 @@ def incumbent(
     """Return the observed configuration with the best posterior mean.
 
     Configurations that also failed count only if all did. Under metric constraints it must be
-    `within_limits.recommendable`. The study may be running.
+    `constraint_model.recommendable`. The study may be running.
 
     Returns:
         None without a success that keeps the constraints.
@@ -65,7 +65,7 @@ def incumbent(
             process = surrogate.fitted(Seen.of(history))
             (mean, sd), noise_sd = process.predict(history.vectors), process.noise_sd
         else:
-            both = averaged.fitted(history, candidates, known)
+            both = model_averaging.fitted(history, candidates, known)
             (mean, sd), noise_sd = both.predict_observed(), both.noise_sd
         may_be = likely_kept(history, candidates, known)
     if not may_be.any():
@@ -102,7 +102,7 @@ def drifted(
     unknown = np.full(len(history.efforts), np.nan)
     history = dataclasses.replace(history, efforts=unknown)
     with blas.single_threaded():
-        return averaged.fitted(history, candidates, known).drift()
+        return model_averaging.fitted(history, candidates, known).drift()
 
 
 def likely_kept(
@@ -112,10 +112,10 @@ def likely_kept(
     if not history.slacks:
         return np.ones(len(history.targets), dtype=bool)
     if candidates is None:
-        log_kept = within_limits.observed_without_cells(history)
+        log_kept = constraint_model.observed_without_cells(history)
     else:
-        log_kept = within_limits.fitted(history, candidates, known).observed
-    return within_limits.recommendable(log_kept, within_limits.kept_once(history))
+        log_kept = constraint_model.fitted(history, candidates, known).observed
+    return constraint_model.recommendable(log_kept, constraint_model.kept_once(history))
 
 
 def history_of(study: Study, candidates: Candidates | None) -> History | None:

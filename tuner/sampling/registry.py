@@ -16,14 +16,14 @@ from optuna.samplers import BaseSampler
 from serving.errors import nearest
 from tuner.errors import WrongUse
 from tuner.sampling.botorch_nei import BotorchSampler
+from tuner.sampling.candidate_sampler import CellSampler
 from tuner.sampling.candidates import Candidates
-from tuner.sampling.cell_sampler import CellSampler
 from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
 from tuner.sampling.gp import GpSampler, StructuredSampler
 from tuner.sampling.gpy_ei import GpySampler
-from tuner.sampling.guess import GuessSampler
 from tuner.sampling.hill_climb import HillClimbSampler
 from tuner.sampling.optuna_gp import OptunaGpSampler
+from tuner.sampling.prediction import GuessSampler
 from tuner.sampling.random import RandomSampler
 from tuner.sampling.ridge import RidgeSampler
 from tuner.sampling.skopt_ei import SkoptSampler

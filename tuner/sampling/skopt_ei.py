@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.told import Asked, PointSampler
+from tuner.sampling.external_sampler import Asked, PointSampler
 
 Array = NDArray[np.float64]
 _LEAST_SD = 1e-9

@@ -1,6 +1,6 @@
 """The model of a study: a Gaussian process over its history with a structured noise.
 
-A target's noise has three parts: host slowdown, as far as CPU times show it (`slowness`);
+A target's noise has three parts: host slowdown, as far as CPU times show it (`host_slowdown`);
 differences between evaluations of one configuration, learned under a prior; and the error within
 the evaluation (`History.errors`). The latter rests on a few blocks, so it is shrunk towards the
 common value.
@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling import gaussian_process, slowness
+from tuner.sampling import gaussian_process, host_slowdown
 from tuner.sampling.gaussian_process import Hyperparameters, NoisePrior, Process
 from tuner.sampling.history import History
 
@@ -107,12 +107,12 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
     targets, moments, slow = seen.targets, None, None
     if seen.scale == "log":
         moments = drift(seen.at_s)
-        slow = slowness.fit(seen.vectors[:, : seen.knobs], seen.efforts, moments)
+        slow = host_slowdown.fit(seen.vectors[:, : seen.knobs], seen.efforts, moments)
         if slow is not None:
-            prior, was = noise_prior(seen.errors, left=slowness.LEFT), prior
+            prior, was = noise_prior(seen.errors, left=host_slowdown.LEFT), prior
             unknown = np.where(np.isfinite(seen.efforts), 0.0, was.sd**2 - prior.sd**2)
             targets, moments = targets - slow.mean, moments + slow.covariance + np.diag(unknown)
-    left = 1.0 if slow is None else slowness.LEFT
+    left = 1.0 if slow is None else host_slowdown.LEFT
     fits = len(start) == seen.vectors.shape[1] + 2
     found = gaussian_process.fit(
         seen.vectors,

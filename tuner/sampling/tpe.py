@@ -16,8 +16,8 @@ from optuna.samplers import TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation, stream
-from tuner.values import Configuration
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation, stream
+from tuner.values.values import Configuration
 
 _TPE_STREAM = 3
 

@@ -9,15 +9,15 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from serving import user_files
+from serving.system import user_files
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidSpace
 from tuner.space import equivalence, knob_entry, writing
 from tuner.space.expression import Expression, ExpressionError
+from tuner.space.knob_schema import SERVING, Vocabulary
 from tuner.space.knobs import DeviceKnob, Knob
 from tuner.space.space import SearchSpace, symbol_kinds
-from tuner.space.vocabulary import SERVING, Vocabulary
 
 _FOLDERS = (
     pathlib.Path(__file__).parent / "bundled",  # in the wheel

@@ -1,6 +1,6 @@
 """Parser of one knob's entry in a search-space file.
 
-Entries must match what the engine knows of the knob (`tuner.space.vocabulary`). Conditions stay
+Entries must match what the engine knows of the knob (`tuner.space.knob_schema`). Conditions stay
 text, as other knobs are unknown here.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from serving.errors import InvalidSettings
 from serving.settings import Knob as Setting
 from tuner.document import Document, Path
+from tuner.space.knob_schema import RESERVED, SERVING, Vocabulary
 from tuner.space.knobs import (
     ChoiceKnob,
     DeviceKnob,
@@ -23,8 +24,7 @@ from tuner.space.knobs import (
     SearchedKnob,
 )
 from tuner.space.narrowing import CLOCK
-from tuner.space.vocabulary import RESERVED, SERVING, Vocabulary
-from tuner.values import Value
+from tuner.values.values import Value
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 """Form of a knob's name."""

@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 
 from tuner.errors import WrongUse
-from tuner.values import RequestRecords
+from tuner.values.values import RequestRecords
 
 COMPRESSION_LEVEL = 1
 COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")

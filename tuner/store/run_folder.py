@@ -20,8 +20,8 @@ from typing import Any, TextIO
 
 import yaml
 
-from serving import bounded_yaml
-from serving.yaml_problem import yaml_problem
+from serving.system import bounded_yaml
+from serving.system.yaml_problem import yaml_problem
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
 
 SETTINGS_FILE = "settings.yaml"

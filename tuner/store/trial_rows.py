@@ -21,7 +21,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.values import OK, Configuration, Measurement, Outcome, Trial
+from tuner.values.values import OK, Configuration, Measurement, Outcome, Trial
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from serving.api.clipper.inputs import INPUT_TYPES
 from serving.clipper_admin.connection import (
     ClipperConnection,
     check_packages,
@@ -15,7 +16,6 @@ from serving.clipper_admin.connection import (
 )
 from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
 from serving.clipper_admin.function_source import save_function
-from serving.protocol.clipper_inputs import INPUT_TYPES
 
 
 def create_endpoint(

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry, upcoming
-from serving.scheduling.seam import Part
+from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
 """Flows with their own share; clients choose the names, so further ones share one."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from serving.scheduling.seam import Part
+from serving.scheduling.interface import Part
 
 SLACK = 1024
 """Stale entries are purged beyond this many plus one per queued item."""

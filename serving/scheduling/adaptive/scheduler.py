@@ -21,13 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from serving.profiles import Profile
+from serving.scheduling.adaptive.batch_times import Profile
 from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
 from serving.scheduling.adaptive.shedding import AMPLE, MOST_OTHERS, Shares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker, least_loaded
-from serving.scheduling.seam import (
+from serving.scheduling.interface import (
     MOST_LOSSES,
     Action,
     Cancelled,

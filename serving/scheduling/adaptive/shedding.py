@@ -20,7 +20,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from serving.profiles import Profile
+from serving.scheduling.adaptive.batch_times import Profile
 from serving.scheduling.adaptive.queue import Entry
 
 AMPLE = 2.0

@@ -5,8 +5,11 @@ If its worker or load is lost, an admitted request is placed as if new. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.demand import Demand
-from serving.scheduling.clockwork.holdings import (
+from serving.scheduling.clockwork.loading import Loading
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.model_queue import Bundle, Entry
+from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.pool_state import (
     NEVER_S,
     ROUNDING_S,
     Holding,
@@ -15,12 +18,9 @@ from serving.scheduling.clockwork.holdings import (
     Sent,
     State,
 )
-from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.clockwork.schedulability import Demand
 from serving.scheduling.clockwork.shares import Flow
-from serving.scheduling.clockwork.waiting import Bundle, Entry
-from serving.scheduling.seam import BACKGROUND, Reason, Refusal, Submitted
+from serving.scheduling.interface import BACKGROUND, Reason, Refusal, Submitted
 
 DOUBTED_AFTER_S = 0.25
 """If a rejected model was not measured for this long, its longest measurements are dropped."""

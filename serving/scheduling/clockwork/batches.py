@@ -10,12 +10,12 @@ import bisect
 import heapq
 from typing import NamedTuple
 
-from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Pool, Sent, Worker
 from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.clockwork.queue import Queue
-from serving.scheduling.clockwork.waiting import Bundle, Chosen, Entry
-from serving.scheduling.seam import Kind, Part, Reason
+from serving.scheduling.clockwork.model_queue import Bundle, Chosen, Entry
+from serving.scheduling.clockwork.outbox import Orders
+from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Pool, Sent, Worker
+from serving.scheduling.interface import Kind, Part, Reason
 
 MOST_PASSED_OVER = 8
 """Leaving models that are skipped in search of a larger batch."""

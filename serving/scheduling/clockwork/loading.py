@@ -5,8 +5,10 @@ A load is planned first and issued when its worker could start it soon. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.demand import Demand
-from serving.scheduling.clockwork.holdings import (
+from serving.scheduling.clockwork.memory import Memory, gives_way, lost_per_s
+from serving.scheduling.clockwork.outbox import Orders
+from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.pool_state import (
     NEVER_S,
     ROUNDING_S,
     Holding,
@@ -17,12 +19,10 @@ from serving.scheduling.clockwork.holdings import (
     Swap,
     Worker,
 )
-from serving.scheduling.clockwork.memory import Memory, gives_way, lost_per_s
-from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.clockwork.places import Place, find
-from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.clockwork.schedulability import Demand
+from serving.scheduling.clockwork.swap_planner import Place, find
 from serving.scheduling.clockwork.swapping import Swapping
-from serving.scheduling.seam import Kind
+from serving.scheduling.interface import Kind
 
 AHEAD_SHARE = 0.05
 """Share of an executor's time for prefetches where batches use it too."""

@@ -5,9 +5,9 @@ Pure; a step per instance.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, State, Worker
-from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.seam import Kind
+from serving.scheduling.clockwork.outbox import Orders
+from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Model, Pool, State, Worker
+from serving.scheduling.interface import Kind
 
 
 class Memory:

@@ -31,7 +31,11 @@ from typing import Self
 
 from serving.scheduling.clockwork.admission import Admission
 from serving.scheduling.clockwork.batches import Batches
-from serving.scheduling.clockwork.holdings import (
+from serving.scheduling.clockwork.loading import Loading
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.outbox import Orders
+from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.pool_state import (
     NEVER_S,
     Holding,
     Model,
@@ -40,12 +44,8 @@ from serving.scheduling.clockwork.holdings import (
     State,
     Worker,
 )
-from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.clockwork.queue import Queue
 from serving.scheduling.clockwork.rates import Reserve
-from serving.scheduling.seam import (
+from serving.scheduling.interface import (
     MOST_LOSSES,
     Cancelled,
     Event,

@@ -12,7 +12,10 @@ so nothing waits for itself. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.holdings import (
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.outbox import Orders
+from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.pool_state import (
     Charge,
     Holding,
     Leave,
@@ -21,11 +24,8 @@ from serving.scheduling.clockwork.holdings import (
     Swap,
     Worker,
 )
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.clockwork.places import Place
-from serving.scheduling.clockwork.queue import Queue
-from serving.scheduling.seam import Kind
+from serving.scheduling.clockwork.swap_planner import Place
+from serving.scheduling.interface import Kind
 
 
 class Swapping:

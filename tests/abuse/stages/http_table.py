@@ -406,8 +406,8 @@ def differs(data: bytes) -> str | None:
 
 def _let_in(data: bytes) -> list[tuple[str, str, bytes]]:
     """Method, target and body of what reaches the routes, of a connection without a socket."""
-    from serving.protocol.http import Listener  # noqa: PLC0415 - stages import what they test late
-    from serving.protocol.http_messages import Response  # noqa: PLC0415
+    from serving.api.http.listener import Listener  # noqa: PLC0415 - stages import what they test late
+    from serving.api.http.messages import Response  # noqa: PLC0415
     from tests.fakes.wire import Fed  # noqa: PLC0415
 
     seen: list[tuple[str, str, bytes]] = []

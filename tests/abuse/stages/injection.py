@@ -93,7 +93,7 @@ def texts(rng: random.Random, count: int) -> list[str]:
 
 def pages() -> dict[str, Callable[[str], str]]:
     """What makes each page with a text in it."""
-    from tuner.report import comparison_page, contest_page, page  # noqa: PLC0415
+    from tuner.report import benchmark_page, comparison_page, page  # noqa: PLC0415
 
     study = studies.study(trials=12)
     record = studies.comparison()
@@ -118,7 +118,7 @@ def pages() -> dict[str, Callable[[str], str]]:
 
     def of_contest(text: str) -> str:
         surface = dataclasses.replace(contest.surfaces[0], name=text, notes=(text,))
-        return contest_page.render(
+        return benchmark_page.render(
             dataclasses.replace(contest, surfaces=(surface,), over_surfaces=(), name=text)
         )
 

@@ -12,10 +12,10 @@ import threading
 
 import pytest
 
-from serving import owner
-from serving.accelerator import clocks, notes
+from serving.accelerator import clocks, restore_journal
 from serving.accelerator.clocks import ClockLock
 from serving.errors import AcceleratorUnavailable
+from serving.system import process_identity
 from tests.fakes.gpu import CLOCKS_MHZ, NO_DRIVER, NO_PERMISSION, NOT_SUPPORTED, UUID
 
 HOLDER = """
@@ -128,11 +128,11 @@ def test_a_living_owners_lock_is_not_taken(gpu) -> None:
 
 def test_a_lock_of_a_past_boot_is_forgotten(gpu) -> None:
     """It ended with that boot: nothing is touched."""
-    place = notes.folder()
-    with notes.exclusive(place):
-        past = notes.Note(gpu=UUID, owner=owner.this_process().new_name(), boot="past",
+    place = restore_journal.folder()
+    with restore_journal.exclusive(place):
+        past = restore_journal.Note(gpu=UUID, owner=process_identity.this_process().new_name(), boot="past",
                           clock_mhz=900, before=None)  # fmt: skip
-        notes.write(place, past)
+        restore_journal.write(place, past)
     done, failed = clocks.restore_stale()
     assert (len(done), failed, gpu.changes, gpu.notes) == (1, (), [], [])
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_put_back_stays_noted(gpu) -> None:
 
 def test_what_is_no_note_is_left_alone(gpu, caplog) -> None:
     """A file of another version, say: it is logged and kept."""
-    place = notes.folder()
+    place = restore_journal.folder()
     place.mkdir(parents=True)
     (place / "other.json").write_text("{}")
     assert clocks.restore_stale() == ((), ())
@@ -258,7 +258,7 @@ def test_an_end_waits_for_a_lock_that_is_being_made(gpu) -> None:
 )  # fmt: skip
 def test_where_the_notes_are(environ, expected) -> None:
     """One folder for each user; root's does not depend on how it became root."""
-    assert str(notes.folder(environ)) == expected
+    assert str(restore_journal.folder(environ)) == expected
 
 
 def test_a_folder_that_cannot_be_read_holds_nothing_up(tmp_path) -> None:
@@ -276,7 +276,7 @@ def test_the_notes_of_a_user_without_a_home_are_his_own(tmp_path, monkeypatch) -
     place.mkdir(parents=True)
     planted.chmod(0o777)
     with pytest.raises(AcceleratorUnavailable, match=r"belongs to user .*XDG_STATE_HOME"):
-        notes.exclusive(place).__enter__()
+        restore_journal.exclusive(place).__enter__()
     planted.chmod(0o700)
-    with notes.exclusive(place):
-        assert notes.all_of(place) == []
+    with restore_journal.exclusive(place):
+        assert restore_journal.all_of(place) == []

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from serving.cache.prediction_cache import Key
+from serving.cache.response_cache import Key
 from serving.cache.single_flight import SingleFlight
 from serving.errors import DeadlineExceeded
 from serving.values import ModelId

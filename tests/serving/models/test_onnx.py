@@ -20,10 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving import __version__, machine, models, zoo
+from serving import __version__, models, zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import onnx
-from serving.replica.fingerprint import identity_of
+from serving.system import machine
+from serving.system.fingerprint import identity_of
 from tests.fakes.adding import adding, of_three
 
 FLOAT32, UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 7, 8, 9, 10, 16

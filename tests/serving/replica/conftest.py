@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from serving.replica import wire
+from serving import wire
 from serving.values import Tensor
 
 TIMEOUT_S = 20.0

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import answers, parts, wire
-from serving.replica.arrays import join_bytes
+from serving import wire
+from serving.replica import output_frames
 from serving.replica.collation import Collator
+from serving.tensors.arrays import join_bytes
 from serving.values import Signature, Tensor, TensorSpec
+from serving.wire import parts
 
 X = TensorSpec(name="x", datatype="INT32", shape=(-1, -1))
 TEXT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
@@ -37,7 +39,7 @@ def _echo(signature, entries):
     result = {index: failure.text for index, failure in failures.items()}
     for group in groups:
         for index, (size, frame) in zip(
-            group.indexes, answers.frames(group, group.inputs(), signature), strict=True
+            group.indexes, output_frames.frames(group, group.inputs(), signature), strict=True
         ):
             data = b"".join(frame)
             assert len(data) == size
@@ -199,15 +201,15 @@ def test_inputs_must_agree_on_their_items():
 def test_broken_contracts_are_told(phrase, outputs, text):
     """Outputs that are not what the signature says are refused with the fact that is wrong."""
     groups, _ = Collator(_signature(X)).groups([GOOD, GOOD])
-    with pytest.raises(answers.BrokenContract, match=text):
-        answers.frames(groups[0], outputs, _signature(X))
+    with pytest.raises(output_frames.BrokenContract, match=text):
+        output_frames.frames(groups[0], outputs, _signature(X))
 
 
 def test_outputs_that_are_no_text_are_told():
     """An output of arbitrary objects breaks the contract."""
     groups, _ = Collator(_signature(TEXT)).groups([_entry(("text", "BYTES", (1,), bytes(4)))])
-    with pytest.raises(answers.BrokenContract, match="NoneType"):
-        answers.frames(groups[0], {"text": np.array([None], object)}, _signature(TEXT))
+    with pytest.raises(output_frames.BrokenContract, match="NoneType"):
+        output_frames.frames(groups[0], {"text": np.array([None], object)}, _signature(TEXT))
 
 
 def test_plans_are_bounded():
@@ -285,6 +287,6 @@ def test_requests_of_nothing_are_answered_with_nothing():
     """Also where all of a batch are, and come as a block."""
     outputs = {"x": np.empty((0, 2), "<i4")}
     group = Collator(_signature(X)).groups([_entry(("x", "INT32", (0, 2), b""))] * 2)[0][0]
-    frames = answers.frames(group, outputs, _signature(X), as_block=True)
+    frames = output_frames.frames(group, outputs, _signature(X), as_block=True)
     shapes = [wire.decode_frame(memoryview(b"".join(frame)))[0].shape for _, frame in frames]
     assert shapes == [(0, 2), (0, 2)]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import answers, collation, wire
+from serving import wire
+from serving.replica import collation, output_frames
 from serving.replica.execution import Execution
 from serving.values import Signature, Tensor, TensorSpec
 
@@ -58,7 +59,7 @@ def _blocks_of_few():
     """So that small batches show what large ones do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collation, "FEWEST_ROWS", 4)
-        patch.setattr(answers, "FEWEST_ROWS", 4)
+        patch.setattr(output_frames, "FEWEST_ROWS", 4)
         yield
 
 

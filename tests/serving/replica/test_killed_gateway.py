@@ -11,15 +11,15 @@ import time
 
 import pytest
 
-from serving.replica import limits
+from serving.system.cgroups import manager
 from tests.fakes import control_groups
 
 WAIT_S = 20.0
-LIMITED = limits.probe()
+LIMITED = manager.probe()
 
 GATEWAY = """
 import asyncio, json, sys
-from serving.replica.as_process import ProcessHome
+from serving.spawners.process.spawner import ProcessHome
 from serving.values import ModelCard
 
 async def main():
@@ -70,7 +70,7 @@ def test_nothing_outlives_a_killed_gateway(template_too):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     if template_too:
-        limits.cleanup_stale()  # unless a home that another test opens has done it by now
+        manager.cleanup_stale()  # unless a home that another test opens has done it by now
     while _traces(gateway.pid):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

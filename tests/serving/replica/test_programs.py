@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 
 from serving.errors import ReplicaStartFailed
-from serving.replica import limits
-from serving.replica.as_process import ProcessHome
-from serving.replica.ended import Ended
+from serving.spawners.exit_status import Ended
+from serving.spawners.process.spawner import ProcessHome
+from serving.system.cgroups import manager
 from serving.values import ModelCard, Program
 
-LIMITED = limits.probe()
+LIMITED = manager.probe()
 WAIT_S = 20.0
 
 PROGRAM = """#!{python}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import wire
-from serving.replica.wire import frames
+from serving import wire
 from serving.values import ITEM_BYTES, Tensor
+from serving.wire import frames
 
 
 @st.composite

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import wire
+from serving import wire
 from serving.values import ToldInputs
 
 u16 = st.integers(0, 2**16 - 1)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from serving.replica import wire
+from serving import wire
 from serving.values import ITEM_BYTES, Tensor
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "replica-wire.md"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import wire
-from serving.replica.wire.stream import message
+from serving import wire
+from serving.wire.stream import message
 
 KINDS = st.sampled_from(list(wire.MessageType))
 MESSAGES = st.lists(st.tuples(KINDS, st.binary(max_size=30)), max_size=6)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import (
+from serving.scheduling.interface import (
     BACKGROUND,
     Kind,
     Reason,

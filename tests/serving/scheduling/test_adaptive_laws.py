@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.adaptive.sizing import POLICIES
-from serving.scheduling.seam import (
+from serving.scheduling.interface import (
     MOST_LOSSES,
     Cancelled,
     Kind,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.sizing import POLICIES
-from serving.scheduling.seam import Warmed
+from serving.scheduling.interface import Warmed
 from tests.serving.scheduling.schedules import schedules
 from tests.serving.scheduling.worlds import Ask, Disturbance, World
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.sizing import BATCHES_PER_REQUEST, POLICIES
-from serving.scheduling.seam import Warmed
+from serving.scheduling.interface import Warmed
 from tests.serving.scheduling.schedules import schedules
 from tests.serving.scheduling.worlds import Ask, Disturbance, World
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, Reason, Result, Submitted, WorkerUp
+from serving.scheduling.interface import Action, Kind, Reason, Result, Submitted, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 

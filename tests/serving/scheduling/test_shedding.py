@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.profiles import Profile
+from serving.scheduling.adaptive.batch_times import Profile
 from serving.scheduling.adaptive.queue import Entry
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.adaptive.shedding import Shares, Shedding
-from serving.scheduling.seam import Cancelled, Reason, Result, Submitted, WorkerUp
+from serving.scheduling.interface import Cancelled, Reason, Result, Submitted, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId
 

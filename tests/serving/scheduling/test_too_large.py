@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.seam import (
+from serving.scheduling.interface import (
     Action,
     Cancelled,
     Kind,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, Result, Submitted, WorkerUp
+from serving.scheduling.interface import Action, Kind, Result, Submitted, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from serving.errors import InvalidSettings
 from serving.selection.decisions import DecisionLog, input_hash, size_bytes
+from serving.selection.model_output import Label, Scores
 from serving.selection.policy import Decision, Query
-from serving.selection.prediction import Label, Scores
 from tests.fakes.selections import choice_of
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from serving.selection import registry
-from serving.selection.per_user import PerUser, not_negative
-from serving.selection.prediction import Answer, Label, Number, Scores, Task
+from serving.selection.model_output import Answer, Label, Number, Scores, Task
+from serving.selection.policies.per_user import PerUser, not_negative
 from tests.fakes.selections import decided, play
 
 ERRORS = {"a": 0.5, "b": 0.3, "c": 0.4, "d": 0.1, "e": 0.6}

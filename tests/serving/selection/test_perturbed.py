@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from serving import zoo
 from serving.models import onnx
-from serving.selection.answering import Finished, Result, Selector
 from serving.selection.application import Application
+from serving.selection.model_output import Answer, Scores
 from serving.selection.policy import Query, State
-from serving.selection.prediction import Answer, Scores
+from serving.selection.query_session import Finished, Result, Selector
 
 LABELS = tuple("0123456789")
 MODELS = ("linear", "means", "resnet")

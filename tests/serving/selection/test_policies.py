@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.selection import registry
+from serving.selection.model_output import Answer, Label, Number, Scores, Task, Truth
 from serving.selection.policy import Choice, Policy, Query, drawn
-from serving.selection.prediction import Answer, Label, Number, Scores, Task, Truth
 from tests.fakes.selections import choice_of, decided, play
 
 MODELS = ("a", "b", "c", "d")

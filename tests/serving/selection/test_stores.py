@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from serving.errors import InvalidSettings, NotReady
-from serving.selection.redis_store import RedisStore
-from serving.selection.sqlite_store import SqliteStore
-from serving.selection.state_store import MemoryStore, StateStore
-from serving.selection.write_behind import Batch, WriteBehind
+from serving.selection.stores.redis_store import RedisStore
+from serving.selection.stores.sqlite_store import SqliteStore
+from serving.selection.stores.state_store import MemoryStore, StateStore
+from serving.selection.stores.write_behind import Batch, WriteBehind
 from tests.fakes.redis_server import running_redis
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -192,7 +192,7 @@ def test_no_number_of_users_grows_a_store(opened: Callable[[], StateStore]) -> N
 
 CHILD = """
 import pathlib, sys
-from serving.selection.sqlite_store import SqliteStore
+from serving.selection.stores.sqlite_store import SqliteStore
 store = SqliteStore(pathlib.Path(sys.argv[1]), interval_s=0.02)
 for number in range(10**9):
     store.save("app", str(number % 50), str(number))

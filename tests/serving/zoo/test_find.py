@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from serving import models, zoo
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
-from serving.zoo import cards
+from serving.zoo import model_specs
 
 BUNDLED = ("echo", "gan", "linear", "mnist", "opennmt", "resnet", "resnet50", "reviews")
 CARD = 'name: mine\nversion: "3"\nkind: echo\n'
@@ -213,7 +213,7 @@ def test_variants_are_forms_of_one_model(tmp_path):
     assert card.weights("small") == tmp_path / "small.onnx"
     assert [variant.accuracy for variant in card.variants.values()] == [0.8, None]
     assert set(card.files) == {tmp_path / "small.onnx", tmp_path / "large.onnx"}
-    assert cards.from_json(json.loads(json.dumps(cards.as_json(card)))) == card
+    assert model_specs.from_json(json.loads(json.dumps(model_specs.as_json(card)))) == card
     with pytest.raises(
         InvalidSettings, match=r"did you mean 'small'\?; its variants are small, large"
     ):
@@ -227,7 +227,7 @@ def test_what_was_measured_is_what_the_record_gives_back(tmp_path):
     (tmp_path / "model.yaml").write_text(CARD + "quality: {when: 2026-01-02, 1: [0.5, null]}")
     card = zoo.find(str(tmp_path))
     assert card.quality == {"when": "2026-01-02", "1": [0.5, None]}
-    assert cards.from_json(json.loads(json.dumps(cards.as_json(card)))) == card
+    assert model_specs.from_json(json.loads(json.dumps(model_specs.as_json(card)))) == card
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import zipfile
 import pytest
 import yaml
 
-from serving import repository, zoo
+from serving import zoo
+from serving.engine import repository
 from serving.errors import ModelLoadFailed
 from serving.values import ModelId
 from serving.zoo import mlflow_folder

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from serving import models, zoo
+from serving.api.triton.repository_service import Hub
 from serving.errors import ModelLoadFailed
-from serving.hub import Hub
-from serving.zoo import cards
+from serving.zoo import model_specs
 from serving.zoo.resnet50 import build
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
@@ -72,9 +72,9 @@ def test_half_a_file_is_built_again(card):
 
 def test_it_is_kept_in_records_by_its_name(card):
     """The cache of the next start may be another one."""
-    data = json.loads(json.dumps(cards.as_json(card)))
+    data = json.loads(json.dumps(model_specs.as_json(card)))
     assert data["path"] == "built:resnet50"
-    assert cards.from_json(data) == card
+    assert model_specs.from_json(data) == card
 
 
 def test_it_answers_images_of_imagenets_size(card):
@@ -111,7 +111,7 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     assert zoo.built_folder("resnet50").is_relative_to(tempfile.gettempdir())
-    assert cards.as_json(zoo.find("mnist"))["path"] == "zoo:mnist/model.onnx"
+    assert model_specs.as_json(zoo.find("mnist"))["path"] == "zoo:mnist/model.onnx"
 
 
 def test_other_weights_of_the_same_size_are_built_again(card):

@@ -8,14 +8,14 @@ import signal
 import pytest
 
 from tests.fakes import other_engines
+from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
-from tuner.engines import named
 from tuner.errors import InvalidEngine
-from tuner.space import files, vocabulary
+from tuner.space import files, knob_schema
 
 PATH = pathlib.Path("/somewhere/engine.yaml")
 GOOD = other_engines.text()
-KNOWN = sorted(named.FOLDER.glob("*/engine.yaml"))
+KNOWN = sorted(engine_lookup.FOLDER.glob("*/engine.yaml"))
 
 
 def test_a_file_is_read_whole() -> None:
@@ -34,8 +34,8 @@ def test_a_file_is_read_whole() -> None:
 @pytest.mark.parametrize("path", KNOWN, ids=lambda path: path.parent.name)
 def test_those_of_the_tuner_are_engine_files_and_search_spaces(path: pathlib.Path) -> None:
     """Both halves of each file are right."""
-    found = named.engine_of(f"command:{path}")
-    known = vocabulary.of_command(found.knobs, beside=engine_file.OWN_KEYS)
+    found = engine_lookup.engine_of(f"command:{path}")
+    known = knob_schema.of_command(found.knobs, beside=engine_file.OWN_KEYS)
     space = files.parse(found.text, file=str(path), vocabulary=known)
     assert set(found.knobs) <= set(space.names)
     assert space.equivalence == ()
@@ -89,4 +89,4 @@ def test_a_command_is_a_list_of_words() -> None:
 def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
     """With the system's reason."""
     with pytest.raises(InvalidEngine, match=r"no\.yaml: No such file"):
-        named.engine_of(f"command:{tmp_path / 'no.yaml'}")
+        engine_lookup.engine_of(f"command:{tmp_path / 'no.yaml'}")

@@ -6,11 +6,12 @@ import pytest
 
 from serving.values import ModelCard
 from tests.fakes import studies
-from tuner import export, inputs
-from tuner.values import Configuration
+from tuner import export
+from tuner.study import problem
+from tuner.values.values import Configuration
 
 STUDY = studies.study(trials=12)
-RESNET = inputs.card_of("resnet")
+RESNET = problem.card_of("resnet")
 MODEL_TARGETS = [target for target in export.TARGETS if target not in export.WITHOUT_MODEL]
 
 

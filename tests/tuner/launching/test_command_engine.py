@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from serving.replica import limits
-from serving.secret_variables import SECRETS
+from serving.system.cgroups import manager
+from serving.system.secret_variables import SECRETS
 from tests.fakes import other_engines
+from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
-from tuner.engines import named
 from tuner.errors import LaunchFailed
 from tuner.launching.command_engine import CommandLauncher, CommandServer, Target
 from tuner.launching.readiness import Sign
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 QUICK = Configuration({"delay.ms": 1})
-SUPPORT = limits.probe()
+SUPPORT = manager.probe()
 needs_limits = pytest.mark.skipif(SUPPORT.kind is None, reason=f"limits are {SUPPORT.text}")
 Launch = Callable[..., CommandLauncher]
 
@@ -37,7 +37,7 @@ def _launcher_of(tmp_path: pathlib.Path) -> Iterator[Launch]:
 
     def launcher_of(fault: str = "none", **options: object) -> CommandLauncher:
         file = other_engines.written(tmp_path, fault, **options)
-        engine = named.engine_of(f"command:{file}")
+        engine = engine_lookup.engine_of(f"command:{file}")
         sign = Sign(path="/health")
         target = Target(name="tiny", file="tiny", sign=sign)
         made.append(CommandLauncher(engine, target, Configuration({"delay.ms": 20})))
@@ -210,13 +210,13 @@ def test_a_killed_tuner_leaves_nothing(tmp_path: pathlib.Path) -> None:
     """After kill -9 the guardian ends the server with all it started; its group goes with the next."""
     pids = killed("tuner", tmp_path)
     assert other_engines.gone(pids)
-    limits.cleanup_stale()
+    manager.cleanup_stale()
 
 
 def test_a_killed_guardian_takes_the_server_along(tmp_path: pathlib.Path) -> None:
     """The kernel ends the server; what that started is found by its group."""
     pids = killed("guardian", tmp_path)
-    limits.cleanup_stale()
+    manager.cleanup_stale()
     if SUPPORT.kind:
         assert other_engines.gone(pids)
 

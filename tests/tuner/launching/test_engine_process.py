@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.secret_variables import SECRETS
+from serving.system.secret_variables import SECRETS
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching.admin import AdminClient
 from tuner.launching.engine_process import EngineProcess
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 

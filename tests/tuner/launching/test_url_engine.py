@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.secret_variables import SECRETS
+from serving.system.secret_variables import SECRETS
 from tuner.engines.description import RequestForm, UrlEngine
 from tuner.errors import LaunchFailed
 from tuner.launching.readiness import Sign
 from tuner.launching.url_engine import UrlLauncher, is_of_this_machine
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 DEFAULT = Configuration({"batching.max_size": 1, "is_fast": False})
 OTHER = Configuration({"batching.max_size": 8, "is_fast": True})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tuner.values import HostNoise, Interval, Measurement, RequestRecords
+from tuner.values.values import HostNoise, Interval, Measurement, RequestRecords
 
 
 def closed_loop(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement import blocks, percentiles
-from tuner.values import UNKNOWN, Block, CpuCourse
+from tuner.values.values import UNKNOWN, Block, CpuCourse
 
 
 def make(means, counts=None, spreads=None):

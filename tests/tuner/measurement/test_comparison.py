@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tuner.errors import WrongUse
 from tuner.measurement import comparison
 from tuner.measurement.comparison import compare, ratio_interval
-from tuner.values import Interval, Verdict
+from tuner.values.values import Interval, Verdict
 
 positive = st.floats(0.01, 1e4)
 

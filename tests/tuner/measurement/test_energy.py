@@ -14,7 +14,7 @@ from tests.fakes import gpu as fake
 from tuner.measurement import meters
 from tuner.measurement.energy import Trace, energy_of
 from tuner.measurement.meters import Meter, PackageCounter
-from tuner.values import UNKNOWN, Block
+from tuner.values.values import UNKNOWN, Block
 
 RATE = 100
 """Requests per second."""

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tuner.limits import of_slo
 from tuner.measurement.outcome import MOST_ERROR_SHARE, REFUSALS, Needs, measure_outcome
-from tuner.values import OK, HostNoise, Measurement, RequestRecords
+from tuner.metrics.metric_constraints import of_slo
+from tuner.values.values import OK, HostNoise, Measurement, RequestRecords
 
 
 @pytest.mark.parametrize(("failed", "status"), [(0, "ok"), (2, "ok"), (3, "failed")])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner import tails
 from tuner.measurement import percentiles
+from tuner.metrics import tail_latency
 
 SHARES = (0.5, 0.95, 0.99)
 
@@ -34,7 +34,7 @@ def test_a_percentile_is_the_nearest_rank(count, share, rank):
 )
 def test_p99_claims_what_its_sample_can_give(count, low, high):
     """Known ranks: under 459 values the upper end is open; with 1,000 it is p98.3 to p99.7."""
-    found_low, found_high = tails.interval_ranks(count, 0.99)
+    found_low, found_high = tail_latency.interval_ranks(count, 0.99)
     assert found_low == pytest.approx(low, abs=1)
     assert (found_high is None) == (high is None)
     assert high is None or found_high == pytest.approx(high, abs=2)
@@ -43,14 +43,14 @@ def test_p99_claims_what_its_sample_can_give(count, low, high):
 @pytest.mark.parametrize(("share", "least"), [(0.5, 7), (0.95, 90), (0.99, 459)])
 def test_an_upper_end_needs_enough_values(share, least):
     """It is given from exactly the number at which the maximum reaches the percentile in 99 of 100 samples."""
-    assert tails.interval_ranks(least - 1, share)[1] is None
-    assert tails.interval_ranks(least, share)[1] is not None
+    assert tail_latency.interval_ranks(least - 1, share)[1] is None
+    assert tail_latency.interval_ranks(least, share)[1] is not None
 
 
 @given(count=st.integers(1, 20_000), share=st.sampled_from(SHARES))
 def test_an_interval_encloses_its_percentile(count, share):
     """Ends are ranks of the sample, in order around the nearest rank."""
-    low, high = tails.interval_ranks(count, share)
+    low, high = tail_latency.interval_ranks(count, share)
     rank = percentiles.percentile(np.arange(1.0, count + 1), share)
     assert low is None or 1 <= low <= rank
     assert high is None or rank <= high <= count
@@ -59,8 +59,8 @@ def test_an_interval_encloses_its_percentile(count, share):
 @given(count=st.integers(459, 5_000), share=st.sampled_from(SHARES))
 def test_more_values_never_widen_the_interval_by_rank_share(count, share):
     """Ten times the sample narrows the ends, as shares of the sample."""
-    low, high = tails.interval_ranks(count, share)
-    more_low, more_high = tails.interval_ranks(10 * count, share)
+    low, high = tail_latency.interval_ranks(count, share)
+    more_low, more_high = tail_latency.interval_ranks(10 * count, share)
     assert (more_high - more_low) / (10 * count) < (high - low) / count
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tuner.errors import LoadFailed
 from tuner.measurement.outcome import measure_outcome
 from tuner.measurement.summary import summarise
-from tuner.values import HostNoise, Measurement, RequestRecords
+from tuner.values.values import HostNoise, Measurement, RequestRecords
 
 NOISE = HostNoise(steal_s=0.25, client_cpu_s=0.5)
 

@@ -28,7 +28,7 @@ from tuner import advice
 from tuner.measurement import sequential
 from tuner.measurement.comparison import WITHIN, Rule, compare, is_enough
 from tuner.measurement.sequential import ALPHA, Estimate, Plan, estimate, looks
-from tuner.values import Measurement, Verdict
+from tuner.values.values import Measurement, Verdict
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import page
-from tuner.values import Tally
+from tuner.values.values import Tally
 
 VOID = {"meta", "br", "hr", "wbr"}
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.fakes import studies
-from tuner.contest import Within
+from tuner.metrics.benchmark import Within
 from tuner.report import comparison_figures, comparison_page
-from tuner.values import ComparisonRecord
+from tuner.values.values import ComparisonRecord
 
 RECORD = studies.comparison()
 HOSTILE = "</script><img src=x>"

@@ -8,8 +8,8 @@ import pytest
 
 from tests.fakes import studies
 from tuner.measurement.outcome import overloaded
-from tuner.report import open_loop, page, reading, terminal
-from tuner.values import OK, FreshStart, Interval, OpenLoop, StudyRecord
+from tuner.report import open_loop, page, study_view, terminal
+from tuner.values.values import OK, FreshStart, Interval, OpenLoop, StudyRecord
 
 STUDY = studies.study(trials=14)
 
@@ -86,7 +86,7 @@ def test_a_best_that_loses_there_is_a_caution(
     cautions = list(open_loop.cautions(study))
     assert len(cautions) == (said is not None)
     assert said is None or said in cautions[0]
-    assert set(cautions) <= set(reading.warnings(study))
+    assert set(cautions) <= set(study_view.warnings(study))
 
 
 def test_it_stands_in_the_page_and_in_the_terminal(read_page) -> None:

@@ -8,8 +8,8 @@ import plotly.offline
 import pytest
 
 from tests.fakes import studies
-from tuner.report import head, page
-from tuner.values import Configuration, Interval, Outcome
+from tuner.report import page, page_header
+from tuner.values.values import Configuration, Interval, Outcome
 
 STUDY = studies.study()
 LIMIT_BYTES = 6_000_000
@@ -174,7 +174,7 @@ def test_a_study_without_verdict_says_so(read_page):
 )
 def test_notes_that_change_the_meaning_are_in_bold(note):
     """A warning about payloads or limits is set off from the other notes."""
-    assert f"<strong>{note}</strong>" in head.notes((note, "Plain."))
+    assert f"<strong>{note}</strong>" in page_header.notes((note, "Plain."))
 
 
 def test_failures_are_told_by_cause(read_page):

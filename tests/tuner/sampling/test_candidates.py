@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from tuner.errors import WrongUse
 from tuner.sampling.candidates import Candidates, sobol
 from tuner.sampling.encoding import Cube
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 GRID = Cube.of(
     {

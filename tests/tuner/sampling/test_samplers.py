@@ -22,10 +22,10 @@ from optuna.trial import TrialState
 from tests.fakes import surfaces
 from tuner.errors import WrongUse
 from tuner.sampling import registry
+from tuner.sampling.candidate_sampler import CellSampler
 from tuner.sampling.candidates import Candidates
-from tuner.sampling.cell_sampler import CellSampler
 from tuner.sampling.history import PROPOSAL
-from tuner.values import Configuration
+from tuner.values.values import Configuration
 
 Make = Callable[..., CellSampler]
 LOST = {"status": "infeasible", "cause": "oom", "reason": "the replica was killed"}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Kind, Result, Submitted, WorkerUp
+from serving.scheduling.interface import Kind, Result, Submitted, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId
 from tuner.space.environment import Environment, Machine

@@ -11,8 +11,8 @@ from tuner.space import files
 from tuner.space.environment import Environment, Machine
 from tuner.space.equivalence import RULES
 from tuner.space.knob_entry import KEYS
+from tuner.space.knob_schema import SERVING
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob
-from tuner.space.vocabulary import SERVING
 
 TEXT = """\
 name: toy

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tuner.errors import InvalidSpace
-from tuner.space import files, vocabulary
+from tuner.space import files, knob_schema
 from tuner.space.environment import Environment, Machine
 from tuner.space.expression import ByChoice, Expression, ExpressionError
 
@@ -109,7 +109,7 @@ def test_what_a_constraint_leaves_of_one_knob_is_told_once():
 
 def test_another_engine_may_call_a_knob_so():
     """Nothing is assumed of it; its accuracy is nobody's to know."""
-    known = vocabulary.of_command(["replica.count", "model.variant"])
+    known = knob_schema.of_command(["replica.count", "model.variant"])
     text = TEXT.replace("model.accuracy >= 0.9", "replica.count < 3")
     space = files.parse(text, file="toy.yaml", vocabulary=known).narrowed(environment(None))
     assert len(space.cells(environment(None))) == 6

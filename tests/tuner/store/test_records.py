@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import WrongUse
 from tuner.store import records
-from tuner.values import RequestRecords
+from tuner.values.values import RequestRecords
 
 
 def some_records(count: int, *, is_open_loop: bool) -> RequestRecords:

@@ -15,12 +15,12 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from serving import json_tensors, models, zoo
+from serving import models, zoo
 from serving.errors import ServingError
 from serving.models import Arrays
-from serving.models.together import Together
-from serving.replica import arrays
+from serving.models.batching import Together
 from serving.replica.collation import check_inputs
+from serving.tensors import arrays, json_tensors
 from serving.values import Tensor
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from serving import models, zoo
-from serving.models.together import Together
+from serving.models.batching import Together
 
 
 class TritonPythonModel:

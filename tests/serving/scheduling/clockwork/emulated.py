@@ -6,10 +6,16 @@ import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.pool_state import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.values import ModelId
-from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Outcome, Request
+from tuner.evaluation.simulation.pool import (
+    EmulatedModel,
+    EmulatedPool,
+    EmulatedWorker,
+    Outcome,
+    Request,
+)
 
 RESNET: Mapping[int, float] = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 LAG_S = 0.0002

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from serving.dispatch.refusals import error_of
-from serving.scheduling.clockwork.holdings import Parameters
+from serving.deployment.dispatch.rejection_errors import error_of
+from serving.scheduling.clockwork.model_queue import Entry
+from serving.scheduling.clockwork.pool_state import Parameters
 from serving.scheduling.clockwork.rates import (
     FIRST_RESERVE,
     FIRST_S,
@@ -17,8 +18,7 @@ from serving.scheduling.clockwork.rates import (
     Reserve,
 )
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.clockwork.waiting import Entry
-from serving.scheduling.seam import (
+from serving.scheduling.interface import (
     BACKGROUND,
     Action,
     Cancelled,

@@ -15,7 +15,7 @@ from tests.serving.scheduling.clockwork.emulated import (
     broken,
     in_time,
 )
-from tuner.simulation.pool import Request
+from tuner.evaluation.simulation.pool import Request
 
 MOST_PER_S = 16 / RESNET[16]
 """Requests that one worker can do in a second, in the largest batches."""

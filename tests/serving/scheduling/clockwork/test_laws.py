@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.holdings import Model, Parameters, State
+from serving.scheduling.clockwork.model_queue import Promises
+from serving.scheduling.clockwork.pool_state import Model, Parameters, State
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.clockwork.waiting import Promises
-from serving.scheduling.seam import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
+from serving.scheduling.interface import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
 from serving.values import ModelId
 from tests.serving.scheduling.clockwork.emulated import broken
-from tuner.simulation.pool import (
+from tuner.evaluation.simulation.pool import (
     EmulatedModel,
     EmulatedPool,
     EmulatedWorker,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import WINDOW, Durations, Window
+from serving.scheduling.clockwork.model_queue import Entry, Waiting
 from serving.scheduling.clockwork.timeline import Timeline
-from serving.scheduling.clockwork.waiting import Entry, Waiting
 
 RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.pool_state import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.seam import Action, Kind, Result
+from serving.scheduling.interface import Action, Kind, Result
 from serving.values import ModelId
 from tests.serving.scheduling.clockwork.emulated import (
     LAG_S,
@@ -25,7 +25,7 @@ from tests.serving.scheduling.clockwork.emulated import (
     was_admitted,
 )
 from tests.serving.scheduling.schedules import schedules
-from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Request
+from tuner.evaluation.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Request
 
 PROFILES: Sequence[Mapping[int, float]] = (
     RESNET,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.pool_state import Parameters
 from serving.scheduling.clockwork.shares import (
     FORGOTTEN_S,
     MAX_FLOWS,
@@ -27,7 +27,7 @@ from tests.serving.scheduling.clockwork.emulated import (
     in_time,
     poisson,
 )
-from tuner.simulation.pool import Outcome, Request
+from tuner.evaluation.simulation.pool import Outcome, Request
 
 SMALL: Mapping[int, float] = {1: 0.001, 2: 0.0012, 4: 0.0016, 8: 0.0024, 16: 0.004}
 SINGLE: Mapping[int, float] = {1: 0.001}

@@ -1,0 +1,1 @@
+"""The admin port: settings, models, replicas, health and metrics."""

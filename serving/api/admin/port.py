@@ -1,0 +1,161 @@
+"""Connections of the admin port, with the limits on number and time that aiohttp lacks.
+
+Wraps aiohttp's protocols. A sweep closes connections that are idle, or whose request is late; the
+time of a command here does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, cast
+
+from aiohttp import web
+
+from serving.api.transport.connection_limiter import Door
+
+log = logging.getLogger(__name__)
+
+
+class AdminListener:
+    """Connections of one aiohttp application."""
+
+    def __init__(
+        self,
+        application: web.Application,
+        *,
+        idle_s: float,
+        request_s: float,
+        door: Door,
+        **options: Any,  # of several types
+    ) -> None:
+        """Store the settings.
+
+        Args:
+            application: not yet running.
+            idle_s: limit after a response.
+            request_s: limit for a request or a connection's first head.
+            door: connection limiter.
+            options: of `aiohttp.web.AppRunner`.
+        """
+        application.middlewares.insert(0, self._timed)
+        self._runner = web.AppRunner(application, **options)
+        self.idle_s = idle_s
+        self.request_s = request_s
+        self.door = door
+        self.connections: dict[object, _Connection] = {}
+        """Open connections by transport."""
+        self._refused = 0
+
+    async def open(self) -> None:
+        """Prepare for `protocol`."""
+        await self._runner.setup()
+
+    async def end(self) -> None:
+        """Finish accepted requests for a moment, then close every connection."""
+        await self._runner.cleanup()
+
+    def protocol(self) -> asyncio.Protocol:
+        """Create a connection for the event loop's server."""
+        server = self._runner.server
+        assert server is not None
+        return _Connection(self, server())
+
+    def sweep(self, now_s: float) -> None:
+        """Close connections that exceed their time."""
+        for connection in list(self.connections.values()):
+            connection.sweep(now_s)
+        if self.door.refused > self._refused:
+            log.warning(
+                "the admin port had no place for more connections",
+                extra={"refused": self.door.refused - self._refused, "most": self.door.most},
+            )
+            self._refused = self.door.refused
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Mark begin and end of each request at its connection."""
+        connection = self.connections.get(request.transport)
+        if connection is not None:
+            connection.begin(request)
+        try:
+            response: web.StreamResponse = await handler(request)
+        finally:
+            if connection is not None:
+                connection.finish()
+        return response
+
+
+class _Connection(asyncio.Protocol):
+    """One connection around aiohttp's protocol."""
+
+    def __init__(self, listener: AdminListener, inner: asyncio.Protocol) -> None:
+        self._listener = listener
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self._client: str | None = None
+        self._request: web.Request | None = None
+        """Request in progress."""
+        self._is_idle = False
+        """Whether nothing of the next request arrived; false before the first."""
+        self._since_s = time.monotonic()
+        """When the request began, or the last response was made."""
+
+    def begin(self, request: web.Request) -> None:
+        """Note a complete head."""
+        if self._is_idle:  # arrived together with the previous request
+            self._since_s = time.monotonic()
+        self._request = request
+
+    def finish(self) -> None:
+        """Note the response; an unread one counts as idle."""
+        self._request = None
+        self._is_idle = True
+        self._since_s = time.monotonic()
+
+    def sweep(self, now_s: float) -> None:
+        """Close if the client takes too long."""
+        if self._transport is None:
+            return
+        if self._request is not None and self._request.content.is_eof():
+            return
+        most_s = self._listener.idle_s if self._is_idle else self._listener.request_s
+        if now_s - self._since_s < most_s:
+            return
+        if self._transport.is_closing():  # the client does not read
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._client = self._listener.door.enter(self._transport, b"")
+        if self._client is None:
+            self._transport = None
+            return
+        self._listener.connections[self._transport] = self
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_idle and self._request is None:
+            self._is_idle = False
+            self._since_s = time.monotonic()
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._client is None:
+            return
+        self._listener.connections.pop(self._transport, None)
+        self._transport = None
+        self._listener.door.leave(self._client)
+        self._inner.connection_lost(error)

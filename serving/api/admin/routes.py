@@ -1,0 +1,302 @@
+"""Admin port on aiohttp: live settings, replicas, health and metrics.
+
+    GET   /admin/settings    settings in force, their generation, the models
+    PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
+    GET   /admin/replicas    replicas with their use, deaths since the last change of settings
+          /admin/models      see `admin_models`
+    POST  /admin/add_app ... see `management` and `containers`
+    POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
+    GET   /metrics           Prometheus
+    GET   /health            200 when ready, else 503
+
+Listens on loopback by default. Health needs no token, nor do metrics if the server generated it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Protocol
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from serving.api.admin.model_routes import ModelRoutes
+from serving.api.clipper import containers, management
+from serving.api.clipper.catalogue import Catalogue
+from serving.api.clipper.containers import Containers
+from serving.api.http.access import Token
+from serving.api.transport.trusted_hosts import Hosts, is_foreign
+from serving.engine.engine import Engine
+from serving.engine.repository import Repository
+from serving.errors import (
+    AcceleratorUnavailable,
+    InvalidRequest,
+    InvalidSettings,
+    LimitsUnavailable,
+    ReplicaStartFailed,
+    ServingError,
+)
+from serving.settings import KNOBS, ServingSettings
+
+MAX_BODY_BYTES = 1024 * 1024
+HTTP_LOG = logging.getLogger("aiohttp.server.admin")
+"""Logger of aiohttp."""
+ADMIN_REFUSAL = (
+    "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
+    "(docs/serving.md)"
+)
+_HEALTH, _METRICS = "/health", "/metrics"
+_ROUTES = (
+    "there are /admin/models (docs/versions.md), /admin/settings and /admin/replicas (docs/serving.md), "
+    "/admin/add_app and Clipper's other commands (docs/protocol-clipper.md), /metrics and /health"
+)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Return False for errors of clients that send no HTTP, which could fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+HTTP_LOG.addFilter(_is_ours)
+
+
+class ClipperCommands(Catalogue, Containers, Protocol):
+    """Clipper's management operations."""
+
+
+class AdminRoutes:
+    """Handlers of the admin port."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        repository: Repository | None = None,
+        *,
+        clipper: ClipperCommands | None = None,
+        metrics: Callable[[], Iterable[bytes]],
+        token: Token | None = None,
+        has_open_metrics: bool = False,
+        hosts: Hosts | None = None,
+        keep: Callable[[], Awaitable[None]] | None = None,
+        stop: Callable[[], None] | None = None,
+        given: ServingSettings | None = None,
+    ) -> None:
+        """Store the settings.
+
+        Args:
+            engine: serves the models.
+            repository: watched folder, if any.
+            clipper: executes Clipper's commands.
+            metrics: Prometheus's text, in pieces.
+            token: None: not needed.
+            has_open_metrics: whether metrics need no token.
+            hosts: trusted names; None: any.
+            keep: saves changes; awaited before the response.
+            stop: ends the server gracefully; a second call: at once. None: no shutdown.
+            given: settings at the start; None: the current ones.
+        """
+        self._engine = engine
+        self._models = ModelRoutes(engine, repository, given or engine.settings)
+        self._clipper = clipper
+        self._metrics = metrics
+        self._token = token
+        self._open = {_HEALTH, _METRICS} if has_open_metrics else {_HEALTH}
+        self._hosts = hosts
+        self._keep = keep
+        self._stop = stop
+
+    def application(self) -> web.Application:
+        """Build the aiohttp application."""
+        application = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[self._admit, _errors_as_json, self._kept]
+        )
+        application.router.add_get("/admin/settings", self._get_settings)
+        application.router.add_patch("/admin/settings", self._patch_settings)
+        application.router.add_get("/admin/replicas", self._get_replicas)
+        self._models.add_to(application.router)
+        if self._clipper is not None:
+            application.router.add_get(management.PING, self._command)
+            for path in (*management.PATHS, *containers.PATHS):
+                application.router.add_post(path, self._command)
+        if self._stop is not None:
+            application.router.add_post("/admin/shutdown", self._shutdown)
+        application.router.add_get(_METRICS, self._get_metrics)
+        application.router.add_get(_HEALTH, self._get_health)
+        return application
+
+    @web.middleware
+    async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Check host, origin and token; pages may not change the server."""
+        if self._hosts is not None and request.path != _HEALTH:
+            host = request.headers.get("Host")
+            text = None if host is None else self._hosts.refusal(host)
+            if text is not None:
+                return web.json_response({"error": text}, status=403)
+        site = request.headers.get("Sec-Fetch-Site", "none").encode()
+        is_page = "Origin" in request.headers or is_foreign(site, None, None)
+        if is_page and request.method != "GET":
+            return web.json_response(
+                {"error": "pages in a browser may not change this server"}, status=403
+            )
+        if (
+            self._token is not None
+            and request.path not in self._open
+            and not self._token.allows(
+                request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            )
+        ):
+            return web.json_response(
+                {"error": ADMIN_REFUSAL}, status=401, headers={"WWW-Authenticate": "Bearer"}
+            )
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    @web.middleware
+    async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Save changes before the response, also after errors."""
+        try:
+            response: web.StreamResponse = await handler(request)
+        finally:
+            if self._keep is not None and request.method != "GET":
+                await self._keep()
+        return response
+
+    async def _command(self, request: web.Request) -> web.Response:
+        """Execute one of Clipper's management commands."""
+        hub, body = self._clipper, await request.read()
+        assert hub is not None
+        path = request.path
+        reply = management.dispatch(hub, path, body)
+        if reply is None:
+            reply = await containers.operate(hub, path, body)
+        assert reply is not None
+        return web.Response(status=reply.status, text=reply.text, content_type="application/json")
+
+    async def _shutdown(self, request: web.Request) -> web.Response:
+        """End the server; the admin port closes last, after its response."""
+        graceful = request.query.get("graceful", "true")
+        if graceful not in {"true", "false"}:
+            raise InvalidRequest(f"graceful is {graceful!r:.40}, expected true or false")
+        assert self._stop is not None
+        for _ in range(1 if graceful == "true" else 2):
+            self._stop()
+        return web.json_response({"stopping": True})
+
+    async def _get_settings(self, _request: web.Request) -> web.Response:
+        engine = self._engine
+        unsettled = engine.unsettled()
+        return web.json_response(
+            {
+                "generation": engine.generation,
+                "settings": engine.settings.nested(),
+                **({"unsettled": unsettled} if unsettled else {}),
+                "limits": engine.limits,
+                "models": [
+                    {
+                        "name": served.id.name,
+                        "version": served.id.version,
+                        "kind": served.card.kind,
+                        "signature": served.signature.as_json(),
+                        "device": served.load_facts.get("device"),
+                    }
+                    for served in engine.served()
+                ],
+            }
+        )
+
+    async def _patch_settings(self, request: web.Request) -> web.Response:
+        values, fresh, keep_learnt = _patch(await request.read())
+        async with self._engine.editing:  # changes run one after another
+            settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
+            served = {id_.name for id_ in self._engine.models()}
+            _check_live(self._engine.settings, settings, served)
+            applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        return web.json_response(
+            {
+                "generation": applied.generation,
+                "settings": applied.settings.nested(),
+                "applied_s": applied.seconds,
+                "notes": self._engine.notes(),
+            }
+        )
+
+    async def _get_replicas(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._engine.replicas())
+
+    async def _get_metrics(self, _request: web.Request) -> web.Response:
+        pieces = []
+        for piece in self._metrics():
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        return web.Response(
+            body=b"".join(pieces),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def _get_health(self, _request: web.Request) -> web.Response:
+        ready = self._engine.ready()
+        return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+
+def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
+    """Parse a PATCH body."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSettings(f"the body is not JSON: {error}") from error
+    expected = {"settings", "fresh_replicas", "keep_learnt"}
+    if not isinstance(data, dict) or not data.keys() <= expected:
+        raise InvalidSettings(
+            'expected {"settings": {"batching.max_size": 8, ...}, "fresh_replicas": false, '
+            f'"keep_learnt": false}}, got {body[:200].decode("utf-8", "replace")}'
+        )
+    values = data.get("settings", {})
+    flags = [data.get(name, False) for name in ("fresh_replicas", "keep_learnt")]
+    if not isinstance(values, dict) or not all(isinstance(flag, bool) for flag in flags):
+        raise InvalidSettings("settings must be an object, fresh_replicas and keep_learnt booleans")
+    return values, flags[0], flags[1]
+
+
+def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
+    """Reject changes of settings that are fixed at runtime, also per model."""
+    before, after = old.flat(), new.flat()
+    of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
+    for name, knob in KNOBS.items():
+        if knob.limits.live:
+            continue
+        changes = {name: (before[name], after[name])}
+        changes |= {
+            f"models.{model}.{name}": (then[name], now[name])
+            for model, (then, now) in of_models.items()
+        }
+        for changed, (then, now) in changes.items():
+            if then != now:
+                raise InvalidSettings(
+                    f"{changed} cannot change in a running server ({then!r} to {now!r}); restart it"
+                )
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamResponse:
+    try:
+        response: web.StreamResponse = await handler(request)
+    except ReplicaStartFailed as error:
+        return web.json_response({"error": str(error), "reason": error.reason}, status=409)
+    except (AcceleratorUnavailable, LimitsUnavailable) as error:
+        return web.json_response({"error": str(error), "reason": "limits"}, status=409)
+    except ServingError as error:
+        if error.status == 500:
+            return web.json_response({"error": str(error), "reason": "load"}, status=409)
+        return web.json_response({"error": str(error)}, status=error.status)
+    except web.HTTPNotFound:
+        return web.json_response({"error": f"no route {request.path!r}; {_ROUTES}"}, status=404)
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        text = f"{request.method} {request.path} is not allowed, use {allowed}"
+        return web.json_response({"error": text}, status=405, headers={"Allow": allowed})
+    except web.HTTPException as error:
+        return web.json_response({"error": error.reason}, status=error.status)
+    return response

@@ -1,0 +1,118 @@
+"""Generated admin tokens: one file per server, readable by its user only.
+
+    $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
+
+The folder's name identifies its owner (`serving.system.process_identity`), so later servers remove files of killed
+ones. Without a runtime directory the folder is in the temporary directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from serving.errors import NotReady
+from serving.system import process_identity
+
+_BYTES = 24
+"""Random bytes of a token."""
+_LONGEST = 4096
+"""Maximum characters read from a token file."""
+
+
+class MadeToken(NamedTuple):
+    """A token and its file."""
+
+    text: str
+    file: pathlib.Path
+
+
+@contextlib.contextmanager
+def made(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[MadeToken]:
+    """Generate a token in a new file, which exists until the block is left.
+
+    Token files of killed servers are removed first. `environment` names the runtime directory.
+
+    Raises:
+        NotReady: the file cannot be created.
+    """
+    remove_left(environment)
+    folder = _bases(environment)[0] / process_identity.this_process().new_name()
+    file = folder / f"admin-{port}.token"
+    text = secrets.token_urlsafe(_BYTES)
+    try:
+        folder.mkdir(mode=0o700)  # the name is unpredictable, so the folder is ours
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as written:
+            written.write(f"{text}\n")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise NotReady(
+            f"the admin port's token cannot be kept in {file}: {error.strerror or error}; name another folder in "
+            "XDG_RUNTIME_DIR, give a token in server.admin_token_file, or start with --no-admin-token"
+        ) from error
+    try:
+        yield MadeToken(text, file)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Path]:
+    """Remove the token files of killed servers, and return their paths."""
+    removed = []
+    for file in _files("*", environment, are_left=True):
+        with contextlib.suppress(OSError):  # another process was quicker
+            file.unlink()
+            file.parent.rmdir()
+            removed.append(file)
+    return removed
+
+
+def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token that a server of this user has for an admin port here; None: not found."""
+    for file in _files(str(port), environment, are_left=False):
+        with contextlib.suppress(OSError, ValueError):  # the server has just ended
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, encoding="ascii") as opened:
+                return opened.read(_LONGEST).strip()
+    return None
+
+
+def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list[pathlib.Path]:
+    """Return the token files of this user's killed or other servers; port `*` matches all."""
+    found = []
+    for base in _bases(environment):
+        for file in base.glob(f"luthier-*/admin-{port}.token"):
+            maker = process_identity.of(file.parent.name)
+            if maker is not None and maker.is_gone() is are_left and _is_mine(file.parent):
+                found.append(file)
+    return found
+
+
+def _is_mine(folder: pathlib.Path) -> bool:
+    """Whether this user owns the folder, which must be no link; others can create them in /tmp."""
+    try:
+        seen = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
+
+
+def _bases(environment: Mapping[str, str]) -> list[pathlib.Path]:
+    """Return the folders to search: the user's runtime directory, then the temporary one."""
+    temporary = pathlib.Path(tempfile.gettempdir())
+    given = environment.get("XDG_RUNTIME_DIR")
+    if given:
+        with contextlib.suppress(OSError):
+            seen = pathlib.Path(given).stat()
+            # After `su` or `sudo` it may belong to another user.
+            if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid():
+                return [pathlib.Path(given), temporary]
+    return [temporary]

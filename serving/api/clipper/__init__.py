@@ -1,0 +1,1 @@
+"""Clipper's query and management protocols."""

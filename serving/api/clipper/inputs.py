@@ -1,0 +1,159 @@
+"""One input of Clipper's query protocol, as a request to a model.
+
+Numbers take shape and datatype of the only input; strings and bytes become one element of BYTES.
+Invalid input raises `InvalidRequest`. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving import wire
+from serving.api.parsing.flat_items import item_shape
+from serving.errors import InvalidRequest
+from serving.tensors.json_tensors import NUMPY
+from serving.values import Buffer, Signature, Tensor, TensorSpec
+
+INPUT_TYPES: dict[str, str] = {
+    **dict.fromkeys(("integers", "ints", "integer", "int", "i"), "integers"),
+    **dict.fromkeys(("floats", "float", "f"), "floats"),
+    **dict.fromkeys(("doubles", "double", "d"), "doubles"),
+    **dict.fromkeys(("strings", "string", "str", "strs", "s"), "strings"),
+    **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
+}
+"""Accepted name of an input type -> its canonical name."""
+
+
+class Query(NamedTuple):
+    """One request, ready for a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    timeout_s: float | None
+    priority: int = 0
+
+
+class Input(NamedTuple):
+    """One input of an application."""
+
+    kind: str
+    """Value of `INPUT_TYPES`."""
+    value: Sequence[int | float] | bytes
+    """Numbers, or the bytes of a string or of bytes."""
+
+    @property
+    def key(self) -> bytes:
+        """Bytes that identify the input within its application, for feedback."""
+        if isinstance(self.value, bytes):
+            return self.value
+        form = "<i4" if self.kind == "integers" else "<f4" if self.kind == "floats" else "<f8"
+        with np.errstate(over="ignore"):
+            return np.array(self.value, dtype=np.float64).astype(form).tobytes()
+
+    def query(self, signature: Signature, timeout_s: float | None = None) -> Query:
+        """Return the request for a model.
+
+        Raises:
+            InvalidRequest: the model takes something else.
+        """
+        tensor = self._tensor(signature)
+        frame = (wire.encode_descriptor([tensor]), tensor.data)
+        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, 1, timeout_s)
+
+    def _tensor(self, signature: Signature) -> Tensor:
+        if len(signature.inputs) != 1:
+            names = ", ".join(spec.name for spec in signature.inputs) or "none"
+            raise InvalidRequest(
+                f"a query of this protocol has one input, the model has {len(signature.inputs)} "
+                f"({names}); ask it by another protocol"
+            )
+        spec = signature.inputs[0]
+        if not _takes_one_item(spec, signature):
+            raise InvalidRequest(
+                f"input {spec.name!r} of shape {list(spec.shape)} does not take one item in front; "
+                "ask the model by another protocol"
+            )
+        if isinstance(self.value, bytes):
+            return self._tensor_of_bytes(spec, self.value)
+        if spec.datatype == "BYTES":
+            raise self._mismatch(spec)
+        shape = (1, *item_shape(spec, len(self.value)))
+        return Tensor(spec.name, spec.datatype, shape, _number_bytes(self.value, spec))
+
+    def _tensor_of_bytes(self, spec: TensorSpec, value: bytes) -> Tensor:
+        if spec.datatype == "BYTES":
+            shape = (1, *item_shape(spec, 1))
+            return Tensor(spec.name, "BYTES", shape, struct.pack("<I", len(value)) + value)
+        if self.kind == "bytes" and spec.datatype == "UINT8":
+            return Tensor(spec.name, "UINT8", (1, *item_shape(spec, len(value))), value)
+        raise self._mismatch(spec)
+
+    def _mismatch(self, spec: TensorSpec) -> InvalidRequest:
+        return InvalidRequest(
+            f"input {spec.name!r} of the model takes {spec.datatype}, the application's input type "
+            f"is {self.kind}"
+        )
+
+
+def input_type(text: str) -> str:
+    """Return the canonical name of an input type.
+
+    Raises:
+        InvalidRequest: unknown.
+    """
+    if text not in INPUT_TYPES:
+        raise InvalidRequest(f"{text} is not a valid input string")
+    return INPUT_TYPES[text]
+
+
+def input_types(signature: Signature) -> tuple[str, ...]:
+    """Return the input types that fit a model; empty: none does."""
+    if len(signature.inputs) != 1:
+        return ()
+    spec = signature.inputs[0]
+    if not _takes_one_item(spec, signature):
+        return ()
+    if spec.datatype == "BYTES":
+        return "bytes", "strings"
+    numbers = ("integers", "floats", "doubles")
+    return (*numbers, "bytes") if spec.datatype == "UINT8" else numbers
+
+
+def _takes_one_item(spec: TensorSpec, signature: Signature) -> bool:
+    is_first = spec.item_axis == 0 or not signature.is_batched
+    return is_first and bool(spec.shape) and spec.shape[0] in {-1, 1}
+
+
+def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
+    """Convert numbers to the model's datatype without loss of range."""
+    wanted = np.dtype(NUMPY[spec.datatype])
+    wide: NDArray[np.float64] = np.array(values, dtype=np.float64)
+    if wanted.kind == "f":
+        with np.errstate(over="ignore"):
+            array = wide.astype(wanted)
+        if not np.isfinite(array).all():
+            raise _out_of_range(values, spec)
+        return array.tobytes()
+    if not np.array_equal(np.floor(wide), wide):
+        raise InvalidRequest(
+            f"input {spec.name!r} of the model takes {spec.datatype}, not all values are whole"
+        )
+    low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
+    # float64 is exact: Clipper's integers have 32 bits, and the others were floats.
+    if wide.size and not (low <= int(wide.min()) and int(wide.max()) <= high):
+        raise _out_of_range(values, spec)
+    return wide.astype(wanted).tobytes()
+
+
+def _out_of_range(values: Sequence[int | float], spec: TensorSpec) -> InvalidRequest:
+    return InvalidRequest(
+        f"input {spec.name!r} of the model takes {spec.datatype}, the values reach from "
+        f"{min(values)} to {max(values)}"
+    )

@@ -1,0 +1,346 @@
+"""Routes of Clipper's query protocol on the inference port.
+
+    POST /{application}/predict     one input or a batch; 200 within the application's latency SLO
+    POST /{application}/update      feedback
+    GET  /metrics                   Clipper's metrics, in JSON
+
+Queries of a batch run separately. Content-Type is always JSON, as in Clipper.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from serving import wire
+from serving.api.clipper import requests, responses
+from serving.api.clipper.inputs import Input
+from serving.api.http.listener import Channel, Exchange
+from serving.api.http.messages import JSON_TYPE, Head, Response, json_response
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
+from serving.api.transport.incremental import Slices, Slow
+from serving.engine.applications import Asker
+from serving.errors import InvalidRequest, NotReady, ServingError, nearest, shown
+from serving.metrics.clipper_metrics import Registry
+from serving.response_handler import Ticket
+from serving.selection.application import Application
+from serving.selection.query_session import Answered
+
+log = logging.getLogger(__name__)
+
+_PATH = re.compile(r"/(?P<app>[^/]+)/(?P<verb>predict|update)/?")
+_METRICS = "/metrics"
+_ROUTES = (
+    "there are /v2 (Open Inference), /v1/models (TensorFlow Serving), and /APPLICATION/predict and "
+    "/APPLICATION/update (Clipper)"
+)
+_UNEXPECTED = "An unexpected error occurred!"
+
+
+class Applications(Protocol):
+    """Query operations of `ClipperHub`."""
+
+    def application(self, name: str) -> Application | None:
+        """Return an application by name."""
+        ...
+
+    def applications(self) -> Sequence[Application]:
+        """Return all applications."""
+        ...
+
+    def model_versions(self, model: str) -> Sequence[str]:
+        """Return a model's registered or served versions."""
+        ...
+
+    def ask(
+        self,
+        application: str,
+        question: Input,
+        asker: Asker,
+        *,
+        version: str | None,
+        user: str,
+    ) -> Ticket:
+        """Submit a query; the asker is never called before this returns.
+
+        Overload, late and missing models yield the default output.
+
+        Raises:
+            InvalidRequest: no chosen model takes the input.
+        """
+        ...
+
+    def feedback(self, application: str, update: requests.Update) -> bool:
+        """Learn from feedback; False: its query is unknown.
+
+        Raises:
+            InvalidRequest: an unsuitable label.
+            NotReady: the state is unreadable now; send again.
+        """
+        ...
+
+
+class _Target(NamedTuple):
+    """Parsed method and path."""
+
+    verb: str
+    application: str
+
+
+class _AppMetrics:
+    """Metrics of one application, looked up per request."""
+
+    __slots__ = ("default_ratio", "latency", "predictions", "throughput")
+
+    def __init__(self, registry: Registry, name: str, now_s: float) -> None:
+        self.latency = registry.histogram(f"app:{name}:prediction_latency", "microseconds")
+        self.throughput = registry.meter(f"app:{name}:prediction_throughput", now_s)
+        self.predictions = registry.counter(f"app:{name}:num_predictions")
+        self.default_ratio = registry.ratio(f"app:{name}:default_prediction_ratio")
+
+    def count(self, *, seconds: float, is_default: bool, now_s: float) -> None:
+        self.latency.insert(round(seconds * 1e6))
+        self.throughput.mark(now_s)
+        self.predictions.increment()
+        self.default_ratio.increment(int(is_default))
+
+
+class _Batch:
+    """In-flight queries of one request."""
+
+    __slots__ = (
+        "_answers",
+        "_connection",
+        "_default_output",
+        "_metrics",
+        "_missing",
+        "_slices",
+        "_slow",
+        "_started_s",
+        "tickets",
+    )
+
+    def __init__(
+        self,
+        connection: Channel,
+        queries: int,
+        default_output: str,
+        metrics: _AppMetrics,
+        started_s: float,
+        slices: Slices,
+    ) -> None:
+        self._connection = connection
+        self._answers = [b""] * queries
+        """JSON of each response."""
+        self._missing = queries
+        self._default_output = default_output
+        self._metrics = metrics
+        self._started_s = started_s
+        self._slices = slices
+        self._slow: dict[int, Slow] = {}
+        """Responses being written in pieces, by position."""
+        self.tickets: list[Ticket] = []
+
+    def answered(self, place: int, result: Answered) -> None:
+        """Write one response, in pieces if long."""
+        pieces = responses.written(result)
+        if pieces is None:
+            self._have(place, responses.answered(result, self._default_output))
+        else:
+            ended = functools.partial(self._written, place, result)
+            self._slow[place] = self._slices.begin(pieces, ended)
+
+    def _written(self, place: int, result: Answered, outcome: list[bytes] | Exception) -> None:
+        del self._slow[place]
+        if not isinstance(outcome, Exception):
+            self._count(place, b"".join(outcome), is_default=False)
+            return
+        why = responses.unreadable(outcome)
+        if not isinstance(outcome, ServingError | wire.WireError):
+            log.error("an answer met a fault of the server", exc_info=outcome)
+            why = _UNEXPECTED
+        self._have(place, responses.defaulted(result, self._default_output, why))
+
+    def _have(self, place: int, answer: Mapping[str, Any]) -> None:
+        self._count(place, write(answer).encode(), is_default=answer["default"])
+
+    def _count(self, place: int, answer: bytes, *, is_default: bool) -> None:
+        """Store one response; send all after the last."""
+        now_s = time.monotonic()
+        seconds = now_s - self._started_s
+        self._metrics.count(seconds=seconds, is_default=is_default, now_s=now_s)
+        self._answers[place] = answer
+        self._missing -= 1
+        if not self._missing:
+            self._connection.respond(Response(200, JSON_TYPE, responses.answer(self._answers)))
+
+    def cancel(self) -> None:
+        for slow in self._slow.values():
+            slow.cancel()
+        for ticket in self.tickets:
+            ticket.cancel()
+
+
+class _Place:
+    """Response handler of one query in a batch."""
+
+    __slots__ = ("_batch", "_place")
+
+    def __init__(self, batch: _Batch, place: int) -> None:
+        self._batch = batch
+        self._place = place
+
+    def answered(self, result: Answered) -> None:
+        self._batch.answered(self._place, result)
+
+
+class ClipperRoutes:
+    """Routes of Clipper's query protocol."""
+
+    def __init__(
+        self,
+        hub: Applications,
+        *,
+        metrics: Registry,
+        shows_metrics: bool = True,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
+        self._hub = hub
+        self._shows_metrics = shows_metrics
+        self._registry = metrics
+        self._max_json_bytes = max_json_bytes
+        self._slices = Slices()
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        """Implement `serving.api.http.listener.Routes`."""
+        target: _Target | None = head.meaning
+        if target is None:
+            found = _target(head.method, head.path)
+            if isinstance(found, Response):
+                return found
+            head.meaning = target = found
+        if target.verb == "metrics":
+            if not self._shows_metrics:
+                return json_response(404, {"error": f"no route {_METRICS!r}; {_ROUTES}"})
+            return json_response(200, self._registry.report(time.monotonic()))
+        application = self._hub.application(target.application)
+        if application is None:
+            return self._unknown(target.application)
+        if head.content_encoding not in {"", "identity"}:
+            raise InvalidRequest(
+                f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
+            )
+        started_s = time.monotonic()
+        try:
+            if target.verb == "update":
+                return self._update(target.application, application, body)
+            return self._predict(target.application, application, body, connection, started_s)
+        except Exception:
+            log.exception("a request met a fault of the server")
+            return _plain(500, _UNEXPECTED)
+
+    def _unknown(self, name: str) -> Response:
+        known = [application.name for application in self._hub.applications()]
+        listed = ", ".join(known) or "none"
+        text = f"no application {shown(name)}{nearest(name, known)} (known: {listed})"
+        return json_response(404, {"error": text})
+
+    def _predict(
+        self,
+        name: str,
+        application: Application,
+        body: bytes,
+        connection: Channel,
+        started_s: float,
+    ) -> Exchange | Response:
+        try:
+            given = requests.predict_document(body, self._max_json_bytes)
+            version = requests.requested_version(given)
+            if version is not None:
+                self._check_version(name, application, version)
+            asked = requests.prediction(given, application.input_type)
+            if not asked.inputs:
+                return Response(200, JSON_TYPE, responses.answer([]))
+            metrics = _AppMetrics(self._registry, name, started_s)
+            batch = _Batch(
+                connection,
+                len(asked.inputs),
+                application.default_output,
+                metrics,
+                started_s,
+                self._slices,
+            )
+            self._ask_all(name, asked, version, batch)
+        except ServingError as error:
+            if not isinstance(error, requests.RequestError):
+                error = requests.RequestError(requests.QUERY_ERROR, str(error))
+            return Response(400, JSON_TYPE, error.body())
+        return batch
+
+    def _ask_all(
+        self, name: str, asked: requests.Prediction, version: str | None, batch: _Batch
+    ) -> None:
+        """Submit all queries of a request, or none."""
+        try:
+            for place, question in enumerate(asked.inputs):
+                asker = _Place(batch, place)
+                batch.tickets.append(
+                    self._hub.ask(name, question, asker, version=version, user=asked.user)
+                )
+        except BaseException:
+            batch.cancel()
+            raise
+
+    def _check_version(self, name: str, application: Application, version: str) -> None:
+        """Check that a query can be pinned to a version.
+
+        Raises:
+            RequestError: it cannot.
+        """
+        if len(application.models) > 1:
+            cause = f"Too many models linked to application {name}"
+        elif not application.models:
+            cause = (
+                f"Requested version: {version[:100]} does not exist: no model is linked to {name}"
+            )
+        elif version not in self._hub.model_versions(application.models[0]):
+            model = application.models[0]
+            cause = f"Requested version: {version[:100]} does not exist for model: {model}"
+        else:
+            return
+        raise requests.RequestError(requests.QUERY_ERROR, cause)
+
+    def _update(self, name: str, application: Application, body: bytes) -> Response:
+        try:
+            update = requests.update(body, application.input_type, self._max_json_bytes)
+            taken = self._hub.feedback(name, update)
+        except NotReady as error:  # valid; the client may retry
+            return _plain(error.status, str(error))
+        except ServingError as error:
+            return _plain(400, str(error))
+        return _plain(200, f"Feedback received? {int(taken)}")
+
+
+def _plain(status: int, text: str) -> Response:
+    return Response(status, JSON_TYPE, text.encode("utf-8", "replace"))
+
+
+def _target(method: str, path: str) -> _Target | Response:
+    """Parse method and path, or return a 404 or 405."""
+    path = path.partition("?")[0]
+    match = _PATH.fullmatch(path)
+    if match is None and path != _METRICS:
+        text = f"no route {path!r}; {_ROUTES}"
+        return json_response(404, {"error": text})
+    expected = "GET" if match is None else "POST"
+    if method != expected:
+        response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
+        return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
+    if match is None:
+        return _Target("metrics", "")
+    return _Target(match["verb"], urllib.parse.unquote(match["app"]))

@@ -1,0 +1,272 @@
+"""Service behind Clipper's protocols: applications, registered models, replicas.
+
+Clipper registers a version apart from its containers: here a record apart from a deployment. The
+record's current version becomes the engine's once it runs; until then the previous one serves. All
+methods belong to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from serving import zoo
+from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE, Container, Model
+from serving.api.clipper.inputs import input_types
+from serving.engine.applications import Applications, Asker, Feedback, Question
+from serving.engine.engine import RETIRE_S, Engine
+from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
+from serving.response_handler import Ticket
+from serving.selection.application import Application
+from serving.settings import ServingSettings
+from serving.values import ModelId
+
+_COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
+"""Model settings that commands set."""
+
+
+class ClipperHub:
+    """Implements `Catalogue`, `Containers` and `Applications` of Clipper's protocols."""
+
+    def __init__(
+        self, engine: Engine, applications: Applications, given: ServingSettings | None = None
+    ) -> None:
+        """Start without registered models.
+
+        `given` are the settings to which stopped models return; None: those now in force.
+        """
+        self._engine = engine
+        self._applications = applications
+        self._given = given or engine.settings
+        self._models: dict[ModelId, Model] = {}
+        self._current: dict[str, str] = {}
+
+    def restore(self, models: Sequence[Model], current: Mapping[str, str]) -> None:
+        """Restore registered and current versions; the engine restores deployments."""
+        self._models = {ModelId(model.name, model.version): model for model in models}
+        self._current = dict(current)
+
+    def current_versions(self) -> Mapping[str, str]:
+        """Return the current version of every registered model."""
+        return self._current
+
+    # Queries
+
+    def application(self, name: str) -> Application | None:
+        """Return an application, or None."""
+        return self._applications.application(name)
+
+    def model_versions(self, model: str) -> Sequence[str]:
+        """Return the registered and served versions of a model."""
+        registered = [id_.version for id_ in self._models if id_.name == model]
+        return tuple(dict.fromkeys([*registered, *self._applications.model_versions(model)]))
+
+    def ask(
+        self, application: str, question: Question, asker: Asker, *, version: str | None, user: str
+    ) -> Ticket:
+        """Take a query; see `Applications.ask`."""
+        return self._applications.ask(application, question, asker, version=version, user=user)
+
+    def feedback(self, application: str, update: Feedback) -> bool:
+        """Take feedback; see `Applications.feedback`."""
+        return self._applications.feedback(application, update)
+
+    # Applications
+
+    def applications(self) -> Sequence[Application]:
+        """Return all applications."""
+        return self._applications.all()
+
+    def add_application(
+        self,
+        name: str,
+        *,
+        input_type: str,
+        default_output: str,
+        latency_slo_s: float,
+        selection: Mapping[str, Any],
+    ) -> None:
+        """Add an application without links.
+
+        Raises:
+            InvalidSettings: invalid selection settings.
+        """
+        given = {
+            "name": name,
+            "input_type": input_type,
+            "default_output": default_output,
+            "latency_slo_s": latency_slo_s,
+            **selection,
+        }
+        self._applications.add(Application.from_json(given))
+
+    def delete_application(self, name: str) -> None:
+        """Delete an application."""
+        self._applications.delete(name)
+
+    def link(self, application: str, models: Sequence[str]) -> None:
+        """Link models to an application."""
+        self._applications.link(application, models)
+
+    def unlink(self, application: str, models: Sequence[str]) -> None:
+        """Unlink models from an application."""
+        self._applications.unlink(application, models)
+
+    def selection_state(self, application: str, user: str) -> str:
+        """Return an application's policy state, as JSON."""
+        return json.dumps(self._applications.state(application, user))
+
+    # Models
+
+    def models(self) -> Sequence[Model]:
+        """Return all registered versions, deleted ones included."""
+        return tuple(self._models.values())
+
+    def current_version(self, name: str) -> str | None:
+        """Return a registered model's current version; None: no such model."""
+        return self._current.get(name)
+
+    def served_input_types(self, name: str) -> Sequence[str] | None:
+        """Return a served model's input types; None: it is not served."""
+        try:
+            entry = self._engine.entry(name)
+        except UnknownModel:
+            return None
+        return input_types(entry.versions[entry.current].signature)
+
+    def add_model(self, model: Model) -> None:
+        """Register a version and make it current."""
+        self._models[ModelId(model.name, model.version)] = model
+        self.set_current_version(model.name, model.version)
+
+    def set_current_version(self, name: str, version: str) -> None:
+        """Set the current version; the engine follows once it runs."""
+        self._current[name] = version
+        if self._runs(ModelId(name, version)):
+            self._engine.set_version(name, version)
+
+    def delete_model(self, name: str, version: str) -> None:
+        """Mark a version as invalid."""
+        id_ = ModelId(name, version)
+        self._models[id_] = self._models[id_]._replace(is_valid=False)
+
+    # Replicas
+
+    def containers(self) -> Sequence[Container]:
+        """Return the ready replicas of registered versions."""
+        found: list[Container] = []
+        seen: dict[ModelId, int] = {}
+        for replica in self._engine.replicas()["replicas"]:
+            if "model" not in replica:  # shared by many models
+                continue
+            id_ = ModelId(replica["model"], replica["version"])
+            model = self._models.get(id_)
+            if model is not None and replica["state"] == "ready":
+                number = seen[id_] = seen.get(id_, -1) + 1
+                found.append(Container(id_.name, id_.version, number, model.input_type))
+        return found
+
+    async def start(
+        self,
+        model: ModelId,
+        *,
+        container: str,
+        input_type: str,  # noqa: ARG002 - a model's own signature says what it takes
+        replicas: int,
+        batch_size: int,
+    ) -> None:
+        """Load a version; see `Containers.start`.
+
+        Raises:
+            ServingError: it runs already, or cannot be loaded.
+        """
+        async with self._engine.editing:
+            await self._start(model, container, replicas, batch_size)
+
+    async def _start(self, model: ModelId, container: str, replicas: int, batch_size: int) -> None:
+        if self._runs(model):
+            raise InvalidRequest(f"model {model.name}:{model.version} runs already")
+        try:
+            # A slow disk must not block requests.
+            card = await asyncio.to_thread(zoo.find, container, name=model.name)
+        except UnknownModel as error:
+            raise ModelLoadFailed(container, str(error)) from error
+        if not replicas:
+            return
+        await self._settings_of(model.name, replicas, batch_size)
+        try:
+            await self._engine.deploy(
+                dataclasses.replace(card, version=model.version), current=False
+            )
+        except ServingError:
+            await self._take_back_settings([model.name])
+            raise
+        if self._current.get(model.name, model.version) == model.version:
+            self._engine.set_version(model.name, model.version)
+
+    async def resize(self, model: ModelId, replicas: int) -> None:
+        """Return when that many replicas are ready; 0 stops all.
+
+        Raises:
+            UnknownModel: the version does not run.
+            ServingError: so many cannot start; the old ones stay.
+        """
+        async with self._engine.editing:
+            if not self._runs(model):
+                running = self._applications.model_versions(model.name)
+                raise UnknownModel(model.name, running, model.version)
+            if replicas:
+                await self._settings_of(model.name, replicas, None)
+                return
+        await self.stop([model])
+
+    async def stop(self, models: Sequence[ModelId]) -> None:
+        """Drain and end these versions' replicas; unknown versions are ignored."""
+        endings = []
+        async with self._engine.editing:
+            for model in models:
+                if not self._runs(model):
+                    continue
+                entry = self._engine.entry(model.name)
+                others = [version for version in entry.versions if version != model.version]
+                if others and entry.current == model.version:
+                    self._engine.set_version(model.name, others[-1])
+                endings.append(
+                    await self._engine.withdraw(model.name, model.version, within_s=RETIRE_S)
+                )
+            await self._take_back_settings(dict.fromkeys(model.name for model in models))
+        # Drain outside the lock.
+        await asyncio.gather(*(asyncio.shield(ending) for ending in endings if ending is not None))
+
+    def count(self, model: ModelId) -> int:
+        """Return the number of ready replicas."""
+        return sum(
+            served.place.ready_count for served in self._engine.served() if served.id == model
+        )
+
+    def _runs(self, model: ModelId) -> bool:
+        return model in self._engine.models()
+
+    async def _settings_of(self, name: str, replicas: int, batch_size: int | None) -> None:
+        """Apply a model's replica count and, if given, batch size."""
+        values: dict[str, Any] = {f"models.{name}.replica.count": replicas}
+        if batch_size == DEFAULT_BATCH_SIZE:
+            values[f"models.{name}.batching.policy"] = "aimd"
+        elif batch_size is not None:
+            values[f"models.{name}.batching.policy"] = "fixed"
+            values[f"models.{name}.batching.max_size"] = batch_size
+        settings = self._engine.settings.changed(values, source="the command")
+        await self._engine.apply(settings, keep_learnt=True)
+
+    async def _take_back_settings(self, names: Iterable[str]) -> None:
+        """Reset commanded settings of models that no longer run."""
+        running = {id_.name for id_ in self._engine.models()}
+        settings = self._engine.settings
+        for name in names:
+            if name not in running:
+                settings = settings.taken_back(name, self._given, _COMMANDED)
+        if settings != self._engine.settings:
+            await self._engine.apply(settings, keep_learnt=True)

@@ -1,0 +1,149 @@
+"""The server's TLS certificates, tokens and trusted host names, from settings and environment."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from serving.api.http.access import Token
+from serving.api.transport.trusted_hosts import Hosts
+from serving.errors import InvalidSettings
+from serving.settings import ServerSettings
+from serving.system import user_files
+from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
+
+LEAST_CHARACTERS = 16
+"""Minimum token length: nothing slows down guessing."""
+
+
+class Tls(NamedTuple):
+    """A certificate and its key."""
+
+    certificate: str
+    key: str
+
+    def context(self, protocol: str) -> ssl.SSLContext:
+        """Return a server's TLS context for one ALPN protocol.
+
+        Raises:
+            InvalidSettings: the files are no certificate with its key.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols([protocol])
+        try:
+            for file in (self.certificate, self.key):
+                user_files.read(file)  # OpenSSL would block on a FIFO, and read a device for ever
+            # a key with a password must not prompt for it
+            context.load_cert_chain(self.certificate, self.key, password="")
+        except (OSError, ValueError) as error:
+            raise InvalidSettings(
+                f"server.tls_certificate {self.certificate} and server.tls_key {self.key}: {error}; "
+                f"expected PEM files, the key without a password"
+            ) from error
+        return context
+
+
+def tls(settings: ServerSettings) -> Tls | None:
+    """Return the configured certificate and key; None: no TLS.
+
+    Raises:
+        InvalidSettings: only one is set, or the files are invalid.
+    """
+    if settings.tls_certificate is None and settings.tls_key is None:
+        return None
+    if settings.tls_certificate is None or settings.tls_key is None:
+        raise InvalidSettings("server.tls_certificate and server.tls_key: give both, or none")
+    found = Tls(settings.tls_certificate, settings.tls_key)
+    found.context("http/1.1")
+    return found
+
+
+def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
+    """Return the token of the inference port; None: access is open.
+
+    Raises:
+        InvalidSettings: the file is unreadable, or the token invalid.
+    """
+    return _token("token_file", settings.token_file, TOKEN_VARIABLE, environment)
+
+
+def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
+    """Return the configured token of the admin port, or None.
+
+    Raises:
+        InvalidSettings: unreadable or invalid; needed but missing, as the port is open to a
+            network; or set although `server.admin_access` is open.
+    """
+    file = settings.admin_token_file
+    found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
+    if found is None and not is_loopback(settings.admin_host):
+        raise InvalidSettings(
+            f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin port needs a token, "
+            f"in server.admin_token_file or {ADMIN_TOKEN_VARIABLE}"
+        )
+    if found is not None and settings.admin_access == "open":
+        where = ADMIN_TOKEN_VARIABLE if file is None else "server.admin_token_file"
+        raise InvalidSettings(
+            f"server.admin_access is open (--no-admin-token), but {where} gives a token: leave one of them out"
+        )
+    return found
+
+
+def admin_tls(settings: ServerSettings) -> Tls | None:
+    """Return TLS of the admin port, the inference port's; None on loopback.
+
+    Raises:
+        InvalidSettings: a network could read the token without TLS; or as `tls`.
+    """
+    if is_loopback(settings.admin_host):
+        return None
+    found = tls(settings)
+    if found is None:
+        raise InvalidSettings(
+            f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin port speaks TLS, as its token "
+            "lets run code; give server.tls_certificate and server.tls_key"
+        )
+    return found
+
+
+def hosts(settings: ServerSettings, bound: str) -> Hosts | None:
+    """Return the trusted host names of a port bound to `bound`; None: any."""
+    further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
+    if "*" in further or not (further or is_loopback(bound)):
+        return None
+    return Hosts({bound, *further})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token(
+    setting: str, file: str | None, variable: str, environment: Mapping[str, str]
+) -> Token | None:
+    text = environment.get(variable)
+    where = variable
+    if file is not None:
+        where = f"server.{setting} {file}"
+        try:
+            text = user_files.text(file, encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise InvalidSettings(f"{where} cannot be read: {error}") from error
+    if text is None:
+        return None
+    text = text.strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise InvalidSettings(f"{where}: expected one word of printable ASCII")
+    if len(text) < LEAST_CHARACTERS:
+        raise InvalidSettings(
+            f"{where}: a token of {len(text)} characters, expected {LEAST_CHARACTERS} or more, such as "
+            "`openssl rand -hex 16` makes"
+        )
+    return Token(text.encode())

@@ -1,0 +1,248 @@
+"""Codec of one deployment's inference requests: protobuf <-> wire; no I/O.
+
+A message uses raw or typed contents, not both. Raw ones need an entry per input, in order; FP16 has
+no typed form. Responses use the request's form, but raw for long outputs and those without a typed
+form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from serving import wire
+from serving.api.grpc import contents, messages
+from serving.api.parsing import tensors as checks
+from serving.api.parsing import varints
+from serving.api.parsing.parse_budget import Budget
+from serving.api.triton import classification, unsupported
+from serving.api.triton.classification import classified
+from serving.errors import InvalidRequest, PredictionFailed, nearest, shown
+from serving.values import Buffer, Signature, Tensor
+
+_RAW_OUTPUT = b"\x32"
+"""Tag of field 6 of a response, `raw_output_contents`."""
+_REMEMBERED = 256
+"""Cached response heads."""
+_LONG_BYTES = 2**20
+
+
+class Wanted(NamedTuple):
+    """Requested form of the response."""
+
+    id: str
+    outputs: tuple[str, ...] | None
+    """Requested outputs in order; None: all."""
+    raw: bool
+    """Whether to use raw contents."""
+    classes: tuple[tuple[str, int], ...] = ()
+    """Outputs to return as their best `n` classes."""
+
+
+class Query(NamedTuple):
+    """A decoded inference request."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    wanted: Wanted
+    timeout_s: float | None
+    """Request timeout; None: server default."""
+    priority: int
+    """1 is highest, 0 the default."""
+
+
+class Codec:
+    """Codec of one deployment."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self._name = name
+        self._version = version
+        self._signature = signature
+        self._outputs = {spec.name: spec for spec in signature.outputs}
+        self._starts: dict[tuple[wire.Layout, Wanted], tuple[bytes, ...]] = {}
+
+    # Requests
+
+    def query(self, request: Any) -> Query:
+        """Decode a ModelInferRequest.
+
+        Raises:
+            InvalidRequest: malformed input or output.
+        """
+        inputs, raw = request.inputs, list(request.raw_input_contents)
+        if raw and len(raw) != len(inputs):
+            raise InvalidRequest(
+                f"raw_input_contents has {len(raw)} entries for {len(inputs)} inputs; where it is used, every "
+                f"input has one, in order"
+            )
+        checks.check_count(self._name, self._signature, len(inputs))
+        declared = [_declared(given) for given in inputs]
+        items = checks.checked_items(self._name, self._signature, declared)
+        tensors = _raw_tensors(inputs, declared, raw) if raw else _typed_tensors(inputs, declared)
+        outputs, classes = self._wanted_outputs(request.outputs)
+        wanted = Wanted(request.id, outputs, bool(raw), classes)
+        descriptor = wire.encode_descriptor(tensors)
+        frame = (descriptor, *[tensor.data for tensor in tensors])
+        return Query(
+            frame,
+            sum(map(len, frame)),
+            wire.Encoding.TENSORS,
+            items,
+            wanted,
+            checks.timeout_s(_parameter(request, "timeout")),
+            checks.priority(_parameter(request, "priority")),
+        )
+
+    def _wanted_outputs(
+        self, listed: Any
+    ) -> tuple[tuple[str, ...] | None, tuple[tuple[str, int], ...]]:
+        """Return the requested outputs, and those as classes."""
+        if not listed:
+            return None, ()
+        names: list[str] = []
+        classes = []
+        for output in listed:
+            name, given = output.name, output.parameters
+            if name not in self._outputs:
+                raise InvalidRequest(
+                    f"output {shown(name)} is not one of model {self._name!r}"
+                    f"{nearest(name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
+                )
+            if name in names:
+                raise InvalidRequest(f"an output is requested twice: {name}")
+            names.append(name)
+            if given:
+                unsupported.check_tensor("output", name, given)
+                parameters = {key: _value(one) for key, one in given.items()}
+                count = classification.wanted(self._outputs[name], parameters)
+                classes += [(name, count)] if count else []
+        return tuple(names), tuple(classes)
+
+    # Answers
+
+    def answer(self, frame: memoryview, wanted: Wanted) -> list[Buffer]:
+        """Encode a ModelInferResponse in pieces.
+
+        Raises:
+            PredictionFailed: a requested output is missing.
+        """
+        if wanted.classes:
+            frame = self._classified(frame, dict(wanted.classes))
+        layout, data = wire.split_frame(frame)
+        chosen = layout.tensors
+        if wanted.outputs is not None:
+            by_name = {tensor.name: tensor for tensor in chosen}
+            missing = [name for name in wanted.outputs if name not in by_name]
+            if missing:
+                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+            chosen = tuple([by_name[name] for name in wanted.outputs])
+        if chosen and (wanted.raw or any(map(_is_raw, chosen))):
+            heads = self._starts.get((layout, wanted))
+            if heads is None:
+                heads = self._raw_heads(layout, chosen, wanted)
+            pieces: list[Buffer] = []
+            for head, tensor in zip(heads, chosen, strict=True):
+                pieces += (head, data[tensor.start : tensor.stop])
+            return pieces
+        response = self._response(wanted)
+        for name, datatype, shape, start, stop in chosen:
+            output = response.outputs.add(name=name, datatype=datatype, shape=shape)
+            contents.pack(Tensor(name, datatype, shape, data[start:stop]), output.contents)
+        return [response.SerializeToString()]
+
+    def _classified(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
+        """Replace outputs by their best classes, where requested."""
+        tensors = []
+        for tensor in wire.decode_frame(frame):
+            classes = counts.get(tensor.name)
+            tensors.append(classified(tensor, classes, self._signature) if classes else tensor)
+        descriptor = wire.encode_descriptor(tensors)
+        return memoryview(b"".join((descriptor, *(tensor.data for tensor in tensors))))
+
+    def _raw_heads(
+        self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: Wanted
+    ) -> tuple[bytes, ...]:
+        """Return the bytes before each output's data."""
+        response = self._response(wanted)
+        for name, datatype, shape, _, _ in chosen:
+            response.outputs.add(name=name, datatype=datatype, shape=shape)
+        heads = [_RAW_OUTPUT + varints.one(tensor.stop - tensor.start) for tensor in chosen]
+        heads[:1] = [response.SerializeToString() + b"".join(heads[:1])]
+        found = tuple(heads)
+        if not wanted.id:
+            if len(self._starts) >= _REMEMBERED:
+                self._starts.clear()
+            self._starts[layout, wanted] = found
+        return found
+
+    def _response(self, wanted: Wanted) -> Any:
+        return messages.ModelInferResponse(
+            model_name=self._name, model_version=self._version, id=wanted.id
+        )
+
+    def metadata(self, versions: Sequence[str]) -> bytes:
+        """Encode the ModelMetadataResponse."""
+        response = messages.ModelMetadataResponse(
+            name=self._name, versions=versions, platform=self._signature.platform
+        )
+        for target, specs in (
+            (response.inputs, self._signature.inputs),
+            (response.outputs, self._signature.outputs),
+        ):
+            for spec in specs:
+                target.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+        found: bytes = response.SerializeToString()
+        return found
+
+
+def _raw_tensors(inputs: Any, declared: list[Tensor], raw: list[bytes]) -> list[Tensor]:
+    tensors = []
+    budget = Budget(what="elements of BYTES")
+    for given, (name, datatype, shape, _), data in zip(inputs, declared, raw, strict=True):
+        if given.contents.ListFields():
+            raise InvalidRequest(
+                f"input {name!r} has contents beside raw_input_contents; a request uses one of the two"
+            )
+        checks.check_bytes(name, datatype, shape, data, budget)
+        tensors.append(Tensor(name, datatype, shape, data))
+    return tensors
+
+
+def _typed_tensors(inputs: Any, declared: list[Tensor]) -> list[Tensor]:
+    tensors = []
+    for given, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
+        data = contents.unpack(name, datatype, shape, given.contents)
+        tensors.append(Tensor(name, datatype, shape, data))
+    return tensors
+
+
+def _declared(given: Any) -> Tensor:
+    """Return an input without data."""
+    shape = tuple(given.shape)
+    checks.check_declared(given.name, given.datatype, shape)
+    unsupported.check_tensor("input", given.name, given.parameters)
+    return Tensor(given.name, given.datatype, shape, b"")
+
+
+def _parameter(request: Any, name: str) -> object:
+    """Value of a request parameter, if given."""
+    parameters = request.parameters
+    return _value(parameters[name]) if name in parameters else None
+
+
+def _is_raw(tensor: wire.TensorLayout) -> bool:
+    """Whether to send an output raw in any case.
+
+    It has no typed form, or would block the event loop: long varints and texts.
+    """
+    if tensor.datatype not in contents.FIELDS:
+        return True
+    return tensor.stop - tensor.start > _LONG_BYTES and tensor.datatype not in contents.AS_THEY_ARE
+
+
+def _value(parameter: Any) -> object:
+    """Value of an InferParameter, if any."""
+    field = parameter.WhichOneof("parameter_choice")
+    return None if field is None else getattr(parameter, field)

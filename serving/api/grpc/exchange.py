@@ -1,0 +1,108 @@
+"""One inference over gRPC: response handler of the engine, and exchange of a connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from serving.api.transport.incremental import Slices, Slow
+from serving.errors import ServingError
+from serving.response_handler import Ticket, spoilt
+from serving.values import Buffer
+
+Asked = TypeVar("Asked")
+"""What the codec needs to know of a request for its response."""
+
+
+class Reply(Protocol):
+    """Response writer of a call; exactly one method is called, once."""
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        """Send the message; its pieces are borrowed for the call."""
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """Send an error."""
+        ...
+
+
+class InFlight(Generic[Asked]):
+    """Response handler of one inference."""
+
+    __slots__ = (
+        "_asked",
+        "_done",
+        "_reply",
+        "_slices",
+        "_slow",
+        "_started_s",
+        "_steps",
+        "_write",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        reply: Reply,
+        write: Callable[[memoryview, Asked], Sequence[Buffer]],
+        asked: Asked,
+        started_s: float,
+        done: Callable[[int, float], None],
+        *,
+        steps: Callable[[memoryview, Asked], Iterator[bytes] | None] | None = None,
+        slices: Slices | None = None,
+    ) -> None:
+        """Store the request.
+
+        Args:
+            reply: response writer.
+            write: encodes a tensors frame.
+            asked: for `write`.
+            started_s: monotonic.
+            done: counts status and seconds.
+            steps: encodes in short steps, or returns None where `write` is fast enough.
+            slices: runs the steps.
+        """
+        self._reply = reply
+        self._write = write
+        self._asked = asked
+        self._started_s = started_s
+        self._done = done
+        self._steps = steps
+        self._slices = slices
+        self._slow: Slow | None = None
+        self.ticket: Ticket
+
+    def answer(self, frame: memoryview) -> None:
+        """Send the outputs."""
+        if self._steps is not None and self._slices is not None:
+            steps = self._steps(frame, self._asked)
+            if steps is not None:
+                self._slow = self._slices.begin(steps, self._written)
+                return
+        self._send(self._write(frame, self._asked))
+
+    def _written(self, outcome: list[bytes] | Exception) -> None:
+        self._slow = None
+        if isinstance(outcome, Exception):
+            spoilt(self, outcome)
+        else:
+            self._send([b"".join(outcome)])
+
+    def _send(self, pieces: Sequence[Buffer]) -> None:
+        self._reply.send(pieces)
+        self._done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        """Send an error."""
+        self._reply.refuse(error)
+        self._done(error.status, time.monotonic() - self._started_s)
+
+    def cancel(self) -> None:
+        """Stop: the client disconnected."""
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+        self.ticket.cancel()
+        self._done(499, time.monotonic() - self._started_s)

@@ -1,0 +1,120 @@
+"""Message classes of inference.proto.
+
+The descriptor pool is private, as clients in the process, such as `tritonclient`, register the same
+names.
+
+Number fields of `InferTensorContents` are declared `bytes`, the same on the wire: FP32 and FP64
+contents then are tensor bytes, and integers can be read as an array (`varints`).
+
+A large message's fields are counted before parsing, as each becomes an object: 64 MiB of the
+shortest would take gigabytes, and half a minute of the event loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from serving.api.parsing import proto_fields
+from serving.api.parsing.parse_budget import Budget
+from serving.values import Buffer
+
+COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
+SERVICE = "inference.GRPCInferenceService"
+_SMALL_BYTES = 64 * 1024
+"""Size up to which the number of fields needs no check."""
+
+
+class NotAMessage(ValueError):  # the message names the expected type
+    """Bytes that are not the expected message."""
+
+
+def _pool() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    files = descriptor_pb2.FileDescriptorSet.FromString(COMPILED.read_bytes())
+    for file in files.file:
+        for message in file.message_type:
+            if message.name == "InferTensorContents":
+                for field in message.field:
+                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+        pool.Add(file)
+    return pool
+
+
+_POOL = _pool()
+
+
+def _message(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"inference.{name}"))
+
+
+def methods() -> dict[str, Any]:
+    """Map methods to request classes."""
+    service = _POOL.FindServiceByName(SERVICE)
+    return {method.name: _message(method.input_type.name) for method in service.methods}
+
+
+def parsed(kind: Any, data: Buffer) -> Any:
+    """Parse a message.
+
+    Raises:
+        NotAMessage: malformed.
+        InvalidRequest: too many fields.
+    """
+    if len(data) > _SMALL_BYTES:
+        _spend(kind.DESCRIPTOR, memoryview(data), Budget())
+    try:
+        return kind.FromString(bytes(data))
+    except DecodeError as error:
+        raise NotAMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
+
+
+def _spend(descriptor: Any, data: memoryview, budget: Budget) -> None:
+    """Count the fields of a message, submessages included.
+
+    Raises:
+        InvalidRequest: too many, or malformed.
+    """
+    inner = _within(descriptor)
+    for number, kind, _, content in proto_fields.read(data, budget):
+        if kind != proto_fields.BYTES or number not in inner:
+            continue
+        message = inner[number]
+        if message is None:
+            budget.spend(len(content))  # packed numbers become objects, at most one per byte
+        else:
+            _spend(message, content, budget)
+
+
+@functools.cache
+def _within(descriptor: Any) -> dict[int, Any]:
+    """Map field numbers to submessage types; None: numbers."""
+    return {
+        number: field.message_type
+        for number, field in descriptor.fields_by_number.items()
+        if field.cpp_type != FieldDescriptor.CPPTYPE_STRING
+    }
+
+
+def filled(kind: Any, data: dict[str, Any]) -> bytes:
+    """Encode a message given as JSON."""
+    found: bytes = json_format.ParseDict(data, kind()).SerializeToString()
+    return found
+
+
+ModelConfigResponse = _message("ModelConfigResponse")
+ModelInferRequest = _message("ModelInferRequest")
+ModelInferResponse = _message("ModelInferResponse")
+ModelMetadataResponse = _message("ModelMetadataResponse")
+ModelReadyResponse = _message("ModelReadyResponse")
+ModelStatisticsResponse = _message("ModelStatisticsResponse")
+ModelStreamInferResponse = _message("ModelStreamInferResponse")
+RepositoryIndexResponse = _message("RepositoryIndexResponse")
+ServerLiveResponse = _message("ServerLiveResponse")
+ServerMetadataResponse = _message("ServerMetadataResponse")
+ServerReadyResponse = _message("ServerReadyResponse")

@@ -1,0 +1,102 @@
+"""Parse cache for requests that differ from an earlier one in tensor data only; no I/O.
+
+A raw-contents request is cached by its length and the bytes around its data. Protobuf merges a
+message with fields that follow it, so this is sound if raw contents are last. Requests with BYTES
+tensors (elements need checks) or an id are not cached.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from serving.api.grpc import messages
+from serving.api.grpc.codec import Codec, Query
+from serving.api.parsing import varints
+from serving.values import ITEM_BYTES, Buffer, Signature
+
+RAW_INPUT = b"\x3a"
+"""Tag of field 7 of a request, `raw_input_contents`."""
+MAX_REMEMBERED = 256
+MAX_START_BYTES = 4096
+"""Limit on bytes before the data."""
+
+
+class Known(NamedTuple):
+    """A request without its data."""
+
+    name: str
+    version: str | None
+    """As in the request."""
+    signature: Signature
+    """Signature at parsing; another requires a new parse."""
+    codec: Codec
+    start: bytes
+    """Bytes before the first input's data."""
+    cuts: tuple[tuple[int, int, bytes], ...]
+    """Per input: start and end of its data, and the bytes before the next."""
+    query: Query
+    """The query; its frame is the descriptor alone."""
+
+
+class Repeats:
+    """Cached requests, one per length."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Known] = {}
+
+    def find(self, data: memoryview) -> Known | None:
+        """Return the cached request that `data` repeats, if any."""
+        known = self._known.get(len(data))
+        if known is None or data[: len(known.start)].tobytes() != known.start:
+            return None
+        for _, stop, between in known.cuts:
+            if between and data[stop : stop + len(between)] != between:
+                return None
+        return known
+
+    def add(
+        self, data: memoryview, request: Any, signature: Signature, codec: Codec, query: Query
+    ) -> None:
+        """Cache a parsed request if possible."""
+        raw = list(request.raw_input_contents)
+        if not raw or request.id or not all(ITEM_BYTES[given.datatype] for given in request.inputs):
+            return
+        heads = [RAW_INPUT + varints.one(len(content)) for content in raw]
+        position = len(data) - sum(map(len, heads)) - sum(map(len, raw))
+        start = data[:position].tobytes()
+        if position > MAX_START_BYTES or not _is_whole_without_data(start):
+            return
+        cuts = []
+        for index, (head, content) in enumerate(zip(heads, raw, strict=True)):
+            if data[position : position + len(head)] != head:
+                return  # raw contents are not last, or not in shortest form
+            position += len(head)
+            stop = position + len(content)
+            cuts.append((position, stop, heads[index + 1] if index + 1 < len(heads) else b""))
+            position = stop
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[len(data)] = Known(
+            request.model_name,
+            request.model_version or None,
+            signature,
+            codec,
+            start + heads[0],
+            tuple(cuts),
+            query._replace(frame=query.frame[:1]),
+        )
+
+
+def query_of(known: Known, data: memoryview) -> Query:
+    """Build the query of a repeated request."""
+    frame: list[Buffer] = [known.query.frame[0]]
+    frame += [data[start:stop] for start, stop, _ in known.cuts]
+    return known.query._replace(frame=tuple(frame))
+
+
+def _is_whole_without_data(start: bytes) -> bool:
+    try:
+        request = messages.parsed(messages.ModelInferRequest, start)
+    except messages.NotAMessage:
+        return False
+    return not request.raw_input_contents

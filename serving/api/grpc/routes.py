@@ -1,0 +1,259 @@
+"""gRPC methods of the Open Inference Protocol, statistics, model repository and health.
+
+A call gets its response at once, or an exchange that responds later. An inference needs no task;
+only load and unload run in tasks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from serving import __version__
+from serving.api.grpc import messages
+from serving.api.grpc.calls import Call
+from serving.api.grpc.codec import Codec, Query
+from serving.api.grpc.exchange import InFlight, Reply
+from serving.api.grpc.parse_cache import Known, Repeats, query_of
+from serving.api.grpc.streams import Exchange, InferStream, Link
+from serving.api.open_inference import codec
+from serving.api.triton import extensions as triton_extensions
+from serving.api.triton import unsupported
+from serving.api.triton.extensions import ModelHub
+from serving.api.triton.model_control import Changes
+from serving.engine.engine import Engine, Target
+from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
+
+HEALTH = "grpc.health.v1.Health"
+_STREAM = "ModelStreamInfer"
+_WITHOUT_HUB = frozenset(
+    {
+        *("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata"),
+        *("ModelInfer", _STREAM),
+    }
+)
+"""Methods that need no repository service."""
+_CODEC = "open inference grpc"
+"""Key of this codec in a deployment's `codecs`."""
+_HEALTH_SERVING = b"\x08\x01"
+_HEALTH_NOT_SERVING = b"\x08\x02"
+"""HealthCheckResponse: field 1, `status`."""
+
+
+class Service(Protocol):
+    """Handler of another gRPC service on the port."""
+
+    def check(self, call: Call) -> None:
+        """Raise ServingError for an unknown method."""
+        ...
+
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+        """See `GrpcRoutes.handle`."""
+        ...
+
+
+class UnknownService(InvalidRequest):
+    """Health check of an unknown service."""
+
+    status = 404
+
+
+class GrpcRoutes:
+    """Handler of the service's calls."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        hub: ModelHub | None = None,
+        services: Mapping[str, Service] | None = None,
+    ) -> None:
+        """Store the services.
+
+        Args:
+            engine: what serves.
+            hub: serves Triton's extensions, if any.
+            services: other services by full name.
+        """
+        self._engine = engine
+        self._services = services or {}
+        self._hub = hub
+        self._requests = messages.methods()
+        self._repeats = Repeats()
+        self._changes = Changes()
+
+    def is_stream(self, call: Call) -> bool:
+        """Whether a call streams (`open`) or not (`handle`), known from its head.
+
+        Raises:
+            ServingError: no such call.
+        """
+        service, method = call.service, call.method
+        other = self._services.get(service)
+        if other is not None:
+            other.check(call)
+        elif service == HEALTH:
+            if method != "Check":
+                raise Unimplemented(f"{HEALTH} has Check alone on this server")
+        elif service != messages.SERVICE or method not in self._requests:
+            refusal = unsupported.method(method) if service == messages.SERVICE else None
+            raise refusal or Unimplemented(f"no method {service}/{method} on this server")
+        elif method not in _WITHOUT_HUB and self._hub is None:
+            raise Unimplemented(f"{method} is not offered by this server")
+        return method == _STREAM and service == messages.SERVICE
+
+    def open(self, call: Call, link: Link) -> InferStream:
+        """Open a stream."""
+        return InferStream(call, link, self._infer)
+
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+        """Respond at once, or return what calls `reply` later.
+
+        Raises:
+            ServingError: sent with its code.
+        """
+        if call.method == "ModelInfer" and call.service == messages.SERVICE:
+            return self._infer(call, data, reply)
+        other = self._services.get(call.service)
+        if other is not None:
+            return other.handle(call, data, reply)
+        if call.service == HEALTH:
+            return self._health(data.tobytes())
+        return self._ask(call.method, _parsed(self._requests[call.method], data), reply)
+
+    # Inference
+
+    def _infer(self, call: Call, data: memoryview, reply: Reply) -> Exchange:
+        started_s = time.monotonic()
+        timeout_s = call.timeout_s
+        request: Any = None
+        try:
+            if timeout_s is not None and timeout_s <= 0:
+                raise DeadlineExceeded("call before it arrived")
+            known = self._repeats.find(data)
+            if known is None:
+                request = _parsed(messages.ModelInferRequest, data)
+            if known is not None:
+                target = self._engine.resolve(known.name, known.version)
+            else:
+                target = self._engine.resolve(request.model_name, request.model_version or None)
+        except ServingError as error:
+            self._engine.unresolved(error.status)
+            raise
+        try:
+            codec, query = self._query(target, data, known, request)
+            if timeout_s is not None and timeout_s < (query.timeout_s or timeout_s + 1):
+                query = query._replace(timeout_s=timeout_s)
+            flight = InFlight(reply, codec.answer, query.wanted, started_s, target.done)
+            flight.ticket = target.submit(query, flight, call.application)
+        except ServingError as error:
+            target.done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _query(
+        self, target: Target, data: memoryview, known: Known | None, request: Any
+    ) -> tuple[Codec, Query]:
+        signature = target.signature
+        if known is not None:
+            if signature is known.signature:
+                return known.codec, query_of(known, data)
+            request = _parsed(messages.ModelInferRequest, data)
+        codec = _codec(target)
+        query = codec.query(request)
+        self._repeats.add(data, request, signature, codec, query)
+        return codec, query
+
+    # Everything else
+
+    def _health(self, data: bytes) -> bytes:
+        if data not in {b"", b"\x0a\x00"} and data[2:] != messages.SERVICE.encode():
+            raise UnknownService("no such service; the empty name means the server")
+        return _HEALTH_SERVING if self._engine.ready() else _HEALTH_NOT_SERVING
+
+    def _ask(self, method: str, request: Any, reply: Reply) -> Exchange | bytes:
+        engine = self._engine
+        match method:
+            case "ServerLive":
+                return _bytes(messages.ServerLiveResponse(live=True))
+            case "ServerReady":
+                return _bytes(messages.ServerReadyResponse(ready=engine.ready()))
+            case "ServerMetadata":
+                extensions = [
+                    *codec.EXTENSIONS,
+                    *(triton_extensions.EXTENSIONS if self._hub else ()),
+                ]
+                return _bytes(
+                    messages.ServerMetadataResponse(
+                        name="luthier", version=__version__, extensions=extensions
+                    )
+                )
+            case "ModelReady":
+                ready = engine.model_ready(request.name, request.version or None)
+                return _bytes(messages.ModelReadyResponse(ready=ready))
+            case "ModelMetadata":
+                target = engine.resolve(request.name, request.version or None)
+                return _codec(target).metadata(engine.versions(request.name))
+            case _:
+                assert self._hub is not None, "is_stream lets no such call in"
+                return self._ask_hub(self._hub, method, request, reply)
+
+    def _ask_hub(self, hub: ModelHub, method: str, request: Any, reply: Reply) -> Exchange | bytes:
+        match method:
+            case "ModelStatistics":
+                found = hub.statistics(request.name or None, request.version or None)
+                data = triton_extensions.statistics_json(found)
+                return messages.filled(messages.ModelStatisticsResponse, data)
+            case "ModelConfig":
+                configured = hub.configured(request.name, request.version or None)
+                data = {"config": triton_extensions.config_json(configured)}
+                return messages.filled(messages.ModelConfigResponse, data)
+            case "RepositoryIndex":
+                models = triton_extensions.index_json(hub.index(), ready=request.ready)
+                return messages.filled(messages.RepositoryIndexResponse, {"models": models})
+            case "RepositoryModelLoad":
+                config = triton_extensions.config_parameter(_parameters(request))
+                return self._change(method, hub.load(request.model_name, config), reply)
+            case _:
+                return self._change(method, hub.unload(request.model_name), reply)
+
+    def _change(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
+        def answer(error: ServingError | None) -> None:
+            if error is None:
+                reply.send([b""])  # both responses are empty messages
+            else:
+                reply.refuse(error)
+
+        return self._changes.begin(work, answer, name=method)
+
+    async def close(self) -> None:
+        """Cancel loads and unloads."""
+        await self._changes.close()
+
+
+def _codec(target: Target) -> Codec:
+    codec: Codec | None = target.codecs.get(_CODEC)
+    if codec is None:
+        codec = target.codecs[_CODEC] = Codec(target.id.name, target.id.version, target.signature)
+    return codec
+
+
+def _parsed(kind: Any, data: memoryview) -> Any:
+    try:
+        return messages.parsed(kind, data)
+    except messages.NotAMessage as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _parameters(request: Any) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, given in request.parameters.items():
+        field = given.WhichOneof("parameter_choice")
+        found[name] = None if field is None else getattr(given, field)
+    return found
+
+
+def _bytes(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data

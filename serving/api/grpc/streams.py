@@ -1,0 +1,310 @@
+"""One `ModelStreamInfer` stream: many requests in flight, responses in order.
+
+An error carries its request's id and does not end the stream. At most `MAX_IN_FLIGHT` requests are
+in flight, and only the last may exceed the size limit. The flow-control window holds back the rest,
+also while the client takes no responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from serving.api.grpc import calls, messages
+from serving.api.grpc.calls import Call
+from serving.api.grpc.exchange import Reply
+from serving.api.grpc.message_compression import Coding
+from serving.api.parsing import varints
+from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
+from serving.errors import DeadlineExceeded, InvalidRequest, NotReady, ServingError
+from serving.values import Buffer
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT = 128
+
+_INFER_RESPONSE = b"\x12"
+"""Tag of field 2 of a response, `infer_response`."""
+
+
+def _final() -> bytes:
+    response = messages.ModelInferResponse()
+    response.parameters["triton_final_response"].bool_param = True
+    data: bytes = response.SerializeToString()
+    return data
+
+
+_FINAL = _final()
+"""Marks a response as its request's last."""
+
+
+class Exchange(Protocol):
+    """A request in progress."""
+
+    def cancel(self) -> object:
+        """Cancel the request."""
+        ...
+
+
+class Link(Protocol):
+    """Transport of a stream."""
+
+    @property
+    def coding(self) -> Coding:
+        """Message compression."""
+        ...
+
+    @property
+    def held(self) -> Held:
+        """Counter of buffered request bytes."""
+        ...
+
+    def message(self) -> bytes | None:
+        """Return the next message with its prefix, if any; raises ServingError."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether the client ended and all messages were taken."""
+        ...
+
+    def is_blocked(self) -> bool:
+        """Whether responses wait for the client."""
+        ...
+
+    def send(self, data: bytes, *, is_compressed: bool) -> None:
+        """Send a message."""
+        ...
+
+    def end(self, error: ServingError | None) -> None:
+        """End the stream, with an error or successfully."""
+        ...
+
+
+Infer = Callable[[Call, memoryview, Reply], Exchange]
+"""Starts an inference, or raises ServingError."""
+
+
+class _Part:
+    """One request of a stream and its response."""
+
+    __slots__ = (
+        "answer",
+        "counted_bytes",
+        "data",
+        "exchange",
+        "held_bytes",
+        "is_compressed",
+        "stream",
+    )
+
+    def __init__(self, stream: InferStream) -> None:
+        self.stream = stream
+        self.data: Buffer = b""
+        """The request, which holds the id for an error."""
+        self.exchange: Exchange | None = None
+        self.answer: bytes | None = None
+        self.is_compressed = False
+        self.held_bytes = 0
+        """Size of the request, later of the response."""
+        self.counted_bytes = 0
+        """Request bytes counted over all connections."""
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        """See `Reply`."""
+        size = sum(map(len, pieces)) + len(_FINAL)
+        head = _INFER_RESPONSE + varints.one(size)
+        self.stream.answered(self, b"".join((head, *pieces, _FINAL)))
+
+    def refuse(self, error: ServingError) -> None:
+        """See `Reply`."""
+        response = messages.ModelStreamInferResponse(error_message=str(error))
+        try:
+            request = messages.parsed(messages.ModelInferRequest, self.data)
+        except (messages.NotAMessage, InvalidRequest):
+            pass  # no id
+        else:
+            response.infer_response.id = request.id
+        self.stream.answered(self, response.SerializeToString())
+
+
+class InferStream:
+    """An open stream."""
+
+    def __init__(self, call: Call, link: Link, infer: Infer) -> None:
+        """Open a stream.
+
+        Args:
+            call: its deadline holds for all requests.
+            link: transport.
+            infer: starts an inference.
+        """
+        self._call = call
+        self._link = link
+        self._infer = infer
+        self._parts: deque[_Part] = deque()
+        """Requests taken and not yet answered, in order."""
+        self._held_bytes = 0
+        """Sum over all parts."""
+        self._is_open = True
+        self._is_draining = False
+        self._is_woken = False
+        self._until_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        if call.timeout_s is not None:
+            self._until_s = time.monotonic() + call.timeout_s
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(call.timeout_s, self.end, DeadlineExceeded("stream"))
+
+    # Called by the connection
+
+    def arrived(self) -> None:
+        """Take messages and send responses."""
+        while self._is_open:
+            self._send()
+            if self._is_draining or not self._has_room():
+                break
+            try:
+                message = self._link.message()
+                if message is None:
+                    break
+                self._take(message)
+            except ServingError as error:
+                self.end(error)  # the start of the next message is unknown
+        if self._is_open and not self._parts:
+            if self._link.is_over():
+                self.end(None)
+            elif self._is_draining:
+                self.end(NotReady("the server stops; send the next requests elsewhere"))
+
+    def _soon(self) -> None:
+        """Continue after this loop iteration, to join a batch's responses."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_woken = False
+        self.arrived()
+
+    def drain(self) -> None:
+        """Take no more requests."""
+        self._is_draining = True
+        self.arrived()
+
+    def end(self, error: ServingError | None) -> None:
+        """End the stream and cancel its requests."""
+        if self._is_open:
+            self.cancel()
+            self._link.end(error)
+
+    def cancel(self) -> None:
+        """Cancel all requests without a response."""
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        parts, self._parts = self._parts, deque()
+        for part in parts:
+            self._let_go(part)
+            if part.exchange is not None:
+                part.exchange.cancel()
+
+    # Requests
+
+    def _has_room(self) -> bool:
+        return (
+            len(self._parts) < MAX_IN_FLIGHT
+            and self._held_bytes < self._link.coding.max_body_bytes
+            and not self._link.is_blocked()
+        )
+
+    def _hold(self, part: _Part, size: int) -> None:
+        self._held_bytes += size - part.held_bytes
+        part.held_bytes = size
+
+    def _let_go(self, part: _Part) -> None:
+        """Free a request's buffer space."""
+        if part.counted_bytes:
+            self._link.held.free(part.counted_bytes)
+            part.counted_bytes = 0
+
+    def _take(self, message: bytes) -> None:
+        encoding = self._call.encoding if message[0] else None
+        data = calls.message_of(message, is_compressed=encoding is not None)
+        part = _Part(self)
+        self._parts.append(part)
+        if encoding is None:
+            self._hold(part, len(data))
+            self._begin(part, data)
+            return
+        self._hold(part, self._link.coding.most_bytes(len(data)))
+        work = self._link.coding.decompressed(encoding, data)
+        part.exchange = work
+        work.add_done_callback(lambda done: self._decompressed(part, done))
+
+    def _decompressed(self, part: _Part, work: asyncio.Future[bytes]) -> None:
+        if work.cancelled():
+            return
+        part.exchange = None
+        error = work.exception()
+        if error is None:
+            data = memoryview(work.result())
+            self._hold(part, len(data))
+            self._begin(part, data)
+            self._soon()  # others may fit now
+        else:
+            _refuse(part, error)
+
+    def _begin(self, part: _Part, data: memoryview) -> None:
+        part.data = data
+        call = self._call
+        if self._until_s is not None:
+            call = call._replace(timeout_s=self._until_s - time.monotonic())
+        try:
+            if len(data) >= LARGE_BYTES:
+                self._link.held.take(len(data))
+                part.counted_bytes = len(data)
+            part.exchange = self._infer(call, data, part)
+        except Exception as error:
+            _refuse(part, error)
+
+    # Responses
+
+    def answered(self, part: _Part, data: bytes) -> None:
+        """Store a response until earlier ones were sent."""
+        part.exchange, part.data = None, b""
+        self._let_go(part)
+        self._hold(part, len(data))
+        encoding = self._call.answers_in
+        if encoding is not None and self._link.coding.is_long(len(data)):
+            work = self._link.coding.compressed(encoding, data)
+            part.exchange = work
+            work.add_done_callback(lambda done: self._compressed(part, done))
+            return
+        part.answer = data
+        self._soon()
+
+    def _compressed(self, part: _Part, work: asyncio.Future[bytes]) -> None:
+        if not work.cancelled():
+            part.exchange = None
+            part.answer, part.is_compressed = work.result(), True
+            self._hold(part, len(part.answer))
+            self._soon()
+
+    def _send(self) -> None:
+        while self._parts and self._parts[0].answer is not None:
+            part = self._parts.popleft()
+            assert part.answer is not None
+            self._hold(part, 0)
+            self._link.send(part.answer, is_compressed=part.is_compressed)
+
+
+def _refuse(part: _Part, error: BaseException) -> None:
+    """Send an error for a request."""
+    if not isinstance(error, ServingError):
+        log.error("a request of a stream met a fault of the server", exc_info=error)
+        error = ServingError("internal error; the server's log has the reason")
+    part.refuse(error)

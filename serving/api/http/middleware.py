@@ -1,0 +1,261 @@
+"""Middleware of the inference port: access rules, compression, timing.
+
+Decisions are made once per head; plain heads bypass the middleware from then on. Compression runs
+in threads, without the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import re
+import time
+from collections.abc import Callable
+
+from serving.api.http.access import Access
+from serving.api.http.listener import Channel, Exchange, Routes
+from serving.api.http.messages import REASONS, Head, Response, ending, error_response, json_response
+from serving.api.transport import compression
+from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
+from serving.errors import ServingError
+from serving.response_handler import Timed
+from serving.values import Buffer
+
+log = logging.getLogger(__name__)
+
+_LENGTH = re.compile(rb"\r\nContent-Length: \d+\r\n")
+
+
+class Gate:
+    """Middleware before the routes of a port."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        access: Access,
+        *,
+        max_body_bytes: int,
+        gzip_min_bytes: int | None,
+        is_timed: bool = False,
+        held: Held | None = None,
+    ) -> None:
+        """Store the settings.
+
+        Args:
+            routes: protocols.
+            access: access rules.
+            max_body_bytes: maximum decompressed body.
+            gzip_min_bytes: minimum response to compress; None: none.
+            is_timed: whether responses report stage times.
+            held: counts decompressed bodies.
+        """
+        self._routes = routes
+        self._access = access
+        self.max_body_bytes = max_body_bytes
+        self.gzip_min_bytes = gzip_min_bytes
+        self.is_timed = is_timed
+        self.held = held or Held()
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        """Implement `serving.api.http.listener.Routes`."""
+        refusal = self.refusal(head)
+        if refusal is not None:
+            return refusal
+        head.add(self._access.fields(head))
+        decodes = head.content_encoding in compression.ENCODINGS
+        encodes = None
+        if self.gzip_min_bytes is not None:
+            encodes = compression.accepted(head.others.get(b"accept-encoding", b""))
+        head.handle = self._routes.handle
+        if decodes or encodes or self.is_timed:
+            encoding = head.content_encoding if decodes else None
+            inner = head.copied(content_encoding="" if decodes else head.content_encoding)
+            inner.handle = self._routes.handle
+            head.handle = _Coder(self, inner, encoding, encodes=encodes).handle
+        return head.handle(head, body, connection)
+
+    def refusal(self, head: Head) -> Response | None:
+        """Return the response that rejects a head, or None."""
+        return self._access.refusal(head)
+
+    def work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
+        """Run a function in a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Coder:
+    """Compression handler of all requests with one head."""
+
+    __slots__ = ("encodes", "encoding", "gate", "head")
+
+    def __init__(
+        self, gate: Gate, head: Head, encoding: str | None, *, encodes: str | None
+    ) -> None:
+        self.gate = gate
+        self.head = head
+        """Head as the protocols see it."""
+        self.encoding = encoding
+        """Encoding of bodies, if compressed."""
+        self.encodes = encodes
+        """Encoding of long responses, if accepted."""
+
+    def handle(self, _head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        return _Coded(self, connection).begin(body)
+
+
+class _Coded:
+    """One request: channel of the inner exchange, and exchange of the connection."""
+
+    __slots__ = ("_coder", "_connection", "_held_bytes", "_inner", "_is_gone", "_started_s")
+
+    def __init__(self, coder: _Coder, connection: Channel) -> None:
+        self._coder = coder
+        self._connection = connection
+        self._held_bytes = 0
+        """Counted bytes of the decompressed body."""
+        self._inner: Exchange | None = None
+        self._is_gone = False
+        self._started_s = 0.0
+
+    def begin(self, body: bytes) -> Exchange | Response:
+        coder = self._coder
+        if coder.encoding is None:
+            return self._handled(body)
+        limit_bytes = coder.gate.max_body_bytes
+        work = coder.gate.work(compression.decompressed, coder.encoding, body, limit_bytes)
+        work.add_done_callback(self._decoded)
+        return self
+
+    def _handled(self, body: bytes) -> Exchange | Response:
+        self._started_s = time.monotonic()
+        head = self._coder.head
+        assert head.handle is not None
+        outcome: Exchange | Response = head.handle(head, body, self)
+        if isinstance(outcome, Response):
+            if not self._is_long(len(outcome.body)):
+                return outcome._replace(fields=outcome.fields + self._timing())
+            self.respond(outcome)
+        else:
+            self._inner = outcome
+        return self
+
+    def _decoded(self, work: asyncio.Future[bytes]) -> None:
+        if self._is_gone or work.cancelled():
+            return
+        outcome: Exchange | Response
+        # Not raised here: error and frame would keep each other, and the body, alive.
+        error = work.exception()
+        if isinstance(error, ServingError):
+            outcome = error_response(error)
+        elif error is not None:
+            log.error("a body cannot be decompressed", exc_info=error)
+            outcome = _fault()
+        else:
+            outcome = self._begun(work.result())
+        if isinstance(outcome, Response):
+            self._let_go()
+            self._connection.respond(outcome)
+
+    def _begun(self, body: bytes) -> Exchange | Response:
+        try:
+            if len(body) >= LARGE_BYTES:
+                self._coder.gate.held.take(len(body))
+                self._held_bytes = len(body)
+            return self._handled(body)
+        except ServingError as error:
+            return error_response(error)
+        except Exception:
+            log.exception("a request met a fault of the server")
+            return _fault()
+
+    def _let_go(self) -> None:
+        """Release the decompressed body."""
+        self._coder.gate.held.free(self._held_bytes)
+        self._held_bytes = 0
+
+    # Channel
+
+    def respond(self, response: Response) -> None:
+        """Implement `Channel`."""
+        status, fields, body = response
+        if not self._is_long(len(body)):
+            fields += self._timing()
+            self._inner = None
+            self._let_go()
+            self._connection.respond(Response(status, fields, body))
+            return
+        reason = REASONS.get(status, "Unknown").encode()
+        self.respond_with(
+            b"HTTP/1.1 %d %b\r\n%b" % (status, reason, ending(fields, len(body))), body
+        )
+
+    def respond_with(self, head: bytes, body: Buffer) -> None:
+        """Implement `Channel`."""
+        timing = self._timing()
+        if timing:
+            head = head.replace(b"\r\n", b"\r\n" + timing, 1)
+        self._inner = None
+        self._let_go()
+        start = head.index(b"\r\n\r\n") + 4
+        if not self._is_long(len(head) - start + len(body)):
+            self._connection.respond_with(head, body)
+            return
+        fields, encoding = head[:start], self._coder.encodes
+        data = b"".join((head[start:], body))
+        work = self._coder.gate.work(compression.compressed, encoding, data)
+        work.add_done_callback(lambda done: self._encoded(fields, done))
+
+    def _timing(self) -> bytes:
+        """Return the header Server-Timing, in ms; without stages if there was no batch."""
+        if not self._coder.gate.is_timed:
+            return b""
+        stages = {"total": time.monotonic() - self._started_s}
+        inner: object = self._inner
+        batch = inner.batch() if isinstance(inner, Timed) else None
+        if batch is not None:
+            times = batch.times
+            stages |= {
+                "queue": batch.sent_s - self._started_s + times.queue_s,
+                "input": times.input_s,
+                "exec": times.exec_s,
+                "output": times.output_s,
+            }
+        text = ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in stages.items())
+        return b"Server-Timing: %b\r\n" % text.encode()
+
+    def _is_long(self, body_bytes: int) -> bool:
+        least = self._coder.gate.gzip_min_bytes
+        return self._coder.encodes is not None and least is not None and body_bytes >= least
+
+    def _encoded(self, fields: bytes, work: asyncio.Future[bytes]) -> None:
+        if self._is_gone or work.cancelled():
+            return
+        if work.exception() is not None:
+            log.error("an answer cannot be compressed", exc_info=work.exception())
+            self._connection.respond(_fault())
+            return
+        data = work.result()
+        encoded = b"\r\nContent-Encoding: %b\r\nVary: Accept-Encoding\r\nContent-Length: %d\r\n" % (
+            (self._coder.encodes or "").encode(),
+            len(data),
+        )
+        self._connection.respond_with(_LENGTH.sub(encoded, fields, count=1), data)
+
+    # Exchange
+
+    def cancel(self) -> None:
+        """Stop: the client disconnected."""
+        self._is_gone = True
+        self._let_go()
+        if self._inner is not None:
+            self._inner.cancel()
+
+
+def _fault() -> Response:
+    return json_response(500, {"error": "internal error; the server's log has the reason"})

@@ -1,0 +1,428 @@
+"""Incremental reader of one connection's HTTP/1.1 and 1.0 requests, on httptools.
+
+Heads with a plain Content-Length are cached (`known_heads`) and then bypass this reader.
+`MAX_HEAD_BYTES` bounds the head, the trailers and each chunk extension. Trailers are ignored (RFC
+9110, section 6.5.1). Rejected bodies are dropped on arrival. The rest of a long body bypasses the
+parser, which would copy it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import httptools
+
+from serving.api.http.head_cache import KnownHeads
+from serving.api.http.messages import OTHERS, Head, Response, error_response
+from serving.api.transport.buffered_bytes import Held
+from serving.errors import BodyTooLarge, InvalidRequest, ServingError, Unimplemented
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Limit of a head, trailers or a chunk extension; more is answered 431."""
+PIECE_BYTES = 16 * 1024
+"""Bytes parsed per call; within a piece, body and other bytes are not distinguished."""
+_SMALL_BYTES = 4096
+"""From this size, body pieces stay separate; object overhead is then at most 1 %."""
+_LISTS = frozenset({b"accept-encoding"})
+"""Headers that may repeat and are joined; repeats of others are ambiguous."""
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*)?")
+"""RFC 9110, section 7.2."""
+
+
+class Refused(ServingError):
+    """Response before a body that the client has not sent; nothing more is read."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response)
+        self.response = response
+
+
+class RequestReader:
+    """Parser of one connection."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_coding",
+        "_direct_bytes",
+        "_encoding",
+        "_expect",
+        "_has_moved",
+        "_head",
+        "_head_bytes",
+        "_heads",
+        "_held",
+        "_held_bytes",
+        "_inference_header",
+        "_is_cut",
+        "_is_replayed",
+        "_length",
+        "_max_body_bytes",
+        "_on_head",
+        "_on_request",
+        "_others",
+        "_outside_bytes",
+        "_parser",
+        "_pieces",
+        "_raw_head",
+        "_refusal",
+        "_small",
+        "_url",
+        "began_s",
+        "is_between_requests",
+        "parts",
+    )
+
+    def __init__(
+        self,
+        heads: KnownHeads,
+        *,
+        max_body_bytes: int,
+        held: Held,
+        on_head: Callable[[Head, bool], Response | None],
+        on_request: Callable[[Head, bytes], None],
+    ) -> None:
+        """Wait for a request.
+
+        Args:
+            heads: head cache.
+            max_body_bytes: larger bodies are rejected.
+            held: counts incomplete bodies.
+            on_head: gets each head and whether 100 Continue is expected; may return a rejection.
+            on_request: gets each complete request.
+        """
+        self._heads = heads
+        self._max_body_bytes = max_body_bytes
+        self._held = held
+        self._on_head = on_head
+        self._on_request = on_request
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._raw_head: bytes | None = None
+        self._url = b""
+        self._head: Head | None = None
+        """Head, once complete."""
+        self._length: int | None = None
+        self._inference_header: int | None = None
+        self._encoding: str | None = None
+        self._coding: bytes | None = None
+        self._others: dict[bytes, bytes] = {}
+        self._expect = False
+        self._refusal: Response | None = None
+        self._pieces: list[bytes | bytearray] = []
+        """Body so far; adjacent small pieces are merged."""
+        self._small: bytearray | None = None
+        """Last piece, if small ones may be appended."""
+        self._body_bytes = 0
+        self._held_bytes = 0
+        """Counted bytes of the body."""
+        self._direct_bytes = 0
+        """Remaining body bytes that bypass the parser."""
+        self._head_bytes = 0
+        self._outside_bytes = 0
+        """Bytes fed since the request or body part began."""
+        self._has_moved = False
+        """Whether a request or body part began in the current piece."""
+        self._is_cut = False
+        """Whether the parser takes the body for another protocol."""
+        self._is_replayed = False
+        """Whether callbacks repeat a head already read."""
+        self.is_between_requests = True
+        self.parts = 0
+        """Headers and body pieces read, a few microseconds each."""
+        self.began_s = 0.0
+
+    def close(self) -> None:
+        """Break the reference cycle with the parser; nothing is read any more."""
+        self._parser = None
+        self.drop()
+
+    def drop(self) -> None:
+        """Release the received body."""
+        self._pieces = []
+        self._small = None
+        self._held.free(self._held_bytes)
+        self._held_bytes = 0
+
+    def begin(self, raw_head: bytes) -> None:
+        """Start a request.
+
+        Args:
+            raw_head: bytes up to the first empty line, if complete.
+        """
+        self._raw_head = raw_head
+        self._outside_bytes = 0
+        self.is_between_requests = False
+        self.began_s = time.monotonic()
+
+    @property
+    def most_bytes(self) -> int:
+        """Maximum size of the next piece."""
+        return self._direct_bytes or PIECE_BYTES
+
+    def feed(self, piece: memoryview) -> None:
+        """Parse a piece of at most `most_bytes`.
+
+        Raises:
+            ServingError: the rest of the stream is unreadable.
+        """
+        self._has_moved = False
+        if self._direct_bytes:
+            self._direct_bytes -= len(piece)
+            read = piece.obj  # a view of a part would keep the whole buffer
+            if not isinstance(read, bytes) or len(read) != len(piece):
+                read = bytes(piece)
+            self.on_body(read)
+            if not self._direct_bytes:
+                self.on_message_complete()
+        else:
+            self._parse(piece)
+        if self.is_between_requests:
+            return
+        # Counted here, because the parser hides unfinished headers. The piece in which a request or
+        # body part began may hold other bytes before it, so only later pieces count.
+        self._outside_bytes = 0 if self._has_moved else self._outside_bytes + len(piece)
+        if self._outside_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+        if self._body_bytes > self._held_bytes and self._refusal is None:
+            self._hold(self._body_bytes - self._held_bytes)
+        head = self._head
+        if head is not None and head.keep_alive and self._coding is None:
+            rest_bytes = (self._length or 0) - self._body_bytes
+            if rest_bytes >= PIECE_BYTES and not self._direct_bytes:
+                self._direct_bytes = rest_bytes
+                self._parser = httptools.HttpRequestParser(self)  # for the bytes behind it
+
+    def _parse(self, view: memoryview) -> None:
+        while True:
+            assert self._parser is not None, "it is not closed"
+            try:
+                self._parser.feed_data(view)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The upgrade is ignored; the request is answered as it is.
+                view = view[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
+                if self._is_cut:
+                    self._replay(self._parser)
+            except httptools.HttpParserCallbackError as error:
+                cause = error.__context__
+                raise (
+                    cause if isinstance(cause, ServingError) else InvalidRequest(str(error))
+                ) from error
+            except httptools.HttpParserError as error:
+                raise InvalidRequest(f"malformed HTTP request: {error}") from error
+            else:
+                return
+
+    def _replay(self, parser: httptools.HttpRequestParser) -> None:
+        """Restart the parser for the body of a request that offered an upgrade."""
+        framing = b"Transfer-Encoding: chunked"
+        if self._length is not None:
+            framing = b"Content-Length: %d" % self._length
+        self._is_replayed = True
+        parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        self._is_replayed = self._is_cut = False
+
+    def _hold(self, size: int) -> None:
+        """Count more of an incomplete body."""
+        if self._held.has_let_in(size):
+            self._held_bytes += size
+        else:
+            self._refuse(error_response(self._held.refusal()))
+
+    def _refuse(self, response: Response) -> None:
+        """Store a rejection to send after the request; drop the body."""
+        self._refusal = response
+        self._raw_head = None
+        self.drop()
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        """Start a request."""
+        if self._is_replayed:
+            return
+        self._url = b""
+        self._head = None
+        self._length = self._inference_header = None
+        self._encoding = self._coding = None
+        self._others = {}
+        self._expect = False
+        self._refusal = None
+        self._body_bytes = self._head_bytes = 0
+        self._has_moved = True
+        self.is_between_requests = False
+        self.began_s = time.monotonic()
+
+    def on_url(self, url: bytes) -> None:
+        """Append to the target."""
+        if self._is_replayed:
+            return
+        self._url += url
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Read one header or trailer."""
+        if self._is_replayed:
+            return
+        self.parts += 1
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+        if self._head is not None:
+            return
+        key = name.lower()
+        if key == b"content-length":
+            self._length = _whole_number(value, "Content-Length")
+            if self._length > self._max_body_bytes:
+                raise BodyTooLarge(self._max_body_bytes)
+        elif key == b"inference-header-content-length":
+            _check_first(name, self._inference_header)
+            self._inference_header = _whole_number(value, "Inference-Header-Content-Length")
+        elif key == b"content-encoding":
+            _check_first(name, self._encoding)
+            self._encoding = value.decode("latin-1").strip().lower()
+        elif key in OTHERS:
+            self._keep(key, value)
+        elif key == b"transfer-encoding":
+            _check_first(name, self._coding)
+            self._coding = value.strip().lower()
+        elif key == b"expect":
+            self._expect = value.lower() == b"100-continue"
+
+    def _keep(self, key: bytes, value: bytes) -> None:
+        """Store an unparsed header."""
+        before = self._others.get(key)
+        if before is not None:
+            if key not in _LISTS:
+                _check_first(key, before)
+            value = before + b", " + value
+        self._others[key] = value
+
+    def on_headers_complete(self) -> None:
+        """Finish the head."""
+        parser = self._parser
+        if self._is_replayed or parser is None:
+            return
+        version, method = parser.get_http_version(), parser.get_method().decode("latin-1")
+        self._check(version, method)
+        head = self._head = Head(
+            method=method,
+            path=self._url.decode("latin-1"),
+            inference_header_bytes=self._inference_header,
+            content_encoding=self._encoding or "",
+            keep_alive=parser.should_keep_alive(),
+            http_1_0=version == "1.0",
+            others=self._others,
+        )
+        has_body = bool(self._length) or self._coding is not None
+        self._is_cut = has_body and parser.should_upgrade()
+        refusal = self._on_head(head, self._expect)
+        if refusal is not None:
+            if self._expect:
+                raise Refused(refusal)
+            self._refuse(refusal)
+
+    def _check(self, version: str, method: str) -> None:
+        """Reject heads that make the rest unreadable or ambiguous."""
+        if version not in {"1.0", "1.1"}:
+            raise _UnknownVersion(version)
+        host = self._others.get(b"host")
+        if host is None and version == "1.1":
+            raise InvalidRequest("a request of HTTP/1.1 needs a field Host (RFC 9112, section 3.2)")
+        if host is not None and not _HOST.fullmatch(host.strip()):
+            raise InvalidRequest(
+                f"Host is {_shown(host)}, expected a name or an address and a port"
+            )
+        if method == "CONNECT":
+            raise Unimplemented("CONNECT is not offered: this server is no proxy")
+        coding = self._coding
+        if coding is None or (coding == b"chunked" and version == "1.1"):
+            return
+        if version == "1.1" and coding.rpartition(b",")[2].strip() == b"chunked":
+            raise Unimplemented(
+                f"Transfer-Encoding {_shown(coding)} is not supported, only chunked; "
+                f"compressed bodies have a Content-Encoding"
+            )
+        raise InvalidRequest(
+            f"Transfer-Encoding is {_shown(coding)}, expected chunked, in HTTP/1.1"
+        )
+
+    def on_body(self, body: bytes) -> None:
+        """Append to the body."""
+        self._has_moved = True
+        self.parts += 1
+        size = len(body)
+        self._body_bytes += size
+        if self._body_bytes > self._max_body_bytes:
+            raise BodyTooLarge(self._max_body_bytes)
+        if self._refusal is not None:
+            return
+        if size >= _SMALL_BYTES or not self._pieces:
+            self._pieces.append(body)
+            self._small = None
+        elif self._small is None:
+            self._small = bytearray(body)
+            self._pieces.append(self._small)
+        else:
+            self._small += body
+
+    def _joined(self) -> bytes:
+        """Return the received body, mostly a single piece."""
+        pieces = self._pieces
+        first = pieces[0] if len(pieces) == 1 else None
+        return first if isinstance(first, bytes) else b"".join(pieces)
+
+    def on_message_complete(self) -> None:
+        """Hand over the request."""
+        head = self._head
+        if self._is_cut or head is None:
+            return  # the body follows
+        self._head = None
+        body = self._joined()
+        self.drop()
+        refusal = self._refusal
+        head.own_bytes = self._head_bytes
+        if refusal is not None:
+            head.handle = lambda *_: refusal
+        elif self._raw_head is not None and self._body_bytes == (self._length or 0):
+            self._heads.remember(self._raw_head, head)
+        self._raw_head = None
+        self._body_bytes = 0
+        self.is_between_requests = True
+        self._on_request(head, body)
+
+
+class _HeadTooLarge(InvalidRequest):
+    status = 431
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the request's head, its trailers or the extension of a chunk is larger than {MAX_HEAD_BYTES} bytes"
+        )
+
+
+class _UnknownVersion(InvalidRequest):
+    status = 505
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"HTTP/{version} is not spoken here, only HTTP/1.1 and HTTP/1.0")
+
+
+def _check_first(name: bytes, before: object) -> None:
+    if before is not None:
+        raise InvalidRequest(f"the field {_shown(name)} is there twice, expected once")
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:40].decode("latin-1"))
+
+
+def _whole_number(value: bytes, name: str) -> int:
+    if not value.isdigit() or len(value) > 18:
+        raise InvalidRequest(
+            f"Unable to parse {name}, got: {_shown(value)}, expected a whole number of bytes"
+        )
+    return int(value)

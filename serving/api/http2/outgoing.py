@@ -1,0 +1,252 @@
+"""Send side of an HTTP/2 connection, within the client's windows (RFC 9113, 5.2 and 6.9); no I/O.
+
+Window updates cost work only for what they admit: a response blocked on its own window is skipped
+when the connection's window grows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from serving.api.http2 import frames
+from serving.api.http2.frames import FrameType
+from serving.values import Buffer
+
+HELD_BYTES = 64 * 1024 * 1024
+"""Limit on waiting response bytes; one response of any size may wait."""
+
+_END = frames.END_HEADERS | frames.END_STREAM
+
+
+class BadWindow(Exception):  # the session decides what ends with it
+    """A window exceeds the maximum."""
+
+
+class Full(Exception):  # the session's owner maps it to its protocol's error
+    """Too many bytes wait for the client."""
+
+
+class _Rest:
+    """Unsent part of a response."""
+
+    __slots__ = ("data", "more", "sent_bytes", "size", "trailers")
+
+    def __init__(self, data: bytes, trailers: bytes | None) -> None:
+        self.data = memoryview(data)
+        self.size = len(data)
+        """Full size of the message behind `data`, freed as a whole."""
+        self.more: deque[bytes] | None = None
+        """Messages behind `data`."""
+        self.trailers = trailers
+        """Block that ends the stream; None: more may come."""
+        self.sent_bytes = 0
+
+
+class Outgoing:
+    """Outgoing frames and the client's windows."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Buffer] = []
+        """To send now."""
+        self._window = frames.DEFAULT_WINDOW_BYTES
+        self._initial_window = frames.DEFAULT_WINDOW_BYTES
+        self._frame_bytes = frames.DEFAULT_FRAME_BYTES
+        self._windows: dict[int, int] = {}
+        """Window of each open stream, possibly negative."""
+        self._rests: dict[int, _Rest] = {}
+        self.held_bytes = 0
+        """Sizes of all waiting responses."""
+        self._sent_bytes = 0
+        """Bytes sent of responses that had to wait."""
+        self._blocked: dict[int, None] = {}
+        """Streams that only the connection's window blocks."""
+
+    def write(self, piece: Buffer) -> None:
+        """Queue a frame."""
+        self.pieces.append(piece)
+
+    def take(self) -> list[Buffer]:
+        """Return and clear the pieces to send."""
+        pieces, self.pieces = self.pieces, []
+        return pieces
+
+    # Streams
+
+    def opened(self, stream: int) -> None:
+        """Register an open stream."""
+        self._windows[stream] = self._initial_window
+
+    def closed(self, stream: int) -> None:
+        """Drop a stream and its unsent data."""
+        del self._windows[stream]
+        rest = self._rests.pop(stream, None)
+        if rest is not None:
+            self.held_bytes -= rest.size + sum(map(len, rest.more or ()))
+            self._blocked.pop(stream, None)
+
+    def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
+        """Send a whole response; return True if nothing waits.
+
+        Raises:
+            Full: too many bytes wait.
+        """
+        size = len(data)
+        if size <= self._window and size <= self._windows[stream] and size <= self._frame_bytes:
+            self._window -= size
+            pack = frames.HEAD.pack
+            self.pieces += (
+                pack(len(head) << 8 | FrameType.HEADERS, frames.END_HEADERS, stream),
+                head,
+                pack(size << 8 | FrameType.DATA, 0, stream),
+                data,
+                pack(len(trailers) << 8 | FrameType.HEADERS, _END, stream),
+                trailers,
+            )
+            return True
+        self._hold(size)
+        self.write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
+        self._rests[stream] = _Rest(data, trailers)
+        return self._sent(stream)
+
+    def send(self, stream: int, data: bytes) -> None:
+        """Send a message; `end` follows the last.
+
+        Raises:
+            Full: too many bytes wait.
+        """
+        self._hold(len(data))
+        rest = self._rests.get(stream)
+        if rest is not None:
+            if rest.more is None:
+                rest.more = deque()
+            rest.more.append(data)
+            return
+        self._rests[stream] = _Rest(data, None)
+        self._sent(stream)
+
+    def end(self, stream: int, trailers: bytes) -> bool:
+        """End a streaming response; return True if nothing waits."""
+        rest = self._rests.get(stream)
+        if rest is None:
+            self.write(frames.frame(FrameType.HEADERS, _END, stream, trailers))
+            return True
+        rest.trailers = trailers
+        return False
+
+    def _hold(self, size: int) -> None:
+        if self.held_bytes and self.held_bytes + size > HELD_BYTES:
+            raise Full
+        self.held_bytes += size
+
+    def _sent(self, stream: int) -> bool:
+        """Send what the windows admit; return True if nothing waits."""
+        rest = self._rests[stream]
+        data, window, at = rest.data, self._windows[stream], 0
+        size, sent = len(data), 0
+        while True:
+            part = min(self._frame_bytes, self._window, window, size - at)
+            if part > 0:
+                self.pieces += (
+                    frames.HEAD.pack(part << 8 | FrameType.DATA, 0, stream),
+                    data[at : at + part],
+                )
+                self._window -= part
+                window -= part
+                at += part
+                sent += part
+            elif at == size and rest.more:
+                self.held_bytes -= rest.size
+                data, at = memoryview(rest.more.popleft()), 0
+                rest.size = size = len(data)
+            else:
+                break
+        self._windows[stream] = window
+        self._sent_bytes += sent
+        if at < size:
+            rest.data = data[at:]
+            rest.sent_bytes += sent
+            if window > 0:
+                self._blocked[stream] = None
+            else:
+                self._blocked.pop(stream, None)
+            return False
+        self.held_bytes -= rest.size
+        del self._rests[stream]
+        self._blocked.pop(stream, None)
+        if rest.trailers is not None:
+            self.write(frames.frame(FrameType.HEADERS, _END, stream, rest.trailers))
+        return True
+
+    # What waits
+
+    def taken(self) -> dict[int, int]:
+        """Return bytes sent per waiting response.
+
+        Stream 0 has those of all, if the connection's window alone blocks one.
+        """
+        taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
+        if self._blocked:
+            taken[0] = self._sent_bytes
+        return taken
+
+    def waits(self, stream: int) -> bool:
+        """Whether a stream has unsent data."""
+        return stream in self._rests
+
+    def waits_for_connection(self, stream: int) -> bool:
+        """Whether the connection's window alone blocks a stream."""
+        return stream in self._blocked
+
+    # The client's flow control
+
+    def grown(self, stream: int, more_bytes: int) -> bool:
+        """Grow a stream's window; return True if it sent all.
+
+        Raises:
+            BadWindow: too large.
+        """
+        window = self._windows[stream] = self._windows[stream] + more_bytes
+        if window > frames.LARGEST_WINDOW_BYTES:
+            raise BadWindow(f"a wrong window of stream {stream}")
+        return stream in self._rests and self._sent(stream)
+
+    def grown_connection(self, more_bytes: int) -> list[int]:
+        """Grow the connection's window; return the streams that sent all.
+
+        Raises:
+            BadWindow: too large.
+        """
+        self._window += more_bytes
+        if self._window > frames.LARGEST_WINDOW_BYTES:
+            raise BadWindow("a wrong window of the connection")
+        return self._unblocked()
+
+    def set_initial_window(self, size: int) -> list[int]:
+        """Change all initial windows; return the streams that sent all.
+
+        Raises:
+            BadWindow: too large.
+        """
+        change = size - self._initial_window
+        self._initial_window = size
+        if not change:
+            return []
+        for stream in self._windows:
+            self._windows[stream] += change
+        if max(self._windows.values(), default=size) > frames.LARGEST_WINDOW_BYTES:
+            raise BadWindow(f"a window of {size} bytes makes one of a stream too large")
+        self._blocked = {stream: None for stream in self._rests if self._windows[stream] > 0}
+        return self._unblocked()
+
+    def set_frame_bytes(self, size: int) -> None:
+        """Set the client's limit on frame payloads."""
+        self._frame_bytes = size
+
+    def _unblocked(self) -> list[int]:
+        """Continue blocked streams; each step sends at least a byte."""
+        left = []
+        while self._blocked and self._window > 0:
+            stream = next(iter(self._blocked))
+            if self._sent(stream):
+                left.append(stream)
+        return left

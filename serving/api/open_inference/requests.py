@@ -1,0 +1,518 @@
+"""Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
+
+In: a body and the length of its JSON header. Out: a `Query` whose frame goes to a replica
+unchanged. Headers of binary requests are cached. Of large JSON only the skeleton is read, if the
+replica can read the numbers.
+
+Invalid input raises `InvalidRequest`, with Triton's text where clients match on it. Pure.
+Specification: the protocol's REST and binary-data extension.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from serving import wire
+from serving.api.open_inference.responses import Wanted
+from serving.api.parsing import bounded_json
+from serving.api.parsing import tensors as tensors_of
+from serving.api.parsing.parse_budget import MAX_VALUES, Budget
+from serving.api.triton import classification, unsupported
+from serving.errors import InvalidRequest, nearest, shown
+from serving.tensors import json_tensors
+from serving.tensors.shapes import item_axis
+from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
+
+LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
+"""Larger JSON is decoded in the replica, to let other requests run."""
+
+_DATA = b'"data"'
+_ARRAY = re.compile(rb"\s*:\s*\[")
+"""Follows the name of an array member."""
+
+_EMPTY = b"[]"
+_BLANKS = b" \t\r\n"
+_PIECE_BYTES = 128 * 1024
+"""Fits a processor's cache, which is several times as fast."""
+
+_ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
+"""Member `id` of any object, with a value free of escapes."""
+
+_ELEMENTS = "elements of BYTES"
+"""Parsed one by one from binary requests."""
+_TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers
+_KEPT_HEADERS = 1024
+_KEPT_HEADER_BYTES = 4096
+
+
+class Query:
+    """Inference request, ready for a replica."""
+
+    __slots__ = (
+        "encoding",
+        "frame",
+        "frame_bytes",
+        "items",
+        "priority",
+        "timeout_s",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        frame: tuple[Buffer, ...],
+        frame_bytes: int,
+        encoding: int,
+        items: int,
+        wanted: Wanted,
+        timeout_s: float | None,
+        priority: int,
+    ) -> None:
+        self.frame = frame
+        self.frame_bytes = frame_bytes
+        self.encoding = encoding
+        self.items = items
+        self.wanted = wanted
+        self.timeout_s = timeout_s
+        """From parameter `timeout` (microseconds); None: the server's default."""
+        self.priority = priority
+        """1 is the highest, 0 the default."""
+
+
+class _Layout(NamedTuple):
+    """Parsed JSON header of a binary request."""
+
+    descriptor: bytes
+    data_bytes: int
+    items: int
+    wanted: Wanted
+    timeout_s: float | None
+    priority: int
+
+
+class Requests:
+    """Request decoder of one model version."""
+
+    def __init__(
+        self, name: str, signature: Signature, max_json_bytes: int = bounded_json.MAX_JSON_BYTES
+    ) -> None:
+        """Start with empty caches."""
+        self._name = name
+        self._signature = signature
+        self._max_json_bytes = max_json_bytes
+        self._outputs = {spec.name: spec for spec in signature.outputs}
+        self._layouts: dict[bytes, _Layout] = {}
+        self._named: dict[tuple[bytes, bytes], _Layout] = {}
+        """Layouts by the bytes before and after the request's id."""
+        self._last_header = b""
+        self._last_layout: _Layout | None = None
+
+    def query(self, body: bytes, header_bytes: int | None) -> Query:
+        """Parse a request; `header_bytes` is Inference-Header-Content-Length or None.
+
+        Raises:
+            InvalidRequest: names the input and what was expected.
+        """
+        if header_bytes is None:
+            return self._json_query(body)
+        if header_bytes == 0:
+            return self._raw_query(body)
+        if not 0 < header_bytes <= len(body):
+            raise InvalidRequest(
+                f"Inference-Header-Content-Length is {header_bytes}, expected 0 to {len(body)}, the Content-Length"
+            )
+        layout = self._last_layout
+        if (
+            layout is None
+            or header_bytes != len(self._last_header)
+            or not body.startswith(self._last_header)
+        ):
+            header = body[:header_bytes]
+            layout = None
+            if header_bytes <= _KEPT_HEADER_BYTES:
+                layout = self._layouts.get(header) or self._named_layout(header)
+            if layout is None:
+                layout = self._layout(header)
+                if layout is None:
+                    return self._mixed_query(header, body)
+                self._keep(header, layout)
+        given = len(body) - header_bytes
+        if given != layout.data_bytes:
+            raise self._wrong_size(given, layout.data_bytes)
+        frame = (layout.descriptor, body[header_bytes:])
+        return Query(
+            frame,
+            len(layout.descriptor) + given,
+            _TENSORS,
+            layout.items,
+            layout.wanted,
+            layout.timeout_s,
+            layout.priority,
+        )
+
+    def _keep(self, header: bytes, layout: _Layout) -> None:
+        if len(header) > _KEPT_HEADER_BYTES:
+            return
+        if len(self._layouts) >= _KEPT_HEADERS and header not in self._layouts:
+            self._layouts.clear()
+        self._layouts[header] = layout
+        self._last_layout, self._last_header = layout, header
+
+    def _named_layout(self, header: bytes) -> _Layout | None:
+        """Return the layout of a header with an id, cached for headers that differ only in the id.
+
+        Replacing a string without escapes keeps the JSON's structure; parsing with another id
+        proves that it is the request's own.
+        """
+        found = _ID.search(header)
+        if found is None:
+            return None
+        try:
+            id_ = found[1].decode()
+        except UnicodeDecodeError:
+            return None  # the parser reports it
+        around = header[: found.start(1)], header[found.end(1) :]
+        layout = self._named.get(around)
+        if layout is None:
+            layout = self._layout(header)
+            other = f"not {id_}"
+            renamed = other.encode().join(around)
+            if layout is None or self._parsed(renamed).get("id") != other:
+                return layout
+            if len(self._named) >= _KEPT_HEADERS:
+                self._named.clear()
+            self._named[around] = layout
+        return layout._replace(wanted=layout.wanted._replace(id=id_))
+
+    def _layout(self, header: bytes) -> _Layout | None:
+        """Return the layout, or None unless all inputs are binary and not BYTES."""
+        request = self._parsed(header)
+        inputs = self._inputs(request)
+        if any("data" in item for item in inputs):
+            return None
+        declared: list[Tensor] = []
+        sizes: list[int] = []
+        for item in inputs:
+            name, datatype, shape = json_tensors.declared(item)
+            size = _binary_size(item, name)
+            elements = math.prod(shape)
+            if ITEM_BYTES[datatype]:
+                if size != elements * ITEM_BYTES[datatype]:
+                    raise InvalidRequest(
+                        f"input {name!r}: binary_data_size is {size}, but shape {list(shape)} of {datatype} "
+                        f"takes {elements * ITEM_BYTES[datatype]} bytes"
+                    )
+            else:
+                return None  # elements of BYTES are checked one by one
+            declared.append(Tensor(name, datatype, shape, b""))
+            sizes.append(size)
+        items = tensors_of.checked_items(self._name, self._signature, declared)
+        return _Layout(
+            wire.describe(
+                tuple(
+                    (tensor.name, tensor.datatype, tensor.shape, size)
+                    for tensor, size in zip(declared, sizes, strict=True)
+                )
+            ),
+            sum(sizes),
+            items,
+            self._wanted(request),
+            *_limits(request),
+        )
+
+    def _mixed_query(self, header: bytes, body: bytes) -> Query:
+        """Parse a request with inputs in JSON or of BYTES."""
+        request = self._parsed(header)
+        inputs = self._inputs(request)
+        declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
+        items = tensors_of.checked_items(self._name, self._signature, declared)
+        tensors = []
+        position = len(header)
+        budget = Budget(what=_ELEMENTS)
+        for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
+            if "data" in item:
+                tensors.append(json_tensors.tensor_of(name, datatype, shape, item["data"]))
+                continue
+            size = _binary_size(item, name)
+            data = body[position : position + size]
+            if len(data) < size:
+                raise InvalidRequest(
+                    f"unexpected size for input {name!r}, expecting {size - len(data)} additional bytes "
+                    f"for model {self._name!r}"
+                )
+            tensors_of.check_bytes(name, datatype, shape, data, budget)
+            tensors.append(Tensor(name, datatype, shape, data))
+            position += size
+        if position != len(body):
+            raise InvalidRequest(
+                f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
+            )
+        return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
+
+    def _raw_query(self, body: bytes) -> Query:
+        if len(self._signature.inputs) != 1:
+            raise InvalidRequest(
+                f"a raw request (Inference-Header-Content-Length: 0) needs a model with exactly one input; "
+                f"{self._name!r} has {len(self._signature.inputs)}"
+            )
+        spec = self._signature.inputs[0]
+        data = struct.pack("<I", len(body)) + body if spec.datatype == "BYTES" else body
+        tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), data)
+        items = tensors_of.checked_items(self._name, self._signature, [tensor])
+        return _tensor_query([tensor], items, Wanted(None, None, binary=True), None, 0)
+
+    def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
+        """Return the shape of one item, or of the whole input of an unbatched model."""
+        axis = item_axis(spec, self._signature)
+        shape = [1 if place == axis else length for place, length in enumerate(spec.shape)]
+        free = [place for place, length in enumerate(shape) if length < 0]
+        fixed = math.prod(length for length in shape if length >= 0)
+        if spec.datatype == "BYTES":
+            if fixed != 1:
+                raise InvalidRequest(
+                    f"a raw request is one element of BYTES; input {spec.name!r} has shape {list(spec.shape)}"
+                )
+            return tuple([abs(length) for length in shape])
+        if len(free) > 1:
+            raise InvalidRequest(
+                f"a raw request needs at most one free dimension beside that of items; input {spec.name!r} has "
+                f"shape {list(spec.shape)}"
+            )
+        fixed_bytes = fixed * ITEM_BYTES[spec.datatype]
+        if free:
+            shape[free[0]], rest = divmod(size, fixed_bytes) if fixed_bytes else (0, size)
+            if rest:
+                raise InvalidRequest(
+                    f"unexpected size for input {spec.name!r}: {size} bytes are no multiple of {fixed_bytes}"
+                )
+        elif size != fixed_bytes:
+            raise self._wrong_size(size, fixed_bytes)
+        return tuple(shape)
+
+    def _json_query(self, body: bytes) -> Query:
+        if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
+            large = self._large_json_query(body)
+            if large is not None:
+                return large
+        request = self._parsed(body)
+        inputs = self._inputs(request)
+        declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
+        items = tensors_of.checked_items(self._name, self._signature, declared)
+        tensors = [
+            json_tensors.tensor_of(name, datatype, shape, item["data"])
+            if "data" in item
+            else _without_data(item, name, datatype, shape)
+            for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True)
+        ]
+        return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
+
+    def _large_json_query(self, body: bytes) -> Query | None:
+        """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
+        found = skeleton(body)
+        if found is None:
+            return None
+        request = self._parsed(found)
+        _check_empty(body)
+        declared = []
+        for item in self._inputs(request):
+            name, datatype, shape = json_tensors.declared(item)
+            if "data" not in item:
+                raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
+            declared.append(Tensor(name, datatype, shape, b""))
+        items = tensors_of.checked_items(self._name, self._signature, declared)
+        wanted = self._wanted(request)
+        return Query((body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *_limits(request))
+
+    def _parsed(self, text: bytes) -> dict[str, Any]:
+        bounded_json.check(text, self._max_json_bytes)
+        try:
+            request = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(
+                f"failed to parse the request JSON: {error} (binary tensors need the header "
+                f"Inference-Header-Content-Length)"
+            ) from error
+        if not isinstance(request, dict):
+            raise InvalidRequest("the request is not a JSON object")
+        return request
+
+    def _inputs(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        inputs = request.get("inputs")
+        if not isinstance(inputs, list) or not all(isinstance(item, dict) for item in inputs):
+            raise InvalidRequest(
+                "the request has no array `inputs` of objects with name, shape, datatype and data"
+            )
+        tensors_of.check_count(self._name, self._signature, len(inputs))
+        for item in inputs:
+            if item.get("data", 0) is None:  # some clients send null for absent
+                del item["data"]
+            parameters = _parameters(item, "an input")
+            unsupported.check_tensor("input", item.get("name"), parameters)
+            given = ("data" in item) + ("binary_data_size" in parameters)
+            if given != 1:
+                raise InvalidRequest(
+                    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters'; "
+                    f"input {shown(item.get('name'))} sets {'both' if given else 'none'}"
+                )
+        return inputs
+
+    def _wrong_size(self, given: int, expected: int) -> InvalidRequest:
+        if given < expected:
+            return InvalidRequest(
+                f"unexpected size for input {self._signature.inputs[0].name!r}, expecting {expected - given} "
+                f"additional bytes for model {self._name!r}"
+            )
+        return InvalidRequest(
+            f"unexpected additional input data for model {self._name!r}: {given - expected} bytes"
+        )
+
+    def _wanted(self, request: Mapping[str, Any]) -> Wanted:
+        id_ = request.get("id")
+        if id_ is not None and not isinstance(id_, str):
+            raise InvalidRequest(f"id is {shown(id_)}, expected a string")
+        parameters = _parameters(request, "the request")
+        binary = _flag(parameters, "binary_data_output", default=False)
+        listed = request.get("outputs")
+        if not listed:
+            return Wanted(id_, None, binary)
+        if not isinstance(listed, list):
+            raise InvalidRequest("outputs is not an array")
+        outputs: dict[str, tuple[bool, int]] = {}
+        for item in listed:
+            name = item.get("name") if isinstance(item, dict) else None
+            if not isinstance(name, str) or name not in self._outputs:
+                raise InvalidRequest(
+                    f"requested output {shown(name)}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
+                    + (nearest(name, self._outputs) if isinstance(name, str) else "")
+                )
+            if name in outputs:
+                raise InvalidRequest(f"an output is requested twice: {name}")
+            own = _parameters(item, f"output {name!r}")
+            unsupported.check_tensor("output", name, own)
+            classes = classification.wanted(self._outputs[name], own)
+            outputs[name] = _flag(own, "binary_data", default=binary), classes
+        return Wanted(id_, tuple((name, *asked) for name, asked in outputs.items()), binary)
+
+
+def _tensor_query(
+    tensors: list[Tensor], items: int, wanted: Wanted, timeout_s: float | None, priority: int
+) -> Query:
+    descriptor = wire.encode_descriptor(tensors)
+    frame = (descriptor, *(tensor.data for tensor in tensors))
+    return Query(frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority)
+
+
+def skeleton(body: bytes) -> bytes | None:
+    """Return a JSON body with its `data` arrays emptied, or None if still large.
+
+    Arrays without texts and objects count as numbers; the replica reports errors. Runs at the speed
+    of memory.
+    """
+    pieces: list[bytes] = []
+    size = done = 0
+    place = body.find(_DATA)
+    while place >= 0:
+        if size + place - done > LARGE_JSON_BYTES:
+            return None
+        array = _ARRAY.match(body, place + len(_DATA))
+        place += len(_DATA)
+        if array is not None:
+            start = place = array.end()
+            stop = _end_of_numbers(body, start)
+            last = body.rfind(b"]", start, stop)
+            if (
+                last >= 0
+                and body[last + 1 : stop].strip() in {b"", b","}
+                and body.count(b"[", start, last) == body.count(b"]", start, last)
+            ):
+                pieces.append(body[done:start])
+                size += start - done
+                done = place = last
+        place = body.find(_DATA, place)
+    if size + len(body) - done > LARGE_JSON_BYTES:
+        return None
+    pieces.append(body[done:])
+    return b"".join(pieces)
+
+
+def _check_empty(body: bytes) -> None:
+    """Check a large text for empty arrays, which become lists of thirty times their bytes.
+
+    Raises:
+        InvalidRequest: too many.
+    """
+    if body.count(b"[") <= MAX_VALUES:
+        return
+    budget = Budget(what="empty arrays")
+    before = b""
+    for at in range(0, len(body), _PIECE_BYTES):
+        piece = body[at : at + _PIECE_BYTES]
+        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
+            piece = piece.translate(None, _BLANKS)
+        budget.spend(piece.count(_EMPTY) + (before + piece[:1] == _EMPTY))
+        before = piece[-1:] or before
+
+
+def _end_of_numbers(body: bytes, start: int) -> int:
+    """Find the next text or object, or the end of the current object."""
+    stop = body.find(b'"', start)
+    if stop < 0:
+        stop = len(body)
+    for brace in (b"}", b"{"):
+        found = body.find(brace, start, stop)
+        if found >= 0:
+            stop = found
+    return stop
+
+
+def _without_data(
+    item: Mapping[str, Any], name: str, datatype: str, shape: tuple[int, ...]
+) -> Tensor:
+    """Return an input of 0 bytes, for which KServe's client sends no binary part."""
+    size = _binary_size(item, name)
+    if size:
+        raise InvalidRequest(
+            f"input {name!r}: binary_data_size is {size}, but the request has no binary part (that needs "
+            f"the header Inference-Header-Content-Length)"
+        )
+    tensors_of.check_bytes(name, datatype, shape, b"", Budget(what=_ELEMENTS))
+    return Tensor(name, datatype, shape, b"")
+
+
+def _binary_size(item: Mapping[str, Any], name: str) -> int:
+    size = item["parameters"]["binary_data_size"]
+    if type(size) is not int or size < 0:
+        raise InvalidRequest(
+            f"input {name!r}: binary_data_size is {shown(size)}, expected a number of bytes"
+        )
+    return size
+
+
+def _parameters(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    parameters = item.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(f"parameters of {what} are {shown(parameters)}, expected an object")
+    return parameters
+
+
+def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"parameter {name} is {shown(value)}, expected true or false")
+    return value
+
+
+def _limits(request: Mapping[str, Any]) -> tuple[float | None, int]:
+    """Return the request's time limit in seconds and its priority."""
+    parameters = _parameters(request, "the request")
+    return (
+        tensors_of.timeout_s(parameters.get("timeout")),
+        tensors_of.priority(parameters.get("priority")),
+    )

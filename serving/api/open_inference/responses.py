@@ -1,0 +1,160 @@
+"""Responses of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
+
+The JSON part is cached per output request and layout. Pure. Specification: the protocol's REST and
+binary-data extension.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from serving import wire
+from serving.api.triton.classification import classified
+from serving.errors import PredictionFailed
+from serving.tensors import json_tensors
+from serving.values import Buffer, Signature, Tensor
+
+LONG_BYTES = 64 * 1024
+"""Larger JSON outputs are written in pieces, to let other requests run."""
+_KEPT_FORMS = 1024
+_OUTPUTS = b'"outputs":'
+"""Marks the outputs in the JSON part; texts escape their quotes."""
+
+
+class Wanted(NamedTuple):
+    """Output request: what the response contains."""
+
+    id: str | None
+    outputs: tuple[tuple[str, bool, int], ...] | None
+    """Per output in order: name, whether binary, and classes (0: the tensor). None: all outputs."""
+    binary: bool
+    """Format of all outputs if none is named."""
+
+
+class Form:
+    """Response template: all but the binary data, shared by responses of one layout."""
+
+    __slots__ = ("header", "header_bytes", "meaning")
+
+    def __init__(self, header: bytes, header_bytes: int | None) -> None:
+        self.header = header
+        """JSON part of the body."""
+        self.header_bytes = header_bytes
+        """Length of the JSON part if binary data follows, else None."""
+        self.meaning: Any = None
+        """Response head, cached by the routes."""
+
+
+class Answers:
+    """Response encoder of one model version."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self._name = name
+        self._version = version
+        self._signature = signature
+        self._forms: dict[wire.Layout, Form] = {}
+        """Templates of binary responses without id."""
+        self._last_form = Form(b"", None)
+        self._last_wanted: Wanted | None = None
+        self._last_prefix = b""
+        self._last_frame_bytes = 0
+
+    def answer(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+        """Return template and binary data of a response."""
+        if wanted.binary and wanted.outputs is None:
+            prefix = self._last_prefix
+            if (
+                wanted is self._last_wanted
+                and len(frame) == self._last_frame_bytes
+                and frame[: len(prefix)].tobytes() == prefix
+            ):
+                return self._last_form, frame[len(prefix) :]
+            return self._all_binary(frame, wanted)
+        chosen = self._chosen(frame, wanted)
+        header = self._header(chosen, wanted.id)
+        binary_data = [tensor.data for tensor, binary in chosen if binary]
+        return Form(header, len(header) if binary_data else None), b"".join(binary_data)
+
+    def is_long(self, frame: memoryview, wanted: Wanted) -> bool:
+        """Return whether `written` must write the response in pieces."""
+        if len(frame) <= LONG_BYTES:
+            return False
+        if wanted.outputs is None:
+            return not wanted.binary
+        return not all(binary for _, binary, _ in wanted.outputs)
+
+    def written(self, frame: memoryview, wanted: Wanted) -> tuple[Iterator[bytes], bytes | None]:
+        """Return the JSON part in small pieces, and the binary data or None."""
+        chosen = self._chosen(frame, wanted)
+        data = [tensor.data for tensor, binary in chosen if binary]
+        return self._pieces(chosen, wanted.id), b"".join(data) if data else None
+
+    def _pieces(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> Iterator[bytes]:
+        empty = self._header([], id_)
+        yield empty[:-2]
+        for place, (tensor, binary) in enumerate(chosen):
+            if place:
+                yield b","
+            if binary:
+                yield json.dumps(_binary_output(tensor), separators=(",", ":")).encode()
+            else:
+                for text in json_tensors.written(tensor):
+                    yield text.encode()
+        yield empty[-2:]
+
+    def _chosen(self, frame: memoryview, wanted: Wanted) -> list[tuple[Tensor, bool]]:
+        """Return the requested outputs, each with whether it is binary."""
+        tensors = wire.decode_frame(frame)
+        if wanted.outputs is None:
+            return [(tensor, wanted.binary) for tensor in tensors]
+        by_name = {tensor.name: tensor for tensor in tensors}
+        missing = [name for name, _, _ in wanted.outputs if name not in by_name]
+        if missing:
+            raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+        return [
+            (
+                classified(by_name[name], classes, self._signature) if classes else by_name[name],
+                binary,
+            )
+            for name, binary, classes in wanted.outputs
+        ]
+
+    def _all_binary(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+        layout, data = wire.split_frame(frame)
+        form = self._forms.get(layout)
+        if form is None:
+            header = self._header([(t, True) for t in wire.decode_frame(frame)], None)
+            form = Form(header, len(header))
+            if len(self._forms) >= _KEPT_FORMS:
+                self._forms.clear()
+            self._forms[layout] = form
+        if wanted.id is not None:
+            before, outputs, after = form.header.partition(_OUTPUTS)
+            header = b'%b"id":%b,%b%b' % (before, json.dumps(wanted.id).encode(), outputs, after)
+            return Form(header, len(header)), data
+        self._last_form, self._last_wanted = form, wanted
+        self._last_prefix = frame[: layout.prefix_bytes].tobytes()
+        self._last_frame_bytes = len(frame)
+        return form, data
+
+    def _header(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> bytes:
+        outputs = [
+            _binary_output(tensor) if binary else json_tensors.tensor_to_json(tensor)
+            for tensor, binary in chosen
+        ]
+        response: dict[str, Any] = {"model_name": self._name, "model_version": self._version}
+        if id_ is not None:
+            response["id"] = id_
+        response["outputs"] = outputs
+        return json.dumps(response, separators=(",", ":")).encode()
+
+
+def _binary_output(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "datatype": tensor.datatype,
+        "shape": list(tensor.shape),
+        "parameters": {"binary_data_size": len(tensor.data)},
+    }

@@ -1,0 +1,251 @@
+"""Routes of the Open Inference Protocol v2 on the inference port.
+
+One object per inference, no task.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+
+from serving import __version__
+from serving.api.http.listener import Channel, Exchange
+from serving.api.http.messages import (
+    JSON_TYPE,
+    Head,
+    Response,
+    ending,
+    error_response,
+    json_response,
+)
+from serving.api.open_inference import codec as open_inference_codec
+from serving.api.open_inference.responses import LONG_BYTES, Answers, Form, Wanted
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES
+from serving.api.transport.incremental import Slices, Slow
+from serving.api.triton import extensions, unsupported
+from serving.api.triton.routes import TritonRoutes
+from serving.engine.engine import Engine, Target
+from serving.errors import InvalidRequest, ServingError
+from serving.response_handler import Batch, Ticket, Timed, spoilt
+
+_CODEC = "open inference"
+"""Key of this protocol's codec at a deployment."""
+_MODEL = re.compile(
+    r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
+)
+_BINARY_FIELDS = (
+    b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+)
+
+
+class _Asked:
+    """Parsed method and path."""
+
+    __slots__ = ("kind", "model", "name", "version")
+
+    def __init__(self, kind: str, name: str = "", version: str | None = None) -> None:
+        self.kind = kind
+        self.name = name
+        self.version = version
+        self.model = (name, version)
+
+
+class _InFlight:
+    """Response handler of one inference, and exchange of its connection."""
+
+    __slots__ = (
+        "_answers",
+        "_batch",
+        "_connection",
+        "_slices",
+        "_slow",
+        "_started_s",
+        "_target",
+        "_wanted",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        connection: Channel,
+        answers: Answers,
+        wanted: Wanted,
+        started_s: float,
+        target: Target,
+        slices: Slices,
+    ) -> None:
+        self._connection = connection
+        self._answers = answers
+        self._wanted = wanted
+        self._started_s = started_s
+        self._target = target
+        self._slices = slices
+        self._slow: Slow | None = None
+        self._batch: Batch | None = None
+        """Saved for responses in pieces; the ticket forgets it."""
+        self.ticket: Ticket
+
+    def answer(self, frame: memoryview) -> None:
+        if len(frame) > LONG_BYTES and self._answers.is_long(frame, self._wanted):
+            pieces, rest = self._answers.written(memoryview(bytes(frame)), self._wanted)
+            self._batch = self.batch()
+            self._slow = self._slices.begin(pieces, functools.partial(self._written, rest))
+            return
+        form, data = self._answers.answer(frame, self._wanted)
+        if form.meaning is None:
+            form.meaning = _response_head(form, len(data))
+        self._connection.respond_with(form.meaning, data)
+        self._target.done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._connection.respond(error_response(error))
+        self._target.done(error.status, time.monotonic() - self._started_s)
+
+    def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
+        """Send the JSON part written in pieces, then the binary data."""
+        self._slow = None
+        if isinstance(outcome, Exception):
+            spoilt(self, outcome)
+            return
+        header, rest = b"".join(outcome), data or b""
+        form = Form(header, None if data is None else len(header))
+        self._connection.respond_with(_response_head(form, len(rest)), rest)
+        self._target.done(200, time.monotonic() - self._started_s)
+
+    def cancel(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+        self.ticket.cancel()
+        self._target.done(499, time.monotonic() - self._started_s)
+
+    def batch(self) -> Batch | None:
+        if self._batch is not None:
+            return self._batch
+        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
+
+
+class OipRoutes:
+    """Routes of the Open Inference Protocol v2."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        triton: TritonRoutes | None = None,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
+        """Store the settings; `triton` are Triton's extensions, if offered."""
+        self._engine = engine
+        self._max_json_bytes = max_json_bytes
+        self._resolved = engine.resolved
+        self._slices = Slices()
+        self._triton = triton
+        self._extensions = [
+            *open_inference_codec.EXTENSIONS,
+            *(extensions.EXTENSIONS if triton else ()),
+        ]
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        """Implement `serving.api.http.listener.Routes`."""
+        asked: _Asked | None = head.meaning
+        if asked is None:  # first request with this head
+            if self._triton is not None:
+                answered = self._triton.handle(head, body, connection)
+                if answered is not None:
+                    return answered
+            found = _asked(head.method, head.path)
+            if isinstance(found, Response):
+                return found
+            head.meaning = asked = found
+        if asked.kind == "infer":
+            head.handle = functools.partial(self._infer, asked)  # nothing else to decide
+            return self._infer(asked, head, body, connection)
+        return self._ask(asked)
+
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
+        started_s = time.monotonic()
+        target = self._resolved.get(asked.model)
+        if target is None:
+            try:
+                target = self._engine.resolve(asked.name, asked.version)
+            except ServingError as error:
+                self._engine.unresolved(error.status)
+                raise
+        try:
+            if head.content_encoding and head.content_encoding != "identity":
+                raise InvalidRequest(
+                    f"Content-Encoding {head.content_encoding!r} is not supported; "
+                    f"send gzip, deflate, or the body as it is"
+                )
+            codec: open_inference_codec.Codec = target.codecs.get(_CODEC) or self._codec(target)
+            query = codec.requests.query(body, head.inference_header_bytes)
+            flight = _InFlight(
+                connection, codec.answers, query.wanted, started_s, target, self._slices
+            )
+            flight.ticket = target.submit(query, flight, head.application)
+        except ServingError as error:
+            target.done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _ask(self, asked: _Asked) -> Response:
+        engine = self._engine
+        match asked.kind:
+            case "live":
+                return json_response(200, {"live": True})
+            case "ready":
+                ready = engine.ready()
+                return json_response(200 if ready else 503, {"ready": ready})
+            case "server":
+                data = {
+                    "name": "luthier",
+                    "version": __version__,
+                    "extensions": self._extensions,
+                }
+                return json_response(200, data)
+            case "model ready":
+                ready = engine.model_ready(asked.name, asked.version)
+                return json_response(200 if ready else 503, {"name": asked.name, "ready": ready})
+            case _:
+                target = engine.resolve(asked.name, asked.version)
+                return json_response(200, self._codec(target).metadata(engine.versions(asked.name)))
+
+    def _codec(self, target: Target) -> open_inference_codec.Codec:
+        codec: open_inference_codec.Codec | None = target.codecs.get(_CODEC)
+        if codec is None:
+            codec = target.codecs[_CODEC] = open_inference_codec.Codec(
+                target.id.name, target.id.version, target.signature, self._max_json_bytes
+            )
+        return codec
+
+
+def _response_head(form: Form, data_bytes: int) -> bytes:
+    """Return the head of a 200 and the JSON part of its body."""
+    fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
+    return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
+
+
+def _asked(method: str, path: str) -> _Asked | Response:
+    """Parse method and path, or return a 404 or 405."""
+    path = path.partition("?")[0]
+    fixed = _FIXED.get(path.rstrip("/"))
+    match = None if fixed else _MODEL.fullmatch(path)
+    if fixed is None and match is None:
+        refusal = unsupported.path(path)
+        if refusal is not None:
+            return error_response(refusal)
+        return json_response(
+            404, {"error": f"no route {path!r}; the protocol's routes begin with /v2"}
+        )
+    verb = fixed or {"ready": "model ready", "infer": "infer", None: "model"}[match["verb"]]  # type: ignore[index]  # one of both is set
+    expected = "POST" if verb == "infer" else "GET"
+    if method != expected:
+        response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
+        return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
+    if match is None:
+        return _Asked(verb)
+    return _Asked(verb, match["name"], match["version"])
+
+
+_FIXED = {"/v2": "server", "/v2/health/live": "live", "/v2/health/ready": "ready"}

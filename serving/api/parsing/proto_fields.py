@@ -1,0 +1,140 @@
+"""Protobuf's wire format: fields of a message, read as views and written as pieces.
+
+Callers skip unknown fields. Pure. Source: the encoding of Protocol Buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.api.parsing import varints
+from serving.api.parsing.parse_budget import Budget
+from serving.errors import InvalidRequest
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED = {FIXED64: 8, FIXED32: 4}
+_LONGEST_VARINT = 10
+_LARGEST = 2**64
+
+Field = tuple[int, int, int, memoryview]
+"""Number, wire type, value of a varint or 0, content otherwise."""
+
+
+def read(message: memoryview, budget: Budget) -> Iterator[Field]:
+    """Yield the fields of a message.
+
+    Raises:
+        InvalidRequest: malformed, or over budget.
+    """
+    position, end = 0, len(message)
+    while position < end:
+        budget.left -= 1
+        if budget.left < 0:
+            raise budget.spent()
+        tag = message[position]
+        if tag < 0x80:
+            position += 1
+        else:
+            tag, position = _varint(message, position)
+        number, kind = tag >> 3, tag & 7
+        if not number:
+            raise _malformed("a field has the number 0")
+        if kind == VARINT:
+            value, position = _varint(message, position)
+            yield number, kind, value, message[:0]
+            continue
+        if kind == BYTES:
+            if position < end and message[position] < 0x80:
+                length = message[position]
+                position += 1
+            else:
+                length, position = _varint(message, position)
+        elif kind in _FIXED:
+            length = _FIXED[kind]
+        else:
+            raise _malformed(f"field {number} has the wire type {kind}")
+        if length > end - position:
+            raise _malformed(f"field {number} has {length} bytes, {end - position} are left")
+        yield number, kind, 0, message[position : position + length]
+        position += length
+
+
+def text(content: memoryview) -> str:
+    """Return the text of a string field.
+
+    Raises:
+        InvalidRequest: not UTF-8.
+    """
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError:
+        raise _malformed("a string is not UTF-8") from None
+
+
+def entry(content: memoryview, budget: Budget) -> tuple[str, memoryview]:
+    """Return key and value of a map entry, empty if absent; raises as `read`."""
+    key, value = "", content[:0]
+    for number, kind, _, inner in read(content, budget):
+        if number == 1 and kind == BYTES:
+            key = text(inner)
+        elif number == 2 and kind == BYTES:
+            value = inner
+    return key, value
+
+
+def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
+    """Return packed varints modulo 2**64.
+
+    Raises:
+        InvalidRequest: malformed.
+    """
+    numbers = varints.unpack(content)
+    if numbers is None:
+        raise _malformed("packed numbers end within one, or one has more than 10 bytes")
+    return numbers
+
+
+def number(field: int, value: int) -> bytes:
+    """Encode an integer field; 0 is omitted."""
+    return varints.one(field << 3 | VARINT) + varints.one(value) if value else b""
+
+
+def opening(field: int, content_bytes: int) -> bytes:
+    """Encode tag and length of a string, message or packed field."""
+    return varints.one(field << 3 | BYTES) + varints.one(content_bytes)
+
+
+def content(field: int, value: bytes) -> bytes:
+    """Encode a message or bytes field."""
+    return opening(field, len(value)) + value
+
+
+def string(field: int, value: str) -> bytes:
+    """Encode a text field; an empty one is omitted."""
+    return content(field, value.encode()) if value else b""
+
+
+def map_entry(field: int, key: str, value: bytes) -> bytes:
+    """Encode an entry of a map of messages."""
+    return content(field, string(1, key) + content(2, value))
+
+
+def signed(value: int) -> int:
+    """Convert a varint to a signed 64-bit integer."""
+    return value - _LARGEST if value >= _LARGEST >> 1 else value
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for place, byte in enumerate(message[position : position + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value % _LARGEST, position + place + 1
+    raise _malformed("a number does not end")
+
+
+def _malformed(what: str) -> InvalidRequest:
+    return InvalidRequest(f"the message cannot be read: {what}")

@@ -1,0 +1,144 @@
+"""Checks of tensors and parameters for all encodings of the Open Inference Protocol. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from serving.api.parsing.parse_budget import Budget
+from serving.errors import InvalidRequest, shown, shown_names
+from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, is_shape
+
+LONGEST_TIMEOUT_US = 86_400_000_000
+
+
+def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
+    """Check datatype and shape of an input.
+
+    Raises:
+        InvalidRequest: one is invalid.
+    """
+    if datatype not in ITEM_BYTES:
+        raise InvalidRequest(
+            f"input {shown(name)}: datatype is {shown(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
+        )
+    if not is_shape(shape):
+        raise InvalidRequest(f"invalid shape for input {shown(name)}: {shown(list(shape))}")
+
+
+def check_count(model: str, signature: Signature, given: int) -> None:
+    """Check the number of inputs before any is read.
+
+    Raises:
+        InvalidRequest: too many.
+    """
+    if given > len(signature.inputs):
+        names = ", ".join([spec.name for spec in signature.inputs])
+        raise InvalidRequest(f"{given} inputs are given; model {model!r} takes exactly {names}")
+
+
+def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -> int:
+    """Return the items of a request, whose tensors may lack data.
+
+    Raises:
+        InvalidRequest: the tensors do not fit the signature.
+    """
+    specs = {spec.name: spec for spec in signature.inputs}
+    names = {tensor.name for tensor in tensors}
+    if len(names) < len(tensors) or names != specs.keys():
+        given = shown_names(tensor.name for tensor in tensors)
+        raise InvalidRequest(
+            f"inputs are {given}; model {model!r} takes exactly {', '.join(specs)}"
+        )
+    items: int | None = None
+    is_batched = signature.is_batched
+    for tensor in tensors:
+        spec = specs[tensor.name]
+        if tensor.datatype != spec.datatype:
+            raise InvalidRequest(
+                f"input {tensor.name!r}: datatype is {tensor.datatype}, model {model!r} takes {spec.datatype}"
+            )
+        if len(tensor.shape) != len(spec.shape) or any(
+            wanted not in (-1, given)
+            for given, wanted in zip(tensor.shape, spec.shape, strict=True)
+        ):
+            raise InvalidRequest(
+                f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {model!r} takes "
+                f"{list(spec.shape)} (-1: any)"
+            )
+        axis = spec.item_axis
+        if axis is None or not is_batched:
+            continue
+        length = tensor.shape[axis] if tensor.shape else 1
+        if items is not None and length != items:
+            nth = "0th-dimension" if axis == 0 else f"axis {axis}"
+            raise InvalidRequest(
+                f"Input tensors must have equal {nth} size: {items} and {length}, of {tensor.name!r}"
+            )
+        items = length
+    if not is_batched:
+        return 1  # unbatched: one request at a time
+    return max(1, items or 0)  # empty items count too: walking them takes time
+
+
+def check_bytes(
+    name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: Budget
+) -> None:
+    """Check that raw data holds exactly the elements of its shape.
+
+    Raises:
+        InvalidRequest: it does not, or BYTES exceed the budget.
+    """
+    elements = math.prod(shape)
+    expected = elements * ITEM_BYTES[datatype]
+    if ITEM_BYTES[datatype]:
+        if len(data) != expected:
+            raise InvalidRequest(
+                f"unexpected size for input {name!r}: {len(data)} bytes, but shape {list(shape)} of "
+                f"{datatype} takes {expected}"
+            )
+        return
+    budget.spend(elements)
+    position = count = 0
+    while position + 4 <= len(data) and count < elements:
+        position += 4 + int.from_bytes(data[position : position + 4], "little")
+        count += 1
+    if position != len(data) or count != elements:
+        raise InvalidRequest(
+            f"input {name!r}: the raw data does not hold {elements} BYTES elements, each with its 4-byte length"
+        )
+
+
+def timeout_s(timeout_us: object) -> float | None:
+    """Return the parameter `timeout` in seconds, or None.
+
+    Raises:
+        InvalidRequest: no number of microseconds, or out of range.
+    """
+    if timeout_us is None:
+        return None
+    if (
+        isinstance(timeout_us, bool)
+        or not isinstance(timeout_us, int | float)
+        or not 0 < timeout_us <= LONGEST_TIMEOUT_US
+    ):
+        raise InvalidRequest(
+            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
+            f"{LONGEST_TIMEOUT_US} (a day)"
+        )
+    return timeout_us * 1e-6
+
+
+def priority(value: object) -> int:
+    """Return the parameter `priority`: 1 is the highest, 0 the default.
+
+    Raises:
+        InvalidRequest: not such a number.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise InvalidRequest(
+            f"parameter priority is {str(value)[:40]}, expected 1 (the highest) and up, or 0 (the default)"
+        )
+    return value

@@ -1,0 +1,385 @@
+"""Codec of TensorFlow Serving's gRPC services; no I/O.
+
+Classify and Regress use the same outputs as over REST. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from serving import wire
+from serving.api.parsing import proto_fields as fields
+from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.tensors import checked_items
+from serving.api.tensorflow import rest_codec, rest_examples, tensor_proto
+from serving.api.tensorflow.rest_examples import Example
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.values import Buffer, Signature, Tensor
+
+_STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
+_UNKNOWN = 2
+"""gRPC code UNKNOWN, for failures without a code of their own."""
+_SIGNATURE_DEF = "signature_def"
+MAX_EXAMPLE_FIELDS = 2**14
+"""Limit on fields in a request of examples, five per feature of each.
+
+They cost up to three times those of tensors; 64 examples of 50 features fit.
+"""
+_PACKED = 8
+"""Packed floats, or bytes of integers, counted as a field."""
+_MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
+
+
+class Spec(NamedTuple):
+    """The requested model."""
+
+    name: str = ""
+    version: str | None = None
+    label: str | None = None
+    signature_name: str = ""
+
+
+class Request(NamedTuple):
+    """A request of any method, with unused fields empty."""
+
+    spec: Spec
+    inputs: Mapping[str, memoryview]
+    """TensorProtos by name."""
+    wanted: tuple[str, ...]
+    """Requested outputs or metadata fields; empty: all."""
+    examples: Sequence[Example]
+
+
+class Query(NamedTuple):
+    """A decoded inference request."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    timeout_s: float | None
+    method: rest_codec.Method
+    outputs: tuple[str, ...]
+    """Requested outputs; empty: all."""
+    priority: int = 0
+    """Always the default: the protocol has none."""
+
+
+def predict_request(data: Buffer) -> Request:
+    """Decode a PredictRequest."""
+    budget = Budget()
+    spec, inputs, wanted = Spec(), {}, []
+    for number, kind, _, content in fields.read(memoryview(data), budget):
+        if kind != fields.BYTES:
+            continue
+        if number == 1:
+            spec = _spec(content, budget)
+        elif number == 2:
+            name, value = fields.entry(content, budget)
+            inputs[name] = value
+        elif number == 3:
+            wanted.append(fields.text(content))
+    return Request(spec, inputs, tuple(wanted), ())
+
+
+def example_request(data: Buffer) -> Request:
+    """Decode a ClassificationRequest or RegressionRequest."""
+    budget = Budget(MAX_EXAMPLE_FIELDS)
+    spec, examples = Spec(), list[Example]()
+    for number, kind, _, content in fields.read(memoryview(data), budget):
+        if kind == fields.BYTES and number == 1:
+            spec = _spec(content, budget)
+        elif kind == fields.BYTES and number == 2:
+            examples = _examples(content, budget)
+    if not examples:
+        raise InvalidRequest("Input is empty.")
+    return Request(spec, {}, (), examples)
+
+
+def spec_request(data: Buffer) -> Request:
+    """Decode a GetModelMetadataRequest or GetModelStatusRequest."""
+    budget = Budget()
+    spec, wanted = Spec(), []
+    for number, kind, _, content in fields.read(memoryview(data), budget):
+        if kind == fields.BYTES and number == 1:
+            spec = _spec(content, budget)
+        elif kind == fields.BYTES and number == 2:
+            wanted.append(fields.text(content))
+    return Request(spec, {}, tuple(wanted), ())
+
+
+class Codec:
+    """Codec of one deployment."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self._signature = signature
+        self._rest = rest_codec.Codec(name, version, signature)
+        self._spec = _spec_message(name, version, rest_codec.SIGNATURE_NAME)
+        self._inputs = {spec.name: spec for spec in signature.inputs}
+        self._outputs = {spec.name for spec in signature.outputs}
+
+    # Requests
+
+    def query(self, request: Request, method: rest_codec.Method, timeout_s: float | None) -> Query:
+        """Decode a request.
+
+        Raises:
+            InvalidRequest: the request does not fit the model.
+        """
+        name = request.spec.signature_name
+        if name not in {"", rest_codec.SIGNATURE_NAME}:
+            raise InvalidRequest(
+                f'Serving signature key "{name[:100]}" not found '
+                f"(every model has one, {rest_codec.SIGNATURE_NAME})"
+            )
+        if method == "predict":
+            tensors = self._tensors(request.inputs)
+            self._check_outputs(request.wanted)
+        else:
+            self._rest.check_method(method)
+            tensors = rest_examples.tensors(request.examples, self._signature)
+        items = checked_items(self._rest.name, self._signature, tensors)
+        frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
+        return Query(
+            frame,
+            sum(map(len, frame)),
+            wire.Encoding.TENSORS,
+            items,
+            timeout_s,
+            method,
+            request.wanted,
+        )
+
+    def _tensors(self, inputs: Mapping[str, memoryview]) -> list[Tensor]:
+        expected = ",".join(self._inputs)
+        for name in inputs:
+            if name not in self._inputs:
+                raise InvalidRequest(
+                    f"input tensor alias not found in signature: {name[:100]}. "
+                    f"Inputs expected to be in the set {{{expected}}}."
+                )
+        if len(inputs) < len(self._inputs):
+            missing = ",".join(name for name in self._inputs if name not in inputs)
+            raise InvalidRequest(
+                f"input size does not match signature: {len(inputs)}!={len(self._inputs)} "
+                f"len({{{','.join(inputs)}}}) != len({{{expected}}}). Missing: {missing}"
+            )
+        tensors = []
+        budget = Budget()
+        for spec in self._signature.inputs:
+            tensor = tensor_proto.tensor(spec.name, inputs[spec.name], budget)
+            if tensor.datatype != spec.datatype:
+                raise InvalidRequest(
+                    f"Expects input {spec.name!r} to be {rest_codec.type_name(spec.datatype)} but "
+                    f"{rest_codec.type_name(tensor.datatype)} is provided"
+                )
+            tensors.append(tensor)
+        return tensors
+
+    def _check_outputs(self, wanted: Sequence[str]) -> None:
+        for place, name in enumerate(wanted):
+            if name not in self._outputs:
+                raise InvalidRequest(
+                    f"output tensor alias not found in signature: {name[:100]} Outputs expected to "
+                    f"be in the set {{{','.join(sorted(self._outputs))}}}."
+                )
+            if name in wanted[:place]:
+                raise InvalidRequest(f"duplicate output tensor alias: {name}")
+
+    # Responses
+
+    def answer(self, frame: memoryview, query: Query) -> list[Buffer]:
+        """Encode a response in pieces, some of them views of the frame.
+
+        Raises:
+            PredictionFailed: a requested output is missing.
+        """
+        tensors = wire.decode_frame(frame)
+        if query.method == "predict":
+            return list(self._predict_response(_chosen(tensors, query.outputs)))
+        if query.method == "classify":
+            result = b"".join(
+                fields.content(1, b"".join(_class(label, score) for label, score in row))
+                for row in self._rest.classifications(tensors)
+            )
+        else:
+            values = np.array(self._rest.regressions(tensors), dtype="<f4")
+            result = b"".join(
+                fields.content(1, b"\x0d" + value.tobytes() if value else b"") for value in values
+            )
+        return [fields.content(1, result) + fields.content(2, self._spec)]
+
+    def written(self, frame: memoryview, query: Query) -> Iterator[bytes] | None:
+        """Encode a long response in quick steps, or return None if `answer` is quick enough.
+
+        Raises:
+            PredictionFailed: as `answer`.
+        """
+        if len(frame) <= rest_codec.LONG_BYTES or query.method != "predict":
+            return None
+        chosen = _chosen(wire.decode_frame(frame), query.outputs)
+        if not any(tensor.datatype == "BYTES" for tensor in chosen):
+            return None
+        kept = [tensor._replace(data=bytes(tensor.data)) for tensor in chosen]
+        return map(bytes, self._predict_response(kept))
+
+    def _predict_response(self, chosen: Sequence[Tensor]) -> Iterator[Buffer]:
+        """Yield the pieces; empty ones while a length is computed."""
+        for tensor in chosen:
+            body: list[Buffer] = []
+            for piece in tensor_proto.message(tensor):
+                body.append(piece)
+                yield b""
+            body_bytes = sum(map(len, body))
+            before = fields.string(1, tensor.name) + fields.opening(2, body_bytes)
+            yield fields.opening(1, len(before) + body_bytes) + before
+            yield from body
+        yield fields.content(2, self._spec)
+
+    def metadata(self, wanted: Sequence[str]) -> bytes:
+        """Encode a GetModelMetadataResponse.
+
+        Raises:
+            InvalidRequest: other than signatures requested.
+        """
+        for name in wanted:
+            if name != _SIGNATURE_DEF:
+                raise InvalidRequest(
+                    f"Metadata field {name[:100]} is not supported, expected {_SIGNATURE_DEF}"
+                )
+        if not wanted:
+            raise InvalidRequest("GetModelMetadataRequest must specify at least one metadata_field")
+        definition = b"".join(
+            fields.map_entry(field, spec.name, tensor_proto.info_message(spec))
+            for field, specs in ((1, self._signature.inputs), (2, self._signature.outputs))
+            for spec in specs
+        ) + fields.string(3, "tensorflow/serving/predict")
+        signatures = fields.map_entry(1, rest_codec.SIGNATURE_NAME, definition)
+        any_ = fields.string(1, _MAP_TYPE) + fields.content(2, signatures)
+        spec = _spec_message(self._rest.name, self._rest.version, "")
+        return fields.content(1, spec) + fields.map_entry(2, _SIGNATURE_DEF, any_)
+
+
+def status(versions: Sequence[rest_codec.VersionState]) -> bytes:
+    """Encode a GetModelStatusResponse; non-numeric versions become 0."""
+    return b"".join(
+        fields.content(
+            1,
+            fields.number(1, _version_number(version) or 0)
+            + fields.number(2, _STATES[state])
+            + fields.content(
+                3, fields.number(1, _UNKNOWN) + fields.content(2, error.encode()) if error else b""
+            ),
+        )
+        for version, state, error in versions
+    )
+
+
+def _chosen(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
+    """Return the requested outputs in order, or all."""
+    if not wanted:
+        return tensors
+    by_name = {tensor.name: tensor for tensor in tensors}
+    missing = [name for name in wanted if name not in by_name]
+    if missing:
+        raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+    return [by_name[name] for name in wanted]
+
+
+def _spec(message: memoryview, budget: Budget) -> Spec:
+    spec = Spec()
+    for number, kind, _, content in fields.read(message, budget):
+        if kind != fields.BYTES:
+            continue
+        match number:
+            case 1:
+                spec = spec._replace(name=fields.text(content))
+            case 2:
+                version = 0
+                for inner, inner_kind, value, _ in fields.read(content, budget):
+                    if inner == 1 and inner_kind == fields.VARINT:
+                        version = fields.signed(value)
+                spec = spec._replace(version=str(version), label=None)
+            case 3:
+                spec = spec._replace(signature_name=fields.text(content))
+            case 4:
+                spec = spec._replace(label=fields.text(content), version=None)
+    return spec
+
+
+def _spec_message(name: str, version: str, signature_name: str) -> bytes:
+    number = _version_number(version)
+    given = b"" if number is None else fields.content(2, fields.number(1, number))
+    return fields.string(1, name) + given + fields.string(3, signature_name)
+
+
+def _version_number(version: str) -> int | None:
+    if version.isascii() and version.isdecimal() and len(version) <= 18:
+        return int(version)
+    return None
+
+
+def _class(label: str, score: float) -> bytes:
+    value = b"\x15" + struct.pack("<f", score) if score else b""
+    return fields.content(1, fields.string(1, label) + value)
+
+
+def _examples(message: memoryview, budget: Budget) -> list[Example]:
+    """Decode an Input."""
+    found: list[Example] = []
+    context: Example = {}
+    for number, kind, _, content in fields.read(message, budget):
+        if kind != fields.BYTES or number not in {1, 2}:
+            continue
+        found, context = [], {}
+        for inner, inner_kind, _, example in fields.read(content, budget):
+            if inner == 1 and inner_kind == fields.BYTES:
+                found.append(_example(example, budget))
+            elif number == 2 and inner == 2 and inner_kind == fields.BYTES:
+                context = _example(example, budget)
+    return rest_examples.in_context(context, found)
+
+
+def _example(message: memoryview, budget: Budget) -> Example:
+    features: dict[str, Sequence[Any]] = {}
+    for number, kind, _, content in fields.read(message, budget):
+        if number != 1 or kind != fields.BYTES:
+            continue
+        for inner, inner_kind, _, item in fields.read(content, budget):
+            if inner == 1 and inner_kind == fields.BYTES:
+                name, feature = fields.entry(item, budget)
+                features[name] = _feature(name, feature, budget)
+    return features
+
+
+def _feature(name: str, message: memoryview, budget: Budget) -> Sequence[Any]:
+    values: Sequence[Any] = ()
+    for number, kind, _, content in fields.read(message, budget):
+        if kind == fields.BYTES and number in {1, 2, 3}:
+            values = _list(name, number, content, budget)
+    return values
+
+
+def _list(name: str, kind: int, message: memoryview, budget: Budget) -> list[Any]:
+    """Decode a BytesList, FloatList or Int64List, packed or not."""
+    values: list[Any] = []
+    for number, wire_type, value, content in fields.read(message, budget):
+        if number != 1:
+            continue
+        if kind == 1:
+            values.append(bytes(content))
+        elif kind == 2:
+            if len(content) % 4:
+                raise InvalidRequest(f"Feature: {name[:100]} holds no whole number of floats")
+            budget.spend(len(content) // (4 * _PACKED))
+            values += np.frombuffer(content, dtype="<f4").tolist()
+        elif wire_type == fields.VARINT:
+            values.append(fields.signed(value))
+        else:
+            budget.spend(len(content) // _PACKED)
+            values += fields.whole_numbers(content).view(np.int64).tolist()
+    return values

@@ -1,0 +1,124 @@
+"""Methods of TensorFlow Serving's gRPC services.
+
+A call gets its response at once, or an exchange that responds later, without a task. Errors carry
+HTTP statuses, which the listener maps.
+"""
+
+from __future__ import annotations
+
+import time
+
+from serving.api.grpc.calls import Call
+from serving.api.grpc.exchange import InFlight, Reply
+from serving.api.tensorflow import grpc_codec, rest_codec, rest_routes
+from serving.api.transport.incremental import Slices
+from serving.engine.engine import Engine, Target
+from serving.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ServingError,
+    Unimplemented,
+    UnknownModel,
+)
+from serving.values import Buffer
+
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
+
+_CODEC = "tensorflow serving grpc"
+"""Key of this codec in a deployment's `codecs`."""
+
+_METHODS: dict[str, rest_codec.Method] = {
+    "Predict": "predict",
+    "Classify": "classify",
+    "Regress": "regress",
+}
+_KNOWN = {
+    *((PREDICTION_SERVICE, method) for method in (*_METHODS, "GetModelMetadata")),
+    (MODEL_SERVICE, "GetModelStatus"),
+}
+
+
+class TfsGrpcRoutes:
+    """Handler of both services over one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._slices = Slices()
+
+    def check(self, call: Call) -> None:
+        """Check that the method exists.
+
+        Raises:
+            Unimplemented: unknown method.
+        """
+        if (call.service, call.method) not in _KNOWN:
+            raise Unimplemented(f"no method {call.service}/{call.method} on this server")
+
+    def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight[grpc_codec.Query] | bytes:
+        """Respond at once, or return what calls `reply` later; `check` accepted the call.
+
+        Raises:
+            ServingError: sent with its code.
+        """
+        if call.service == PREDICTION_SERVICE and call.method in _METHODS:
+            return self._infer(_METHODS[call.method], data, call, reply)
+        if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
+            request = grpc_codec.spec_request(data)
+            return _codec(self._resolved(request.spec)).metadata(request.wanted)
+        spec = grpc_codec.spec_request(data).spec
+        return grpc_codec.status(rest_routes.states(self._engine, spec.name, self._version(spec)))
+
+    def _infer(
+        self, method: rest_codec.Method, data: Buffer, call: Call, reply: Reply
+    ) -> InFlight[grpc_codec.Query]:
+        started_s = time.monotonic()
+        timeout_s = call.timeout_s
+        try:
+            if timeout_s is not None and timeout_s <= 0:
+                raise DeadlineExceeded("call before it arrived")
+            read = grpc_codec.predict_request if method == "predict" else grpc_codec.example_request
+            request = read(data)
+            target = self._resolved(request.spec)
+        except ServingError as error:
+            self._engine.unresolved(error.status)
+            raise
+        try:
+            model_codec = target.codecs.get(_CODEC) or _codec(target)
+            query = model_codec.query(request, method, timeout_s)
+            flight = InFlight(
+                reply,
+                model_codec.answer,
+                query,
+                started_s,
+                target.done,
+                steps=model_codec.written,
+                slices=self._slices,
+            )
+            flight.ticket = target.submit(query, flight, call.application)
+        except ServingError as error:
+            target.done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _resolved(self, spec: grpc_codec.Spec) -> Target:
+        version = self._version(spec)
+        try:
+            return self._engine.resolve(spec.name, version)
+        except UnknownModel:
+            raise rest_routes.NotFound(rest_routes.not_found(spec.name, version)) from None
+
+    def _version(self, spec: grpc_codec.Spec) -> str | None:
+        if not spec.name:
+            raise InvalidRequest("Missing ModelSpec, or the name of a model in it")
+        return rest_routes.resolved_version(self._engine, spec.name, spec.version, spec.label)
+
+
+def _codec(target: Target) -> grpc_codec.Codec:
+    known: grpc_codec.Codec | None = target.codecs.get(_CODEC)
+    if known is None:
+        known = target.codecs[_CODEC] = grpc_codec.Codec(
+            target.id.name, target.id.version, target.signature
+        )
+    return known

@@ -1,0 +1,478 @@
+"""Codec of TensorFlow Serving's REST protocol.
+
+Predict takes rows (`instances`, answered by `predictions`) or columns (`inputs`, answered by
+`outputs`). Invalid input raises `InvalidRequest`, in TensorFlow Serving's words where clients match
+on them. Pure. Source: its REST documentation and, where that is silent, its server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from serving import wire
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, shown, write
+from serving.api.parsing.tensors import checked_items
+from serving.api.tensorflow import rest_examples, rest_tensors
+from serving.api.tensorflow.rest_tensors import nested
+from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, large
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.tensors.item_axes import why_no_rows
+from serving.values import Buffer, Signature, Tensor, TensorSpec
+
+Method = Literal["predict", "classify", "regress"]
+Form = Literal["row", "columnar", "classify", "regress"]
+"""Format of the response."""
+
+MAX_SCORES = 2**17
+"""Per classify response, each written with its label."""
+LONG_BYTES = 64 * 1024
+"""Larger outputs are written in pieces, to let other requests run."""
+SIGNATURE_NAME = "serving_default"
+State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
+"""State of a version, in TensorFlow Serving's terms."""
+
+
+class VersionState(NamedTuple):
+    """State of one version."""
+
+    version: str
+    state: State
+    error: str = ""
+    """Why it failed to load."""
+
+
+_DATA_TYPES: dict[str, str] = {
+    **{name: f"DT_{text.upper()}" for name, text in rest_tensors.TYPE_NAMES.items()},
+}
+
+
+class Request(NamedTuple):
+    """Parsed JSON object of a body."""
+
+    document: Mapping[str, Any]
+    infinities: bool
+    """Whether the text has the token Infinity, so that infinite numbers are intended."""
+
+
+class Query(NamedTuple):
+    """Request, ready for a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    timeout_s: float | None
+    """Always the default; the protocol has no time limit."""
+    form: Form
+    priority: int = 0
+    """Always the default."""
+
+
+def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Request:
+    """Parse the JSON object of a body.
+
+    Raises:
+        InvalidRequest: invalid, or too large.
+    """
+    if not body:
+        raise InvalidRequest("JSON Parse error: The document is empty")
+    try:
+        document = read(body, constants=True, max_bytes=max_json_bytes)
+    except JsonError as error:
+        raise InvalidRequest(f"JSON Parse error: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequest(f"JSON Value: {shown(document)} Is not object")
+    return Request(document, b"Infinity" in body)
+
+
+class Codec:
+    """Decoder and encoder of one model version."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self.name = name
+        self.version = version
+        self._signature = signature
+        self._inputs = {spec.name for spec in signature.inputs}
+        self._why_no_rows = why_no_rows(signature)
+
+    # Requests
+
+    def query(self, given: Request, method: Method) -> Query:
+        """Decode a request.
+
+        Raises:
+            InvalidRequest: what is wrong, and where.
+        """
+        self._check_signature_name(given.document)
+        if method == "predict":
+            form, tensors = self._predict(given)
+        else:
+            self.check_method(method)
+            form = method
+            tensors = rest_examples.tensors(rest_examples.examples(given.document), self._signature)
+        items = checked_items(self.name, self._signature, tensors)
+        frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
+        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
+
+    def large_query(self, body: bytes) -> Query | None:
+        """Return a predict request whose numbers the replica reads.
+
+        None unless the body is a large, evenly nested array of numbers for the only input.
+
+        Raises:
+            InvalidRequest: the shape does not fit the model.
+        """
+        specs = self._signature.inputs
+        if len(body) <= LARGE_JSON_BYTES or len(specs) != 1:
+            return None
+        found = large(body, specs[0])
+        if found is None:
+            return None
+        if found.form == "row":
+            self._check_rows()
+        declared = Tensor(specs[0].name, specs[0].datatype, found.shape, b"")
+        items = checked_items(self.name, self._signature, [declared])
+        frame_bytes = sum(map(len, found.frame))
+        return Query(found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form)
+
+    def _check_signature_name(self, document: Mapping[str, Any]) -> None:
+        name = document.get("signature_name", "")
+        if not isinstance(name, str):
+            raise InvalidRequest(
+                f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must "
+                "be a string value."
+            )
+        if name not in {"", SIGNATURE_NAME}:
+            raise InvalidRequest(
+                f'Serving signature name: "{name[:100]}" not found in signature def '
+                f"(every model has one, {SIGNATURE_NAME})"
+            )
+
+    def check_method(self, method: Method) -> None:
+        """Check that the model supports a method.
+
+        Raises:
+            InvalidRequest: no rows, or no suitable output.
+        """
+        self._check_rows()
+        outputs = self._signature.outputs
+        chosen = scores(outputs) if method == "classify" else regressions(outputs)
+        if chosen is None:
+            raise InvalidRequest(
+                f'Expected {method} signature method_name to be "tensorflow/serving/{method}". Was: '
+                f'"tensorflow/serving/predict"; model {self.name!r} has no output of numbers to take'
+            )
+
+    def _check_rows(self) -> None:
+        if self._why_no_rows:
+            raise InvalidRequest(
+                f"model {self.name!r} takes no rows (instances, examples): {self._why_no_rows}; "
+                "ask it to predict, with its whole tensors by name as 'inputs'"
+            )
+
+    def _predict(self, given: Request) -> tuple[Form, list[Tensor]]:
+        document = given.document
+        if "instances" in document and "inputs" in document:
+            raise InvalidRequest(
+                f"JSON Value: {shown(document)} Not formatted correctly expecting only one of "
+                "'inputs' or 'instances' keys to exist"
+            )
+        if "instances" in document:
+            return "row", self._row_tensors(document, given.infinities)
+        if "inputs" in document:
+            return "columnar", self._columnar_tensors(document["inputs"], given.infinities)
+        raise InvalidRequest("Missing 'inputs' or 'instances' key")
+
+    def _row_tensors(self, document: Mapping[str, Any], infinities: bool) -> list[Tensor]:
+        self._check_rows()
+        instances = document["instances"]
+        if not isinstance(instances, list):
+            raise InvalidRequest(
+                f"JSON Value: {shown(document)} Excepting 'instances' to be an list/array"
+            )
+        if not instances:
+            raise InvalidRequest(f"JSON Value: {shown(document)} No values in 'instances' array")
+        specs = self._signature.inputs
+        if not _is_named(instances[0]):
+            if len(specs) > 1:
+                raise InvalidRequest(
+                    "instances is a plain list, but expecting list of objects as multiple input "
+                    "tensors required as per tensorinfo_map"
+                )
+            for position, item in enumerate(instances):
+                if _is_named(item):
+                    raise InvalidRequest(
+                        f"Expecting value/list but got object at item {position} of input list"
+                    )
+            spec = specs[0]
+            tensor = rest_tensors.rows(instances, spec.datatype, None, infinities=infinities)
+            return [Tensor(spec.name, spec.datatype, *tensor)]
+        self._check_keys(instances)
+        return [
+            Tensor(
+                spec.name,
+                spec.datatype,
+                *rest_tensors.rows(
+                    [item[spec.name] for item in instances],
+                    spec.datatype,
+                    spec.name,
+                    infinities=infinities,
+                ),
+            )
+            for spec in specs
+        ]
+
+    def _check_keys(self, instances: Sequence[Any]) -> None:
+        for position, item in enumerate(instances):
+            if not _is_named(item):
+                raise InvalidRequest(
+                    f"Expecting object but got list at item {position} of input list"
+                )
+            unknown = [name for name in item if name not in self._inputs]
+            if unknown:
+                raise InvalidRequest(
+                    f"Failed to process element: {position} key: {unknown[0][:100]} of 'instances' "
+                    "list. Error: INVALID_ARGUMENT: JSON object: does not have named input: "
+                    f"{unknown[0][:100]}"
+                )
+            if item.keys() != self._inputs:
+                raise InvalidRequest(
+                    f"Failed to process element: {position} of 'instances' list. JSON object: "
+                    f"{shown(item)} keys must be equal to: {','.join(sorted(self._inputs))}"
+                )
+
+    def _columnar_tensors(self, inputs: object, infinities: bool) -> list[Tensor]:
+        specs = self._signature.inputs
+        if not _is_named(inputs):
+            if len(specs) > 1:
+                raise InvalidRequest(
+                    "inputs is a plain value/list, but expecting an object as multiple input "
+                    "tensors required as per tensorinfo_map"
+                )
+            values = {specs[0].name: inputs}
+        else:
+            assert isinstance(inputs, dict)
+            values = inputs
+        tensors = []
+        for spec in specs:
+            if spec.name not in values:
+                raise InvalidRequest(f"Missing named input: {spec.name} in 'inputs' object.")
+            tensor = rest_tensors.dense(values[spec.name], spec.datatype, infinities=infinities)
+            tensors.append(Tensor(spec.name, spec.datatype, *tensor))
+        return tensors
+
+    # Answers
+
+    def answer(self, frame: memoryview, form: Form) -> bytes:
+        """Encode a response from a tensors frame.
+
+        Raises:
+            InvalidRequest: the outputs' first dimensions differ.
+            PredictionFailed: invalid outputs.
+        """
+        tensors = wire.decode_frame(frame)
+        if not tensors:
+            raise PredictionFailed("Cannot convert empty tensor map to JSON")
+        match form:
+            case "row":
+                _check_rows_of(tensors)
+                data: dict[str, Any] = {"predictions": _predictions(tensors)}
+            case "columnar" if len(tensors) == 1:
+                data = {"outputs": nested(tensors[0])}
+            case "columnar":
+                data = {"outputs": {tensor.name: nested(tensor) for tensor in tensors}}
+            case "classify":
+                data = {"results": self.classifications(tensors)}
+            case "regress":
+                data = {"results": self.regressions(tensors)}
+        return write(data, constants=True).encode()
+
+    def written(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
+        """Encode as `answer` in small pieces; None if short.
+
+        Raises:
+            InvalidRequest: as `answer`.
+            PredictionFailed: as `answer`, also between pieces.
+        """
+        if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
+            return None
+        tensors = wire.decode_frame(frame)
+        if form == "row":
+            _check_rows_of(tensors)
+            only = len(tensors) == 1
+            pieces = (
+                rest_tensors.written(tensors[0]) if only else rest_tensors.written_rows(tensors)
+            )
+            return _framed(b'{"predictions":', pieces, b"}")
+        if len(tensors) == 1:
+            return _framed(b'{"outputs":', rest_tensors.written(tensors[0]), b"}")
+        return self._columns(tensors)
+
+    @staticmethod
+    def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
+        for place, tensor in enumerate(tensors):
+            start = b"," if place else b'{"outputs":{'
+            start += write(tensor.name).encode() + b":"
+            yield from _framed(start, rest_tensors.written(tensor), b"")
+        yield b"}}"
+
+    def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
+        """Return pairs of label and score, per item.
+
+        Raises:
+            InvalidRequest: too many scores.
+            PredictionFailed: no scores.
+        """
+        score = _named(tensors, scores(self._signature.outputs))
+        count = math.prod(score.shape)
+        if count > MAX_SCORES:
+            raise InvalidRequest(
+                f"classify would answer with {count} scores and their labels, at most {MAX_SCORES}; send fewer "
+                "examples in one request, or ask the model to predict"
+            )
+        rows = nested(score)
+        if len(score.shape) == 1:
+            rows = [[value] for value in rows]
+        label = next((tensor for tensor in tensors if tensor.name == "classes"), None)
+        if label is not None and label.datatype == "BYTES" and label.shape == score.shape:
+            names = nested(label)
+            if len(label.shape) == 1:
+                names = [[name] for name in names]
+        else:
+            names = [[str(place) for place in range(len(row))] for row in rows]
+        return [
+            [[name, value] for name, value in zip(*pair, strict=True)]
+            for pair in zip(names, rows, strict=True)
+        ]
+
+    def regressions(self, tensors: Sequence[Tensor]) -> list[float]:
+        """Return one number per item.
+
+        Raises:
+            PredictionFailed: none, or several.
+        """
+        tensor = _named(tensors, regressions(self._signature.outputs))
+        if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
+            raise PredictionFailed(
+                f"Expected output to be of size [batch], output {tensor.name!r} has "
+                f"{list(tensor.shape)}"
+            )
+        values: list[float] = nested(tensor._replace(shape=tensor.shape[:1]))
+        return values
+
+    # About the model
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the model's metadata."""
+        definition = {
+            "inputs": {spec.name: _tensor_info(spec) for spec in self._signature.inputs},
+            "outputs": {spec.name: _tensor_info(spec) for spec in self._signature.outputs},
+            "method_name": "tensorflow/serving/predict",
+            "defaults": {},
+        }
+        return {
+            "model_spec": {"name": self.name, "signature_name": "", "version": self.version},
+            "metadata": {
+                "signature_def": {
+                    "@type": "type.googleapis.com/tensorflow.serving.SignatureDefMap",
+                    "signature_def": {SIGNATURE_NAME: definition},
+                }
+            },
+        }
+
+
+def status(versions: Sequence[VersionState]) -> dict[str, Any]:
+    """Return the model's status."""
+    return {
+        "model_version_status": [
+            {
+                "version": version,
+                "state": state,
+                "status": {"error_code": "UNKNOWN" if error else "OK", "error_message": error},
+            }
+            for version, state, error in versions
+        ]
+    }
+
+
+def scores(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
+    """Return the output for classify: `scores`, or the only one with numbers per class."""
+    return _chosen(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
+
+
+def regressions(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
+    """Return the output for regress: `outputs`, or the only one with a number per item."""
+    fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
+    numbers = tuple(name for name in _DATA_TYPES if name not in {"BYTES", "BOOL"})
+    return _chosen(fitting, "outputs", (1, 2), numbers)
+
+
+def type_name(datatype: str) -> str:
+    """Return TensorFlow's name of a datatype."""
+    return rest_tensors.TYPE_NAMES[datatype]
+
+
+def _chosen(
+    outputs: Sequence[TensorSpec], name: str, ranks: tuple[int, ...], datatypes: tuple[str, ...]
+) -> TensorSpec | None:
+    fitting = [spec for spec in outputs if len(spec.shape) in ranks and spec.datatype in datatypes]
+    named = [spec for spec in fitting if spec.name == name]
+    if named:
+        return named[0]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _named(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
+    """Return the tensor of an output."""
+    for tensor in tensors:
+        if spec is not None and tensor.name == spec.name:
+            return tensor
+    raise PredictionFailed(f"the model returned no output {spec.name if spec else ''!r}")
+
+
+def _framed(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes]:
+    yield start
+    yield from pieces
+    yield end
+
+
+def _check_rows_of(tensors: Sequence[Tensor]) -> None:
+    """Check that outputs have equally many rows."""
+    count = None
+    for tensor in tensors:
+        if not tensor.shape:
+            raise InvalidRequest(f"Tensor name: {tensor.name} has no shape information")
+        if count is not None and tensor.shape[0] != count:
+            raise InvalidRequest(
+                f"Tensor name: {tensor.name} has inconsistent batch size: {tensor.shape[0]} "
+                f"expecting: {count}"
+            )
+        count = tensor.shape[0]
+
+
+def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
+    """Return the outputs per item, as objects if there are several."""
+    columns = [nested(tensor) for tensor in tensors]
+    if len(columns) == 1:
+        only: list[Any] = columns[0]
+        return only
+    names = [tensor.name for tensor in tensors]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _is_named(value: object) -> bool:
+    """Return whether a value is an object of tensors by name."""
+    return isinstance(value, dict) and not rest_tensors.is_b64(value)
+
+
+def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "dtype": _DATA_TYPES[spec.datatype],
+        "tensor_shape": {
+            "dim": [{"size": str(length), "name": ""} for length in spec.shape],
+            "unknown_rank": False,
+        },
+    }

@@ -1,0 +1,317 @@
+"""Routes of TensorFlow Serving's REST protocol on the inference port.
+
+    POST /v1/models/{model}[/versions/{number} | /labels/{label}]:(predict | classify | regress)
+    GET  /v1/models/{model}[/versions/{number} | /labels/{label}]              -> status
+    GET  /v1/models/{model}[/versions/{number} | /labels/{label}]/metadata
+    GET  /monitoring/prometheus/metrics                                        (if switched on)
+
+Fixed parts of paths ignore case.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+from serving.api.http.listener import Channel, Exchange
+from serving.api.http.messages import JSON_TYPE, Head, Response, error_response, json_response
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES
+from serving.api.tensorflow import rest_codec
+from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
+from serving.api.transport.incremental import Slices, Slow
+from serving.engine.engine import Engine, Target
+from serving.errors import InvalidRequest, ServingError, UnknownModel
+from serving.response_handler import Batch, Ticket, Timed, spoilt
+
+log = logging.getLogger(__name__)
+
+_MODEL = r"(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+_INFERENCE = re.compile(
+    rf"/v1/models/{_MODEL}:(?P<method>predict|classify|regress)", re.IGNORECASE | re.ASCII
+)
+_QUESTION = re.compile(
+    rf"/v1/models(?:/{_MODEL})?(?P<metadata>/metadata)?", re.IGNORECASE | re.ASCII
+)
+_METRICS_PATH = "/monitoring/prometheus/metrics"
+_METRICS_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+_LARGEST_VERSION = 2**63 - 1
+
+
+_CODEC = "tensorflow serving"
+"""Key of this protocol's codec at a deployment."""
+
+_STATES: Mapping[str, rest_codec.State] = {
+    "ready": "AVAILABLE",
+    "unavailable": "LOADING",
+    "loading": "LOADING",
+    "failed": "END",
+}
+"""Engine state -> TensorFlow Serving's; a version without replicas loads again."""
+
+
+class _Asked:
+    """Parsed method and path."""
+
+    __slots__ = ("kind", "label", "name", "version")
+
+    def __init__(self, kind: str, name: str, version: str | None, label: str | None) -> None:
+        self.kind = kind
+        self.name = name
+        self.version = version
+        self.label = label
+
+
+class NotFound(InvalidRequest):
+    """Unknown model or version, in TensorFlow Serving's words."""
+
+    status = 404
+
+
+class _InFlight:
+    """Response handler of one inference, and exchange of its connection."""
+
+    __slots__ = (
+        "_batch",
+        "_codec",
+        "_connection",
+        "_done",
+        "_form",
+        "_slices",
+        "_slow",
+        "_started_s",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        connection: Channel,
+        codec: rest_codec.Codec,
+        form: rest_codec.Form,
+        started_s: float,
+        done: Callable[[int, float], None],
+        slices: Slices,
+    ) -> None:
+        self._connection = connection
+        self._codec = codec
+        self._form = form
+        self._started_s = started_s
+        self._done = done
+        self._slices = slices
+        self._slow: Slow | None = None
+        self._batch: Batch | None = None
+        """Saved for responses written in pieces."""
+        self.ticket: Ticket
+
+    def answer(self, frame: memoryview) -> None:
+        if len(frame) > rest_codec.LONG_BYTES:
+            pieces = self._codec.written(memoryview(bytes(frame)), self._form)
+            if pieces is not None:
+                self._batch = self.batch()
+                self._slow = self._slices.begin(pieces, self._written)
+                return
+        self._respond(self._codec.answer(frame, self._form))
+
+    def _written(self, outcome: list[bytes] | Exception) -> None:
+        self._slow = None
+        if isinstance(outcome, Exception):
+            spoilt(self, outcome)
+        else:
+            self._respond(b"".join(outcome))
+
+    def _respond(self, body: bytes) -> None:
+        self._connection.respond(Response(200, JSON_TYPE, body))
+        self._done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._connection.respond(error_response(error))
+        self._done(error.status, time.monotonic() - self._started_s)
+
+    def cancel(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+        self.ticket.cancel()
+        self._done(499, time.monotonic() - self._started_s)
+
+    def batch(self) -> Batch | None:
+        if self._batch is not None:
+            return self._batch
+        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
+
+
+def _send_metrics(connection: Channel, outcome: list[bytes] | Exception) -> None:
+    """Send the metrics, or the error."""
+    if isinstance(outcome, Exception):
+        log.error("the metrics met a fault of the server", exc_info=outcome)
+        error = ServingError("internal error; the server's log has the reason")
+        connection.respond(error_response(error))
+    else:
+        connection.respond(Response(200, _METRICS_TYPE, b"".join(outcome)))
+
+
+class TfsRoutes:
+    """Routes of TensorFlow Serving's REST protocol."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        metrics: Callable[[], Iterator[bytes]] | None = None,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
+        """Store the settings; `metrics` returns the text in pieces, None: not on this port."""
+        self._engine = engine
+        self._metrics = metrics
+        self._max_json_bytes = max_json_bytes
+        self._slices = Slices()
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        """Implement `serving.api.http.listener.Routes`."""
+        asked: _Asked | None = head.meaning
+        if asked is None:
+            found = self._asked(head.method, head.path)
+            if isinstance(found, Response):
+                return found
+            head.meaning = asked = found
+        if asked.kind in {"predict", "classify", "regress"}:
+            return self._infer(asked, head, body, connection)
+        if asked.kind == "metrics":
+            assert self._metrics is not None
+            return self._slices.begin(self._metrics(), functools.partial(_send_metrics, connection))
+        return self._ask(asked)
+
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
+        started_s = time.monotonic()
+        try:
+            target = self._resolved(asked, body)
+        except ServingError as error:
+            self._engine.unresolved(error.status)
+            raise
+        try:
+            if head.content_encoding and head.content_encoding != "identity":
+                raise InvalidRequest(
+                    f"Content-Encoding {head.content_encoding!r} is not supported; "
+                    f"send gzip, deflate, or the body as it is"
+                )
+            codec = target.codecs.get(_CODEC) or _codec(target)
+            query = self._query(codec, asked, body)
+            flight = _InFlight(connection, codec, query.form, started_s, target.done, self._slices)
+            flight.ticket = target.submit(query, flight, head.application)
+        except ServingError as error:
+            target.done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _query(self, codec: rest_codec.Codec, asked: _Asked, body: bytes) -> rest_codec.Query:
+        if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
+            query = codec.large_query(body)
+            if query is not None:
+                return query
+        request = rest_codec.request(body, self._max_json_bytes)
+        return codec.query(request, cast("rest_codec.Method", asked.kind))
+
+    def _resolved(self, asked: _Asked, body: bytes | None = None) -> Target:
+        """Return the model's handle.
+
+        A short malformed body is reported before an unknown model, as in TensorFlow Serving.
+        """
+        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
+        try:
+            return self._engine.resolve(asked.name, version)
+        except UnknownModel:
+            if body is not None and len(body) <= LARGE_JSON_BYTES:
+                rest_codec.request(body)
+            raise NotFound(not_found(asked.name, version)) from None
+
+    def _ask(self, asked: _Asked) -> Response:
+        if asked.kind == "metadata":
+            return json_response(200, _codec(self._resolved(asked)).metadata())
+        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
+        return json_response(200, rest_codec.status(states(self._engine, asked.name, version)))
+
+    def _asked(self, method: str, path: str) -> _Asked | Response:
+        """Parse method and path, or return an error."""
+        path = path.partition("?")[0]
+        malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
+        if path == _METRICS_PATH and self._metrics is not None:
+            return _Asked("metrics", "", None, None) if method == "GET" else malformed
+        if path[:4].lower() != "/v1/":
+            return json_response(
+                404, {"error": f"no route {path!r}; the protocol's routes begin with /v1/models"}
+            )
+        if method == "POST" and (match := _INFERENCE.fullmatch(path)):
+            kind = match["method"].lower()
+        elif method == "GET" and (match := _QUESTION.fullmatch(path)):
+            kind = "metadata" if match["metadata"] else "status"
+        else:
+            return malformed
+        if match["name"] is None:
+            return json_response(400, {"error": "Missing model name in request."})
+        version = match["version"]
+        if version is not None:
+            version = version.lstrip("0") or "0"
+            if len(version) > 19 or int(version) > _LARGEST_VERSION:
+                return json_response(
+                    400, {"error": f"Failed to convert version: {version} to numeric."}
+                )
+        return _Asked(kind, match["name"], version, match["label"])
+
+
+def not_found(name: str, version: str | None) -> str:
+    """Return TensorFlow Serving's message for an unknown model or version."""
+    meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+    return f"Servable not found for request: {meant}"
+
+
+def resolved_version(
+    engine: Engine, name: str, version: str | None, label: str | None
+) -> str | None:
+    """Return the version that a request names directly or by label.
+
+    Raises:
+        InvalidRequest: unknown label or model.
+    """
+    if label is None:
+        return version
+    found = engine.resolve_label(name, label)
+    if found is None:
+        raise InvalidRequest(f"Unrecognized servable version label: {label}")
+    return found
+
+
+def states(engine: Engine, name: str, version: str | None) -> list[rest_codec.VersionState]:
+    """Return a model's versions with states, newest first, or the requested one.
+
+    Raises:
+        NotFound: none.
+    """
+    found = [
+        rest_codec.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
+        for id_, (state, why) in engine.states().items()
+        if id_.name == name and version in {None, id_.version}
+    ]
+    if not found:
+        missing = "any versions" if version is None else f"version {version}"
+        raise NotFound(f"Could not find {missing} of model {name}")
+    return sorted(found, key=_age, reverse=True)
+
+
+def _codec(target: Target) -> rest_codec.Codec:
+    codec: rest_codec.Codec | None = target.codecs.get(_CODEC)
+    if codec is None:
+        codec = target.codecs[_CODEC] = rest_codec.Codec(
+            target.id.name, target.id.version, target.signature
+        )
+    return codec
+
+
+def _age(version: rest_codec.VersionState) -> tuple[int, int, str]:
+    """Return a sort key: numeric versions by value, above all others."""
+    text = version.version
+    if text.isascii() and text.isdecimal() and len(text) <= 19:
+        return 1, int(text), ""
+    return 0, 0, text

@@ -1,0 +1,256 @@
+"""TensorFlow's TensorProto <-> a tensor's raw bytes; no I/O.
+
+Decoding returns views where possible; encoding uses typed fields, like TensorFlow Serving. FP32 and
+FP64 are usually not copied. If a typed field has fewer values than elements, the last one (or zero)
+fills the rest, so the size is bounded. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.api.parsing import proto_fields as fields
+from serving.api.parsing import varints
+from serving.api.parsing.parse_budget import Budget
+from serving.api.tensorflow.rest_tensors import TYPE_NAMES
+from serving.errors import InvalidRequest
+from serving.tensors.json_tensors import NUMPY, elements
+from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
+
+MAX_TENSOR_BYTES = 64 * 2**20
+"""Limit on a tensor given by fewer values."""
+_LONG_BYTES = 2**20
+"""Longest integer output sent packed; packing more would block the event loop."""
+
+DTYPES: dict[str, int] = {
+    "FP32": 1,
+    "FP64": 2,
+    "INT32": 3,
+    "UINT8": 4,
+    "INT16": 5,
+    "INT8": 6,
+    "BYTES": 7,
+    "INT64": 9,
+    "BOOL": 10,
+    "UINT16": 17,
+    "FP16": 19,
+    "UINT32": 22,
+    "UINT64": 23,
+}
+"""Datatype -> TensorFlow's DataType number."""
+_DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
+
+_CONTENT = 4
+_INT, _STRING, _HALF = 7, 8, 13
+_FIELDS: dict[str, int] = {
+    "FP32": 5,
+    "FP64": 6,
+    "INT32": _INT,
+    "UINT8": _INT,
+    "INT16": _INT,
+    "INT8": _INT,
+    "UINT16": _INT,
+    "BYTES": _STRING,
+    "INT64": 10,
+    "BOOL": 11,
+    "FP16": _HALF,
+    "UINT32": 16,
+    "UINT64": 17,
+}
+"""Datatype -> field of its values."""
+
+
+class _Given(NamedTuple):
+    """TensorProto fields by number."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    contents: dict[int, list[memoryview]]
+    varints: dict[int, list[int]]
+
+
+def tensor(name: str, message: memoryview, budget: Budget) -> Tensor:
+    """Decode a TensorProto.
+
+    Raises:
+        InvalidRequest: malformed, or of an unknown type.
+    """
+    given = _read(name, message, budget)
+    datatype = _DATATYPES.get(given.dtype)
+    if datatype is None:
+        raise InvalidRequest(
+            f"input {name!r}: dtype {given.dtype} is not one of "
+            f"{', '.join(f'{number} ({TYPE_NAMES[known]})' for known, number in DTYPES.items())}"
+        )
+    elements = math.prod(given.shape)
+    if datatype == "BYTES":
+        return Tensor(name, datatype, given.shape, _strings(name, given, elements))
+    raw = given.contents.get(_CONTENT)
+    if raw and raw[-1]:
+        data = raw[-1]
+        if len(data) != elements * ITEM_BYTES[datatype]:
+            raise InvalidRequest(
+                f"input {name!r}: tensor_content has {len(data)} bytes, shape {list(given.shape)} "
+                f"of {TYPE_NAMES[datatype]} takes {elements * ITEM_BYTES[datatype]}"
+            )
+        return Tensor(name, datatype, given.shape, data)
+    return Tensor(name, datatype, given.shape, _values(name, given, datatype, elements))
+
+
+def message(given: Tensor) -> Iterator[Buffer]:
+    """Encode a TensorProto in quick steps.
+
+    Raises:
+        PredictionFailed: malformed BYTES.
+    """
+    head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
+    field = _FIELDS[given.datatype]
+    if given.datatype == "BYTES":
+        yield head
+        tag = varints.one(field << 3 | fields.BYTES)
+        for some in elements(given):
+            yield b"".join([tag + varints.one(len(item)) + item for item in some])
+        return
+    data: Buffer = given.data
+    if given.datatype not in {"FP32", "FP64", "BOOL"}:  # already packed
+        if len(data) > _LONG_BYTES:
+            field = _CONTENT
+        else:
+            kind = "<u2" if given.datatype == "FP16" else NUMPY[given.datatype]
+            data = varints.pack(np.frombuffer(given.data, dtype=kind))
+    if len(data):
+        yield head + fields.opening(field, len(data))
+        yield data
+    else:
+        yield head
+
+
+def shape_message(shape: Sequence[int]) -> bytes:
+    """Encode a TensorShapeProto."""
+    return b"".join([fields.content(2, fields.number(1, length)) for length in shape])
+
+
+def info_message(spec: TensorSpec) -> bytes:
+    """Encode a TensorInfo."""
+    return (
+        fields.string(1, spec.name)
+        + fields.number(2, DTYPES[spec.datatype])
+        + fields.content(3, shape_message(spec.shape))
+    )
+
+
+def _read(name: str, message: memoryview, budget: Budget) -> _Given:
+    dtype, shape = 0, memoryview(b"")
+    contents: dict[int, list[memoryview]] = {}
+    varints: dict[int, list[int]] = {}
+    for number, kind, value, content in fields.read(message, budget):
+        if number == 1 and kind == fields.VARINT:
+            dtype = value
+        elif number == 2 and kind == fields.BYTES:
+            shape = content
+        elif kind == fields.VARINT:
+            varints.setdefault(number, []).append(value)
+        else:
+            contents.setdefault(number, []).append(content)
+    return _Given(dtype, _shape(name, shape, budget), contents, varints)
+
+
+def _shape(name: str, message: memoryview, budget: Budget) -> tuple[int, ...]:
+    shape: list[int] = []
+    for number, kind, value, content in fields.read(message, budget):
+        if number == 3 and kind == fields.VARINT and value:
+            raise InvalidRequest(f"invalid shape for input {name!r}: its rank is unknown")
+        if number != 2 or kind != fields.BYTES:
+            continue
+        size = 0
+        for inner, inner_kind, inner_value, _ in fields.read(content, budget):
+            if inner == 1 and inner_kind == fields.VARINT:
+                size = fields.signed(inner_value)
+        shape.append(size)
+        if len(shape) > MAX_RANK:
+            raise InvalidRequest(
+                f"invalid shape for input {name!r}: more than {MAX_RANK} dimensions"
+            )
+    if not is_shape(shape):
+        raise InvalidRequest(f"invalid shape for input {name!r}: {shape}")
+    return tuple(shape)
+
+
+def _strings(name: str, given: _Given, elements: int) -> bytes:
+    items = given.contents.get(_STRING, [])
+    _check_count(name, len(items), elements, given.shape)
+    last = items[-1] if items else memoryview(b"")
+    missing = elements - len(items)
+    _check_size(name, missing * (4 + len(last)), given.shape)
+    written = [struct.pack("<I", len(item)) + item for item in items]
+    return b"".join(written) + (struct.pack("<I", len(last)) + last) * missing
+
+
+def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
+    """Return typed values as bytes, repeating the last."""
+    field, wanted = _FIELDS[datatype], np.dtype(NUMPY[datatype])
+    pieces = given.contents.get(field, [])
+    if datatype in {"FP32", "FP64"}:
+        data = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        if len(data) % wanted.itemsize:
+            raise InvalidRequest(f"input {name!r}: {len(data)} bytes are no whole number of values")
+        if len(data) == elements * wanted.itemsize:
+            return data
+        array: NDArray[Any] = np.frombuffer(data, dtype=wanted)
+    else:
+        varints.check_size(sum(map(len, pieces)))
+        numbers = [fields.whole_numbers(piece) for piece in pieces]
+        single = np.array(given.varints.get(field, []), dtype=np.uint64)
+        whole = np.concatenate([single, *numbers])
+        array = _narrowed(name, whole, datatype, wanted)
+    _check_count(name, len(array), elements, given.shape)
+    missing = elements - len(array)
+    if missing:
+        _check_size(name, elements * wanted.itemsize, given.shape)
+        last = array[-1] if len(array) else wanted.type(0)
+        array = np.concatenate([array, np.full(missing, last, dtype=wanted)])
+    return array.tobytes()
+
+
+def _narrowed(
+    name: str, whole: NDArray[np.uint64], datatype: str, wanted: np.dtype[Any]
+) -> NDArray[Any]:
+    """Convert integers, or raise InvalidRequest if out of range."""
+    if datatype == "BOOL":
+        return np.asarray(whole != 0)
+    if datatype == "FP16":
+        if whole.size and whole.max() >= 2**16:
+            raise _out_of_range(name, datatype)
+        return whole.astype("<u2").view("<f2")
+    if datatype == "UINT64":
+        return whole
+    numbers = whole.view(np.int64)
+    limits = np.iinfo(wanted)
+    if numbers.size and not limits.min <= numbers.min() <= numbers.max() <= limits.max:
+        raise _out_of_range(name, datatype)
+    return numbers.astype(wanted)
+
+
+def _out_of_range(name: str, datatype: str) -> InvalidRequest:
+    return InvalidRequest(f"input {name!r}: a value is out of the range of {TYPE_NAMES[datatype]}")
+
+
+def _check_count(name: str, given: int, elements: int, shape: tuple[int, ...]) -> None:
+    if given > elements:
+        raise InvalidRequest(
+            f"input {name!r}: {given} values are given, shape {list(shape)} takes {elements}"
+        )
+
+
+def _check_size(name: str, size: int, shape: tuple[int, ...]) -> None:
+    if size > MAX_TENSOR_BYTES:
+        raise InvalidRequest(
+            f"input {name!r} of shape {list(shape)} would take {size} bytes, of which the message "
+            f"holds few; at most {MAX_TENSOR_BYTES} are made up"
+        )

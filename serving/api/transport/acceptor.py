@@ -1,0 +1,130 @@
+"""Acceptor for TLS and the admin port: connections count at the limiter before they cost more.
+
+A slow handshake occupies one of `server.max_connections`. Excess connections close at once: a
+handshake costs more than a rejection is worth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from serving.api.transport.connection_limiter import Door, client_of
+
+_AT_ONCE = 64
+"""Connections accepted per turn of the loop."""
+_REST_S = 1.0
+"""Seconds until the next try after running out of file descriptors."""
+
+
+class Entrance:
+    """Acceptor of one port."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext | None,
+        protocol: Callable[[], asyncio.Protocol],
+        *,
+        door: Door,
+        handshake_s: float,
+        end_s: float,
+    ) -> None:
+        """Store the settings.
+
+        Args:
+            sock: bound, not yet listening.
+            context: None: no TLS.
+            protocol: factory of connections.
+            door: connection limiter.
+            handshake_s: limit of a handshake.
+            end_s: limit of a TLS shutdown.
+        """
+        self._sock = sock
+        self._context = context
+        self.protocol = protocol
+        self.door = door
+        self._handshake_s = handshake_s
+        self._end_s = end_s
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._rest: asyncio.TimerHandle | None = None
+
+    def open(self, backlog: int) -> None:
+        """Start accepting."""
+        self._sock.setblocking(False)
+        self._sock.listen(backlog)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting and cancel handshakes."""
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock)
+            self._sock.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait for the cancelled handshakes."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._sock)
+                self._rest = self._loop.call_later(
+                    _REST_S, self._loop.add_reader, self._sock, self._accept
+                )
+                return
+            client = client_of(address)
+            if not self.door.has_taken(client):
+                sock.close()
+                continue
+            sock.setblocking(False)
+            handshake = self._loop.create_task(self._shake_hands(sock, client), name="TLS")
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, sock: socket.socket, client: str) -> None:
+        arrival = _Arrival(self, client)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: arrival,
+                sock,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s if self._context else None,
+                ssl_shutdown_timeout=self._end_s if self._context else None,
+            )
+        except OSError:
+            pass  # disconnected, too slow, or incompatible TLS
+        finally:
+            arrival.give_back()
+
+
+class _Arrival(asyncio.Protocol):
+    """Connection during its handshake, with its place at the limiter."""
+
+    def __init__(self, entrance: Entrance, client: str) -> None:
+        self._entrance = entrance
+        self._client = client
+        self._has_place = True
+
+    def give_back(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._entrance.door.leave(self._client)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.give_back()  # the connection counts itself at once
+        protocol = self._entrance.protocol()
+        cast("asyncio.Transport", transport).set_protocol(protocol)
+        protocol.connection_made(transport)

@@ -1,0 +1,1 @@
+"""Triton's extensions of the Open Inference Protocol: repository, statistics, classification."""

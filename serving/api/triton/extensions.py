@@ -1,0 +1,254 @@
+"""Triton's extensions over REST: statistics, model configuration, model repository.
+
+    GET  /v2/models[/{m}[/versions/{v}]]/stats
+    GET  /v2/models/{m}[/versions/{v}]/config
+    POST /v2/repository/index                      {"ready": bool}
+    POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
+
+Parses paths and bodies, and encodes responses; `ModelHub` executes. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from serving.api.parsing.bounded_json import JsonError, read
+from serving.errors import InvalidRequest, shown
+from serving.metrics.statistics import ModelStatistics, Total
+from serving.settings import ServingSettings
+from serving.values import ModelId, Signature, TensorSpec
+
+EXTENSIONS = ("statistics", "model_configuration", "model_repository")
+"""Names in the server's metadata."""
+
+_KINDS = {"cuda": "KIND_GPU", "cpu": "KIND_CPU"}
+"""Device -> Triton's instance kind."""
+
+State = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE"]
+
+_PATH = re.compile(
+    r"/v2/(?:"
+    r"(?P<all>models/stats)"
+    r"|models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/(?P<ask>stats|config)"
+    r"|(?P<index>repository/index)"
+    r"|repository/models/(?P<controlled>[^/]+)/(?P<control>load|unload)"
+    r")/?"
+)
+
+
+class Indexed(NamedTuple):
+    """One version in the repository, loaded or not."""
+
+    name: str
+    version: str
+    state: State
+    reason: str
+    """Why it is not ready; may be empty."""
+
+
+class Configured(NamedTuple):
+    """A version with its settings."""
+
+    model: ModelId
+    signature: Signature
+    settings: ServingSettings
+
+
+class ModelHub(Protocol):
+    """Interface of the repository service (`serving.api.triton.repository_service.Hub`), for the event loop's thread.
+
+    Raises UnknownModel, or NotReady if a model cannot respond now.
+    """
+
+    def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
+        """Return statistics of one version, all of a model (version None) or all (name None)."""
+        ...
+
+    def configured(self, name: str, version: str | None) -> Configured:
+        """Return a version and its settings."""
+        ...
+
+    def index(self) -> Iterable[Indexed]:
+        """Return every version that could be served."""
+        ...
+
+    async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
+        """Load or reload a model, and wait until it is ready.
+
+        `config` is in Triton's JSON form; None: the model's own.
+        """
+        ...
+
+    async def unload(self, name: str) -> None:
+        """Unload all versions, and wait until no request can reach them."""
+        ...
+
+
+class Ask(NamedTuple):
+    """Parsed path."""
+
+    kind: Literal["stats", "config", "index", "load", "unload"]
+    name: str | None
+    version: str | None
+
+    @property
+    def method(self) -> str:
+        """Expected HTTP method."""
+        return "GET" if self.kind in {"stats", "config"} else "POST"
+
+
+def asked(path: str) -> Ask | None:
+    """Parse a path; None if it is none of these."""
+    match = _PATH.fullmatch(path.partition("?")[0])
+    if match is None:
+        return None
+    name, version = match["model"] or match["controlled"], match["version"]
+    kind: Any = match["ask"] or match["control"] or ("index" if match["index"] else "stats")
+    return Ask(kind, name and urllib.parse.unquote(name), version and urllib.parse.unquote(version))
+
+
+# Bodies
+
+
+def only_ready(body: bytes) -> bool:
+    """Return whether an index request wants ready models only.
+
+    Raises:
+        InvalidRequest: malformed.
+    """
+    ready = _object(body).get("ready", False)
+    if not isinstance(ready, bool):
+        raise InvalidRequest(f"ready is {shown(ready)}, expected true or false")
+    return ready
+
+
+def load_config(body: bytes) -> Mapping[str, Any] | None:
+    """Return the configuration in a load request's body.
+
+    Raises:
+        InvalidRequest: malformed, or with files.
+    """
+    parameters = _object(body).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(f"parameters are {shown(parameters)}, expected an object")
+    return config_parameter(parameters)
+
+
+def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | None:
+    """Return the parameter `config` of a load.
+
+    Raises:
+        InvalidRequest: malformed, or with files.
+    """
+    files = [name for name in parameters if name.startswith("file:")]
+    if files:
+        raise InvalidRequest(
+            f"a load cannot bring files ({files[0][:80]}); put the model where the server finds it"
+        )
+    text = parameters.get("config")
+    if text is None:
+        return None
+    try:
+        config = read(text.encode(), constants=True) if isinstance(text, str) else None
+    except ValueError:  # lone surrogate, or invalid JSON
+        config = None
+    if not isinstance(config, dict):
+        raise InvalidRequest(f"parameter config is {shown(text)}, expected a JSON object as text")
+    return config
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        data = read(body, constants=True)
+    except JsonError as error:
+        raise InvalidRequest(f"failed to parse the request JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise InvalidRequest("the request is not a JSON object")
+    return data
+
+
+# Answers
+
+
+def statistics_json(models: Iterable[ModelStatistics]) -> dict[str, Any]:
+    """Encode statistics."""
+    return {"model_stats": [_model_json(model) for model in models]}
+
+
+def _model_json(given: ModelStatistics) -> dict[str, Any]:
+    stages = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output",
+              "cache_hit", "cache_miss")  # fmt: skip
+    return {
+        "name": given.model.name,
+        "version": given.model.version,
+        "last_inference": given.last_inference_ms,
+        "inference_count": given.inference_count,
+        "execution_count": given.execution_count,
+        "inference_stats": {stage: _total_json(getattr(given, stage)) for stage in stages},
+        "batch_stats": [
+            {
+                "batch_size": batches.batch_size,
+                "compute_input": _total_json(batches.compute_input),
+                "compute_infer": _total_json(batches.compute_infer),
+                "compute_output": _total_json(batches.compute_output),
+            }
+            for batches in given.batches
+        ],
+    }
+
+
+def _total_json(total: Total) -> dict[str, int]:
+    return {"count": total.count, "ns": total.ns}
+
+
+def config_json(given: Configured) -> dict[str, Any]:
+    """Return a model's configuration in the fields of Triton's proto that apply."""
+    settings, signature = given.settings, given.signature
+    is_batched = signature.is_batched
+    config: dict[str, Any] = {
+        "name": given.model.name,
+        "platform": signature.platform,
+        "backend": signature.platform.partition("_")[0],
+        "max_batch_size": settings.batching.max_size if is_batched else 0,
+        "input": [_tensor_json(spec, is_batched=is_batched) for spec in signature.inputs],
+        "output": [_tensor_json(spec, is_batched=is_batched) for spec in signature.outputs],
+        "instance_group": [
+            {
+                "name": given.model.name,
+                "kind": _KINDS.get(settings.accelerator.device, "KIND_AUTO"),
+                "count": settings.replica.count,
+            }
+        ],
+        "response_cache": {"enable": settings.cache.capacity_mb > 0},
+    }
+    if given.model.version.isdecimal():  # Triton has only numeric versions
+        config["version_policy"] = {"specific": {"versions": [int(given.model.version)]}}
+    if is_batched:
+        delay_us = settings.batching.timeout_us
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": delay_us}
+    if signature.parameters:
+        told = {name: {"string_value": text} for name, text in signature.parameters.items()}
+        config["parameters"] = told
+    return config
+
+
+def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
+    """Encode a tensor of the configuration, without its batch axis."""
+    data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
+    axis = spec.item_axis if is_batched else None
+    dims = [size for at, size in enumerate(spec.shape) if at != axis]
+    return {"name": spec.name, "data_type": data_type, "dims": dims}
+
+
+def index_json(models: Iterable[Indexed], *, ready: bool) -> list[dict[str, str]]:
+    """Encode an index, optionally of ready models only."""
+    return [
+        {"name": name, "version": version, "state": state, "reason": reason}
+        for name, version, state, reason in models
+        if state == "READY" or not ready
+    ]

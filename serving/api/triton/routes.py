@@ -1,0 +1,59 @@
+"""Routes of Triton's extensions; `OipRoutes` tries them first."""
+
+from __future__ import annotations
+
+from serving.api.http.listener import Channel, Exchange
+from serving.api.http.messages import Head, Response, error_response, json_response
+from serving.api.triton import extensions
+from serving.api.triton.extensions import Ask, ModelHub
+from serving.api.triton.model_control import Changes
+from serving.errors import ServingError
+
+
+class TritonRoutes:
+    """Routes of Triton's extensions."""
+
+    def __init__(self, hub: ModelHub) -> None:
+        self._hub = hub
+        self._changes = Changes()
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response | None:
+        """Respond now or later, or return None for other paths.
+
+        Raises:
+            ServingError: becomes the response.
+        """
+        ask = extensions.asked(head.path)
+        if ask is None:
+            return None
+        if head.method != ask.method:
+            text = f"{head.method} {head.path} is not allowed, use {ask.method}"
+            response = json_response(405, {"error": text})
+            return response._replace(fields=response.fields + f"Allow: {ask.method}\r\n".encode())
+        return self._answer(ask, body, connection)
+
+    def _answer(self, ask: Ask, body: bytes, connection: Channel) -> Exchange | Response:
+        hub, name = self._hub, ask.name or ""
+        match ask.kind:
+            case "stats":
+                return json_response(
+                    200, extensions.statistics_json(hub.statistics(ask.name, ask.version))
+                )
+            case "config":
+                return json_response(200, extensions.config_json(hub.configured(name, ask.version)))
+            case "index":
+                ready = extensions.only_ready(body)
+                return json_response(200, extensions.index_json(hub.index(), ready=ready))
+            case "load":
+                work = hub.load(name, extensions.load_config(body))
+            case "unload":
+                work = hub.unload(name)
+
+        def answer(error: ServingError | None) -> None:
+            connection.respond(Response(200, b"", b"") if error is None else error_response(error))
+
+        return self._changes.begin(work, answer, name=f"{ask.kind} {name}")
+
+    async def close(self) -> None:
+        """Cancel loads and unloads."""
+        await self._changes.close()

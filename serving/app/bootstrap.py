@@ -1,0 +1,136 @@
+"""Build the server's components from the command line and the saved state.
+
+Files of the state folder: `records.db` (changes through management calls), `states.db` (learned
+policy states, unless in Redis), `profiles.db` (profiles of models that share replicas).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+from collections.abc import Sequence
+
+from serving.api.clipper.service import ClipperHub
+from serving.app.persistence import Keeper, Past
+from serving.deployment.profile_store import KeptProfiles
+from serving.deployment.spawner_registry import Homes
+from serving.engine.applications import Applications
+from serving.engine.engine import Engine
+from serving.engine.repository import Repository
+from serving.selection.stores.redis_store import RedisStore
+from serving.selection.stores.sqlite_store import SqliteStore
+from serving.selection.stores.state_store import MemoryStore, StateStore
+from serving.settings import ServingSettings
+from serving.state.records import SqliteRecords
+from serving.values import ModelCard
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """The components behind the listeners."""
+
+    engine: Engine
+    repository: Repository | None
+    applications: Applications
+    clipper: ClipperHub
+    past: Past
+    profiles: KeptProfiles
+    keeper: Keeper | None
+    """None without a state folder."""
+
+    async def open(self) -> None:
+        """Load the models and restore saved changes.
+
+        Raises:
+            ServingError: a model of the start cannot be served; nothing is left running.
+        """
+        await self.engine.open()
+        try:
+            if self.repository is not None:
+                await self.repository.open(self.past.left_out)
+            if self.keeper is not None:
+                await self.keeper.restore()
+        except BaseException:
+            await self.engine.close()
+            raise
+
+    async def keep(self) -> None:
+        """Make changes durable."""
+        if self.keeper is not None:
+            await self.keeper.keep()
+
+    def close(self) -> None:
+        """Write pending data and close."""
+        self.applications.close()
+        self.profiles.close()
+        if self.keeper is not None:
+            self.keeper.close()
+
+
+def assembled(
+    cards: Sequence[ModelCard],
+    settings: ServingSettings,
+    homes: Homes,
+    *,
+    root: pathlib.Path | None,
+    folder: pathlib.Path | None,
+    store_password: str | None = None,
+) -> Core:
+    """Build the components; nothing runs before `Core.open`.
+
+    `folder` is the state folder, owned by this process, `root` the model repository.
+
+    Raises:
+        NotReady: the state folder is unreadable, or Redis unreachable.
+        InvalidSettings: `server.state_store` is invalid, or the redis package is missing.
+    """
+    with contextlib.ExitStack() as opened:  # close everything on failure
+        records = None
+        if folder is not None:
+            records = SqliteRecords(folder / "records.db")
+            opened.callback(records.close)
+        past = Past({} if records is None else records.load(), cards, settings)
+        states = _states(settings.server.state_store, folder, store_password)
+        opened.pop_all()
+    of_profiles = settings.server.profiles_dir
+    profiles = KeptProfiles.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
+    engine = Engine(past.cards, past.settings, homes, profiles=profiles)
+    repository = None
+    if root is not None:
+        repository = Repository(
+            root,
+            engine,
+            kept=settings.server.repository_kept,
+            poll_s=settings.server.repository_poll_s,
+        )
+    # Microseconds since 1970: query ids stay unique across restarts.
+    applications = Applications(engine, states, first_id=time.time_ns() // 1000)
+    clipper = ClipperHub(engine, applications, settings)
+    keeper = None
+    if records is not None:
+        keeper = Keeper(
+            records,
+            past,
+            engine=engine,
+            repository=repository,
+            applications=applications,
+            clipper=clipper,
+        )
+    return Core(
+        engine=engine,
+        repository=repository,
+        applications=applications,
+        clipper=clipper,
+        past=past,
+        profiles=profiles,
+        keeper=keeper,
+    )
+
+
+def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
+    """Return the store of policy states."""
+    if address is not None:
+        return RedisStore(address, password=password)
+    return MemoryStore() if folder is None else SqliteStore(folder / "states.db")

@@ -1,0 +1,190 @@
+"""Command line of `python -m serving`.
+
+Exit codes: 0 stopped in order; 1 serving failed; 2 wrong use: an unknown option, setting or model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import uvloop
+import yaml
+
+from serving import __version__, form, zoo
+from serving.app.server import Server
+from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
+from serving.settings import resolve
+from serving.system import bounded_yaml
+from serving.system.log_lines import log_lines
+from serving.system.yaml_problem import yaml_problem
+from serving.values import ModelCard
+
+_OBJECTS_PER_COLLECTION = 20_000
+"""GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argument parser with one-line errors."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error, with the nearest option for an unknown one, and exit with 2."""
+        before, is_unknown, given = message.partition("unrecognized arguments: ")
+        if is_unknown and not before:
+            flag = given.split()[0]
+            known = [name for action in self._actions for name in action.option_strings]
+            message = f"unknown argument {flag!r}{nearest(flag, known)}"
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's argument parser."""
+    options = _Parser(
+        prog="python -m serving", description="Serve models over the Open Inference Protocol v2."
+    )
+    options.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME|FILE",
+        help="a bundled model, a model file or a folder; may be repeated",
+    )
+    options.add_argument(
+        "--model-repository",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="a folder of models with numbered versions, watched for new ones: DIR/MODEL/NUMBER/",
+    )
+    options.add_argument(
+        "--allow-empty",
+        action="store_true",
+        help="start without a model; models are deployed through the admin port",
+    )
+    options.add_argument(
+        "--kind",
+        help="kind of the models where their files do not tell, such as command (docs/models.md)",
+    )
+    options.add_argument(
+        "--trust",
+        action="store_true",
+        help="serve models of --model that run code from their files when they are loaded, such as MLflow's "
+        "pickles, too: say it only of files whose makers you trust",
+    )
+    options.add_argument(
+        "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
+    )
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
+    )
+    options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
+    options.add_argument(
+        "--port", type=int, help="query port (default 8000, with gRPC at 8001; 0: free ones)"
+    )
+    options.add_argument(
+        "--admin-port",
+        type=int,
+        help="admin port (default 8002, with --port 0 a free one; 0: a free one)",
+    )
+    options.add_argument(
+        "--no-admin-token",
+        action="store_true",
+        help="the admin port asks for no token: every user and container that reaches it may run code as this one "
+        "(docs/security.md)",
+    )
+    options.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="least level that is logged to stderr (default info)",
+    )
+    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
+    return options
+
+
+def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the command line, by dotted name."""
+    values: dict[str, Any] = {}
+    for text in arguments.set:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
+        try:
+            values[name.strip()] = bounded_yaml.parsed(value)
+        except (yaml.YAMLError, ValueError) as error:
+            raise InvalidSettings(
+                f"--set {name}: {value!r:.200} is not a YAML value: {yaml_problem(error)}"
+            ) from error
+    for option, name in (
+        ("host", "server.host"),
+        ("port", "server.port"),
+        ("admin_port", "server.admin_port"),
+    ):
+        if getattr(arguments, option) is not None:
+            values[name] = getattr(arguments, option)
+    if arguments.no_admin_token:
+        values["server.admin_access"] = "open"
+    return values
+
+
+def _cards(
+    models: Sequence[str],
+    repository: pathlib.Path | None,
+    *,
+    kind: str | None,
+    allow_empty: bool,
+    is_trusted: bool,
+) -> list[ModelCard]:
+    """Return the model specs, with distinct names."""
+    if not models and repository is None and not allow_empty:
+        raise InvalidSettings(
+            "nothing to serve; name a model with --model (bundled: "
+            f"{', '.join(zoo.names())}), a folder of models with --model-repository, or start with --allow-empty"
+        )
+    cards: dict[str, ModelCard] = {}
+    for text in models:
+        card = zoo.find(text, kind=kind, is_trusted=is_trusted)
+        if card.name in cards:
+            raise InvalidSettings(f"--model {text}: there is a model {card.name!r} already")
+        cards[card.name] = card
+    return list(cards.values())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    arguments = parser().parse_args(argv)
+    log_lines(arguments.log_level.upper())
+    try:
+        settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
+        cards = _cards(
+            arguments.model,
+            arguments.model_repository,
+            kind=arguments.kind,
+            allow_empty=arguments.allow_empty,
+            is_trusted=arguments.trust,
+        )
+    except ServingError as error:
+        sys.stderr.write(f"python -m serving: {error}\n")
+        return 2
+
+    async def serve() -> None:
+        gc.freeze()  # what is loaded by now lives as long as the server
+        gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+        await Server(cards, settings, repository=arguments.model_repository).run()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
+    except ServingError as error:
+        sys.stderr.write(f"python -m serving: {error}\n")
+        is_wrong_use = isinstance(error, InvalidSettings | ModelMissing)
+        return 2 if is_wrong_use else 1
+    return 0

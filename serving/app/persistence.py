@@ -1,0 +1,310 @@
+"""Save what management calls change, and restore it at the next start.
+
+    start:   record -> `Past` (settings, first models) -> engine opens -> `Keeper.restore`
+    change:  done by the engine -> `Keeper.keep`: compare with the record, write -> response
+
+The record holds what differs from the start's own configuration: command line, settings,
+repository. The later change wins: a live setting holds until the start gives another value than
+before, and a retired model stays out until its spec or files change. A row that cannot be restored
+is logged and skipped; it stays in the record until its subject is set anew.
+
+All methods belong to the event loop's thread; a second thread writes the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from serving.api.clipper.catalogue import Model
+from serving.api.clipper.service import ClipperHub
+from serving.engine.applications import Applications
+from serving.engine.engine import Engine
+from serving.engine.repository import Repository, Stamp
+from serving.errors import ServingError, UnknownModel
+from serving.selection.application import Application
+from serving.settings import ServingSettings
+from serving.state import record_schema
+from serving.state.records import Key, Rows, SqliteRecords
+from serving.values import ModelCard, ModelId
+from serving.zoo import model_specs as card_form
+
+log = logging.getLogger(__name__)
+
+
+class Past:
+    """Saved state as it applies to this start: settings and first models."""
+
+    def __init__(self, rows: Rows, cards: Sequence[ModelCard], settings: ServingSettings) -> None:
+        """Compare the record with the start.
+
+        `cards` are the model specs of the command line; `settings` come from file, environment and
+        command line.
+        """
+        self.rows = rows
+        self.left_out_rows: Rows = {}
+        """Rows that cannot be restored; each was logged."""
+        self._said: dict[Key, Any] = {}
+        for key, text in rows.items():
+            with self.reporting(key):
+                self._said[key] = record_schema.read(key, text)
+        self.start_cards = tuple(cards)
+        self.start_settings = settings
+        self.settings = self._settings(settings)
+        """Settings in force from the start on."""
+        retired = self.said(record_schema.RETIRED)
+        self.cards = tuple(
+            card
+            for card in cards
+            if retired.get(_key(record_schema.RETIRED, card.id)) != _card(card)
+        )
+        """Models to start with."""
+        self.left_out: dict[ModelId, Stamp] = {
+            ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
+            for key, said in retired.items()
+            if "files" in said
+        }
+        """Repository versions not to be loaded while their files are unchanged."""
+        for card in cards:
+            if card not in self.cards:
+                log.warning(
+                    "was taken out of service by hand and stays out; deploy it through the admin port",
+                    extra={"model": card.name, "version": card.version},
+                )
+
+    def said(self, kind: str) -> dict[Key, Any]:
+        """Return the parsed rows of a kind, in order, without unreadable ones."""
+        return {key: said for key, said in self._said.items() if key.kind == kind}
+
+    @contextlib.contextmanager
+    def reporting(self, key: Key) -> Iterator[None]:
+        """Log an error in restoring a row, and skip the row."""
+        try:
+            yield
+        except ServingError as error:
+            self.left_out_rows[key] = self.rows[key]
+            log.error(
+                "cannot be restored and is left out",
+                extra={"what": " ".join(str(part) for part in key if part), "error": str(error)},
+            )
+
+    def _settings(self, start: ServingSettings) -> ServingSettings:
+        """Return the start's settings, with live changes where the start's value is unchanged."""
+        given = start.flat()
+        settings = start
+        for key, said in self.said(record_schema.SETTING).items():
+            name = key.name
+            was = {"instead_of": given[name]} if name in given else {}
+            if {key: value for key, value in said.items() if key != "value"} != was:
+                log.warning(
+                    "the start's setting replaces one changed live", extra={"setting": name}
+                )
+                continue
+            with self.reporting(key):
+                settings = settings.changed({name: said["value"]}, source="server.state_dir")
+        return settings
+
+
+class Keeper:
+    """Keeps a gateway's record up to date."""
+
+    def __init__(
+        self,
+        records: SqliteRecords,
+        past: Past,
+        *,
+        engine: Engine,
+        repository: Repository | None,
+        applications: Applications,
+        clipper: ClipperHub,
+    ) -> None:
+        """Restore nothing yet; `records` is closed with this."""
+        self._records = records
+        self._past = past
+        self._start_cards = {card.id: card for card in past.start_cards}
+        self._engine = engine
+        self._repository = repository
+        self._applications = applications
+        self._clipper = clipper
+        self._written = past.rows
+        self._shortened: dict[Key, tuple[str, str]] = {}
+        """Rows of models that lack an unrestored version: text in force, saved text."""
+        self._keeping = asyncio.Lock()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
+
+    async def restore(self) -> None:
+        """Restore the record, after engine and repository were opened with `Past`.
+
+        Raises:
+            NotReady: the record cannot be written.
+        """
+        past = self._past
+        for key, said in past.said(record_schema.VERSION).items():
+            with past.reporting(key):
+                await self._restore_version(ModelId(key.name, key.version), said)
+        self._list_unreadable()
+        for key, said in past.said(record_schema.MODEL).items():
+            self._restore_model(key, said)
+        if self._repository is not None:
+            await self._repository.settle()
+        for key, said in past.said(record_schema.APPLICATION).items():
+            with past.reporting(key):
+                self._applications.add(Application.from_json(said))
+        self._clipper.restore(
+            [
+                Model(**{**said, "labels": tuple(said["labels"])})
+                for said in past.said(record_schema.REGISTERED).values()
+            ],
+            {key.name: said for key, said in past.said(record_schema.CURRENT).items()},
+        )
+        await self.keep()
+
+    async def keep(self) -> None:
+        """Return when the record durably holds the state in force.
+
+        Raises:
+            NotReady: writing failed; the next change tries again.
+        """
+        async with self._keeping:
+            now = self._in_force()
+            changes: dict[Key, str | None] = {
+                key: text for key, text in now.items() if self._written.get(key) != text
+            }
+            changes |= dict.fromkeys(self._written.keys() - now.keys())
+            if changes:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._thread, self._records.write, changes)
+                self._written = now
+            if any(
+                key.kind == record_schema.APPLICATION and text is None
+                for key, text in changes.items()
+            ):
+                # If added again, it must not find its old policy state.
+                await loop.run_in_executor(self._thread, self._applications.flush)
+
+    def close(self) -> None:
+        """Finish writing and close the record."""
+        self._thread.shutdown()
+        self._records.close()
+
+    # Restoring
+
+    async def _restore_version(self, id_: ModelId, data: Mapping[str, Any]) -> None:
+        if id_ in self._engine.models():  # the start gave it
+            return
+        if "card" in data:
+            await self._engine.deploy(card_form.from_json(data["card"]), current=False)
+        elif self._repository is not None:
+            await self._repository.restore(id_)
+
+    def _list_unreadable(self) -> None:
+        """List versions with unreadable rows as failed; keep unreadable rows of served models."""
+        served = self._engine.models()
+        listed = self._engine.states()
+        for key, text in self._past.left_out_rows.items():
+            id_ = ModelId(key.name, key.version)
+            if key.kind == record_schema.VERSION and id_ not in listed:
+                self._engine.note_failure(id_, "its row in the record cannot be read; see the log")
+            if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
+                self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
+
+    def _restore_model(self, key: Key, said: Mapping[str, Any]) -> None:
+        left_out = self._past.left_out_rows
+        lacks = any((one.kind, one.name) == (record_schema.VERSION, key.name) for one in left_out)
+        try:
+            self._engine.restore(key.name, said)
+        except UnknownModel:
+            if lacks:  # logged already
+                left_out[key] = self._past.rows[key]
+            else:
+                log.warning(
+                    "is forgotten, for the start names no such model",
+                    extra={"what": f"model {key.name}"},
+                )
+            return
+        if lacks:
+            now = _text(self._engine.entry(key.name).as_json())
+            self._shortened[key] = (now, self._past.rows[key])
+
+    # State in force
+
+    def _in_force(self) -> Rows:
+        """Return all rows that differ from the start's configuration."""
+        rows = {**self._changed_settings(), **self._versions(), **self._retired()}
+        for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
+            key = Key(record_schema.MODEL, name)
+            text = _text(self._engine.entry(name).as_json())
+            shortened, whole = self._shortened.get(key, ("", ""))
+            rows[key] = whole if text == shortened else text
+        for application in self._applications.all():
+            rows[Key(record_schema.APPLICATION, application.name)] = _text(application.as_json())
+        for model in self._clipper.models():
+            rows[Key(record_schema.REGISTERED, model.name, model.version)] = _text(model._asdict())
+        for name, version in self._clipper.current_versions().items():
+            rows[Key(record_schema.CURRENT, name)] = _text(version)
+        return {**self._still_left_out(), **rows}
+
+    def _changed_settings(self) -> Rows:
+        start = self._past.start_settings.flat()
+        rows: Rows = {}
+        for name, value in self._engine.settings.flat().items():
+            if name not in start:
+                rows[Key(record_schema.SETTING, name)] = _text({"value": value})
+            elif start[name] != value:
+                rows[Key(record_schema.SETTING, name)] = _text(
+                    {"value": value, "instead_of": start[name]}
+                )
+        return rows
+
+    def _versions(self) -> Rows:
+        rows: Rows = {}
+        for served in self._engine.served():
+            if self._repository is not None and self._repository.has_loaded(served.id):
+                rows[_key(record_schema.VERSION, served.id)] = _text({"folder": True})
+            elif self._start_cards.get(served.id) != served.card:
+                rows[_key(record_schema.VERSION, served.id)] = _text(_card(served.card))
+        return rows
+
+    def _retired(self) -> Rows:
+        served = self._engine.models()
+        rows = {
+            _key(record_schema.RETIRED, id_): _text(_card(card))
+            for id_, card in self._start_cards.items()
+            if id_ not in served
+        }
+        if self._repository is not None:
+            for id_, stamp in self._repository.left_out().items():
+                rows[_key(record_schema.RETIRED, id_)] = _text({"files": stamp})
+        return rows
+
+    def _still_left_out(self) -> Rows:
+        """Return unrestored rows, without versions removed from the list since."""
+        failed = {id_ for id_, (state, _) in self._engine.states().items() if state == "failed"}
+        names = {id_.name for id_ in failed}
+        return {
+            key: text
+            for key, text in self._past.left_out_rows.items()
+            if (key.kind != record_schema.VERSION or ModelId(key.name, key.version) in failed)
+            and (
+                key.kind != record_schema.MODEL
+                or key.name in names
+                or key not in self._past.said(key.kind)
+            )
+        }
+
+
+def _key(kind: str, id_: ModelId) -> Key:
+    return Key(kind, id_.name, id_.version)
+
+
+def _card(card: ModelCard) -> dict[str, Any]:
+    return {"card": card_form.as_json(card)}
+
+
+def _text(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"))

@@ -1,0 +1,225 @@
+"""Deployment: one served model version with its placement, cache and counters.
+
+    submit: cache (equal request in flight, cached response) -> dispatch (queue -> batch -> replica)
+
+The version was chosen before (`engine`). All methods belong to the event loop's thread; `apply`
+calls must not overlap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from serving.cache.response_cache import Key
+from serving.cache.single_flight import SingleFlight
+from serving.deployment.dispatch import BatchDone, Request
+from serving.deployment.placement import OwnPool, Placement, Tenancy
+from serving.deployment.pool import Home
+from serving.deployment.shared_pool import SharedPool
+from serving.metrics.counters import Counters
+from serving.metrics.statistics import ModelStatistics, StatisticsOf
+from serving.response_handler import Ticket, Waiter
+from serving.settings import ServingSettings
+from serving.values import ModelCard, Signature
+
+_RETRY_S = 0.005
+_OK = 200
+
+
+class Query(Request, Protocol):
+    """Request from a protocol's codec."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Time limit of the request."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """1 is the most urgent, 0 the default."""
+        ...
+
+
+class Served:
+    """One version of one model."""
+
+    def __init__(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        home: Home,
+        workers: Iterator[int],
+        shared: SharedPool | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        `home` is open, `workers` yields numbers unique in it, `shared` is an optional shared pool.
+        """
+        self.card = card
+        self.id = card.id
+        self.settings = settings
+        self.counters = Counters()
+        self._statistics = StatisticsOf(card.id)
+        self.codecs: dict[str, Any] = {}
+        """Cache for what protocols derive from the signature, cleared when it changes."""
+        self.place: Placement = (
+            OwnPool(card, settings, home, workers, self)
+            if shared is None
+            else Tenancy(card, settings, shared, self)
+        )
+        self.dispatcher = self.place.dispatcher
+        self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
+        self._caching = settings.cache.capacity_mb > 0
+        self._limit_deadlines(settings)
+
+    def _limit_deadlines(self, settings: ServingSettings) -> None:
+        scheduling = settings.scheduling
+        self._default_deadline_s = scheduling.default_deadline_s
+        self._longest_deadline_s = scheduling.longest_deadline_s
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs, once open."""
+        signature = self.place.signature
+        assert signature is not None, "a model is asked only after it was opened"
+        return signature
+
+    @property
+    def load_facts(self) -> dict[str, Any]:
+        """Return the known facts of the last load as plain data: load_s, device, warmup."""
+        loaded = self.place.told
+        if loaded is None:
+            return {}
+        facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
+        if loaded.device is not None:
+            facts["device"] = loaded.device
+        return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
+
+    @property
+    def ready(self) -> bool:
+        """Whether a replica takes batches."""
+        return self.place.ready_count > 0
+
+    # Requests
+
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Submit a request; its response handler is called once, later, in the event loop.
+
+        `application` is its flow: flows share the replicas evenly.
+        """
+        now_s = time.monotonic()
+        limit_s = query.timeout_s
+        if not limit_s:
+            limit_s = self._default_deadline_s
+        elif limit_s > self._longest_deadline_s:
+            limit_s = self._longest_deadline_s
+        deadline_s = now_s + limit_s
+        dispatcher = self.dispatcher
+        if not self._caching:
+            return dispatcher.submit(
+                query, waiter, self.place.model, deadline_s, now_s, query.priority, application
+            )
+        return self._looked_up(query, waiter, application, deadline_s, now_s)
+
+    def _looked_up(
+        self, query: Query, waiter: Waiter, application: str, deadline_s: float, now_s: float
+    ) -> Ticket:
+        """Return a cached response, join an equal request, or send it."""
+        key = Key(self.id, query.encoding, b"".join(query.frame))
+
+        def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
+            return self.dispatcher.submit(
+                query,
+                inner,
+                self.place.model,
+                inner_deadline_s,
+                time.monotonic(),
+                query.priority,
+                application,
+            )
+
+        hits = self.cache.cache.hits
+        ticket = self.cache.submit(key, waiter, deadline_s, send, (application, query.priority))
+        is_hit = self.cache.cache.hits != hits
+        self._statistics.looked_up(time.monotonic() - now_s, is_hit=is_hit)
+        return ticket
+
+    def done(self, status: int, seconds: float) -> None:
+        """Count a response: HTTP status, and seconds from the request's last byte."""
+        self.counters.done(status, seconds)
+        if status != _OK:
+            self._statistics.failed(seconds)
+
+    def statistics(self) -> ModelStatistics:
+        """Return counts and durations since loading."""
+        counters = self.counters
+        return self._statistics.snapshot(
+            successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
+        )
+
+    def signature_changed(self) -> None:
+        """Clear what protocols derived from the old signature."""
+        self.codecs.clear()
+
+    def batch_done(self, done: BatchDone) -> None:
+        """Count a finished batch."""
+        self.counters.batch_items.observe(done.items)
+        self.counters.exec_s.observe(done.times.exec_s)
+        self.counters.late += done.late
+        self._statistics.batch(
+            done.times,
+            items=done.items,
+            parts=done.parts,
+            waited_s=done.waited_s,
+            wall_s=time.time(),
+        )
+
+    # Life
+
+    async def open(self) -> None:
+        """Make it ready.
+
+        Raises:
+            ServingError: it cannot be served under its settings; everything is ended.
+        """
+        try:
+            self.card.weights(self.settings.model.variant)
+            await self.place.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Apply new settings while serving; see `Engine.apply`.
+
+        Raises:
+            ServingError: the old settings still serve.
+        """
+        self.card.weights(settings.model.variant)  # raises if there is no such variant
+        if settings.model.variant != self.settings.model.variant:
+            keep_learnt = False  # other weights have other outputs and durations
+        await self.place.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        self.settings = settings
+        capacity_bytes = settings.cache.capacity_mb * 2**20
+        if keep_learnt:
+            self.cache.cache.resize(capacity_bytes)
+        else:
+            self.cache.reset(capacity_bytes)
+        self._caching = capacity_bytes > 0
+        self._limit_deadlines(settings)
+
+    async def drained(self, within_s: float) -> bool:
+        """Wait until all requests are answered; return False on timeout."""
+        until_s = time.monotonic() + within_s
+        while self.place.unfinished:
+            if time.monotonic() > until_s:
+                return False
+            await asyncio.sleep(_RETRY_S)
+        return True
+
+    async def close(self) -> None:
+        """Release the placement and reject waiting requests."""
+        await self.place.close()

@@ -1,0 +1,106 @@
+"""Actions as wire messages. Pure."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+from serving import wire
+from serving.deployment.dispatch.inflight import Job
+from serving.deployment.dispatch.model_load import Wanted
+from serving.errors import SplitTooLarge
+from serving.scheduling.interface import Action
+from serving.values import Buffer
+from serving.wire.parts import Split
+from serving.wire.staged_path import placed
+
+MAX_RESENT_BYTES = 2**28
+"""Limit for a request sent whole with each part: four of the largest bodies."""
+
+
+def infer_message(
+    action: Action, jobs: dict[int, Job], model: int, *, has_rows: bool
+) -> list[Buffer]:
+    """Return an INFER message in pieces.
+
+    Args:
+        action: the batch.
+        jobs: by id.
+        model: wire id.
+        has_rows: whether items are rows of all inputs; else the replica cuts a split request, sent
+            whole.
+
+    Raises:
+        WireError: the batch is too large for a message.
+        SplitTooLarge: a request would be sent whole too often.
+    """
+    frames: list[tuple[int, int, int, int]] = []
+    message: list[Buffer] = [b""]
+    for id_, start, stop in action.parts:
+        job = jobs[id_]
+        request = job.request
+        if stop - start != job.items:
+            split = job.split
+            if split is None:
+                split = Split(request.frame, request.encoding, job.items, has_rows=has_rows)
+                job.split = split
+            if split.is_cut:
+                buffers = split.cut(start, stop)
+                frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
+                message += buffers
+                continue
+            split.whole_bytes += request.frame_bytes
+            if split.whole_bytes > MAX_RESENT_BYTES:
+                raise SplitTooLarge(MAX_RESENT_BYTES)
+            frames.append((request.frame_bytes, request.encoding, start, stop))
+        else:
+            frames.append((request.frame_bytes, request.encoding, 0, 0))
+        message += request.frame
+    message[0] = wire.infer_head(action.id, model, *window_ns(action), frames)
+    return message
+
+
+def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
+    """Return a LOAD message; `model` is the wire id."""
+    card = wanted.card
+    weights = _found(wanted.weights or card.path, wanted.root)
+    samples = _found(card.sample, wanted.root)
+    earliest_ns, latest_ns = window_ns(action)
+    return wire.encode_load(
+        action.id,
+        model=model,
+        name=card.name,
+        version=card.version,
+        kind=card.kind,
+        path=weights,
+        threads=wanted.threads,
+        samples=samples,
+        max_items=wanted.max_items,
+        warmup_s=wanted.warmup_s,
+        device=wanted.device,
+        pages=wanted.pages,
+        budget=wanted.budget,
+        digest=wanted.digest,
+        optimises=wanted.optimises,
+        inputs=wanted.inputs,
+        max_answer_bytes=wanted.max_answer_bytes,
+        earliest_ns=earliest_ns,
+        latest_ns=latest_ns,
+    )
+
+
+def unload_message(action: Action, model: int) -> bytes:
+    """Return an UNLOAD message; `model` is the wire id."""
+    earliest_ns, latest_ns = window_ns(action)
+    return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
+
+
+def window_ns(action: Action) -> tuple[int, int]:
+    """Return the window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
+    latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
+    return int(action.earliest_s * 1e9), latest_ns
+
+
+def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
+    """Return a local path as the replica sees it."""
+    return None if path is None else str(placed(path, root))

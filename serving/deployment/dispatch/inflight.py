@@ -1,0 +1,112 @@
+"""An in-flight request: its frame, its response handler and the handle for cancelling it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from serving.errors import ServingError
+from serving.response_handler import Batch, Waiter
+from serving.scheduling.interface import Submitted
+from serving.values import Buffer, ModelId
+from serving.wire.parts import Split
+
+
+class Request(Protocol):
+    """A request as a wire frame in pieces."""
+
+    @property
+    def frame(self) -> Sequence[Buffer]:
+        """The pieces."""
+        ...
+
+    @property
+    def frame_bytes(self) -> int:
+        """Their total length."""
+        ...
+
+    @property
+    def encoding(self) -> int:
+        """Encoding of the frame."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """Items along the batch axis."""
+        ...
+
+
+class Dispatching(Protocol):
+    """The dispatcher as a request handle sees it."""
+
+    def cancel(self, id_: int) -> None:
+        """Cancel a request."""
+        ...
+
+    def answering(self) -> Batch | None:
+        """Return the batch whose responses are being delivered."""
+        ...
+
+
+class _Nobody:
+    """Response handler of a finished request."""
+
+    def answer(self, frame: memoryview) -> None:
+        """Never called."""
+
+    def refuse(self, error: ServingError) -> None:
+        """Never called."""
+
+
+NOBODY = _Nobody()
+
+
+class Job(Submitted):
+    """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
+
+    A handler mostly holds its handle, so a finished job drops its handler: a reference cycle would
+    leave the buffers to the garbage collector, which stops the server for milliseconds.
+    """
+
+    __slots__ = ("_dispatcher", "arrived_s", "request", "split", "waiter")
+
+    def __init__(
+        self,
+        dispatcher: Dispatching,
+        id_: int,
+        model: ModelId,
+        request: Request,
+        waiter: Waiter,
+        arrived_s: float,
+        deadline_s: float,
+        priority: int,
+        flow: str,
+    ) -> None:
+        self.id = id_  # sets `Submitted`'s attributes without a call
+        self.model = model
+        self.items = request.items
+        self.deadline_s = deadline_s
+        self.priority = priority
+        self.flow = flow
+        self.bytes = request.frame_bytes
+        self._dispatcher = dispatcher
+        self.request = request
+        self.waiter: Waiter = waiter
+        self.arrived_s = arrived_s
+        self.split: Split | None = None
+        """State of its parts if split."""
+
+    def release(self) -> Waiter:
+        """Return the handler and drop it and the parts."""
+        waiter = self.waiter
+        self.waiter = NOBODY
+        self.split = None
+        return waiter
+
+    def cancel(self) -> None:
+        """Cancel the request: the handler is not called. A finished one stays so."""
+        self._dispatcher.cancel(self.id)
+
+    def batch(self) -> Batch | None:
+        """See `waiter.Timed`."""
+        return self._dispatcher.answering()

@@ -1,0 +1,180 @@
+"""Model loads: what a replica is to load, and what it reports.
+
+Replicas may be written in any language: invalid values are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from serving import wire
+from serving.settings import ModelSettings
+from serving.tensors.input_values import values_of
+from serving.tensors.item_axes import judged
+from serving.tensors.sizes import pads_of, sizes_of, written
+from serving.values import ModelCard, Signature, StageTimes, ToldInputs
+
+Number = TypeVar("Number", int, float)
+
+_MOST_DIGITS = 7
+"""Digits of a batch size."""
+
+
+class Wanted(NamedTuple):
+    """A model to load."""
+
+    card: ModelCard
+    """The model spec."""
+    threads: int
+    """Threads inside one operator."""
+    max_items: int = 1
+    """Largest warm-up batch, in items."""
+    warmup_s: float = 0.0
+    """Time for the warm-up; 0: none."""
+    device: str = "auto"
+    """`accelerator.device`."""
+    weights: pathlib.Path | None = None
+    """Weights of the variant; None: the spec's."""
+    root: pathlib.Path | None = None
+    """Staging root, under which files keep their paths; None: not staged."""
+    pages: int = 0
+    """Memory counted for it."""
+    budget: int | None = None
+    """Most pages of all models in the replica; None: no limit."""
+    digest: str | None = None
+    """SHA-256 of the file, if an optimised model may be loaded instead; None: it may not."""
+    optimises: bool = False
+    """Whether to write a missing optimised model first."""
+    inputs: ToldInputs = ToldInputs()
+    """Declared inputs."""
+    max_answer_bytes: int | None = None
+    """Longest message from the replica; None: no limit."""
+
+
+class Loaded(NamedTuple):
+    """A replica's report of a loaded model; None or empty: not reported."""
+
+    signature: Signature
+    load_s: float | None
+    """Seconds of the load, including warm-up."""
+    warmup: Mapping[str, Any]
+    """What ran, as in docs/replica-wire.md."""
+    device: str | None
+    """`cpu` or `cuda`."""
+    memory_bytes: int | None = None
+    """Growth of the process."""
+    optimised: str | None = None
+    """Folder of the optimised model that was loaded; None: the file was."""
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> valid seconds of a warm-up batch."""
+        return {
+            items: seconds
+            for items, seconds in self._by_size("batch_s").items()
+            if isinstance(seconds, float) and 0.0 < seconds < math.inf
+        }
+
+    @property
+    def stages_s(self) -> dict[int, tuple[float, float, float]]:
+        """Items -> valid seconds of its inputs, model and outputs."""
+        return {
+            items: (stages[0], stages[1], stages[2])
+            for items, stages in self._by_size("stages_s").items()
+            if isinstance(stages, list)
+            and len(stages) == 3
+            and all(isinstance(each_s, float) and 0.0 <= each_s < math.inf for each_s in stages)
+        }
+
+    def _by_size(self, name: str) -> dict[int, Any]:
+        """Return warm-up values of valid sizes."""
+        told = self.warmup.get(name)
+        return {
+            int(items): value
+            for items, value in (told.items() if isinstance(told, dict) else ())
+            if isinstance(items, str)
+            and items.isdecimal()
+            and len(items) <= _MOST_DIGITS
+            and int(items) > 0
+        }
+
+    @property
+    def warmed_s(self) -> float:
+        """Seconds of the warm-up."""
+        return _number(self.warmup, "warmup_s", float) or 0.0
+
+
+def told_inputs(
+    card: ModelCard,
+    settings: ModelSettings,
+    *,
+    pad_to: int | None,
+    known: Signature | None = None,
+) -> ToldInputs:
+    """Return the declared inputs of a model.
+
+    Args:
+        card: model spec.
+        settings: the model's own; they override the spec.
+        pad_to: `batching.pad_to`.
+        known: signature found by another replica; None: none yet.
+    """
+    shapes = sizes_of(card.shapes, source="shapes")
+    if settings.shapes is not None:
+        shapes |= sizes_of(settings.shapes.split(), source="model.shapes")
+    values = values_of(card.values, source="values")
+    if settings.values is not None:
+        values |= values_of(settings.values.split(), source="model.values")
+    return ToldInputs(
+        shapes=written(shapes),
+        values=tuple(f"{name}={told}" for name, told in values.items()),
+        item_axis=card.item_axis,
+        shared=card.shared,
+        pad={**card.pad, **(pads_of(settings.pad) if settings.pad else {})},
+        pad_to=pad_to if pad_to is not None and pad_to > 1 else None,
+        unbatched=None if known is None or known.is_untried else known.unbatched,
+        padding=None if known is None else known.padding,
+    )
+
+
+def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
+    """Parse a LOADED report.
+
+    Raises:
+        WireError: it has no signature, so the model cannot be used.
+    """
+    try:
+        signature = Signature.from_json(detail["signature"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
+    # Programs in other languages do not detect item axes.
+    signature = judged(signature, item_axis={}, shared=(), where="")
+    warmup, device, optimised = (detail.get(name) for name in ("warmup", "device", "optimised"))
+    return Loaded(
+        signature,
+        _number(detail, "load_s", float),
+        warmup if isinstance(warmup, dict) else {},
+        device if isinstance(device, str) else None,
+        _number(detail, "memory_bytes", int),
+        optimised if isinstance(optimised, str) else None,
+    )
+
+
+def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
+    """Return the delay and duration of a load; None if not reported."""
+    started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
+    if started_ns is None or load_s is None:
+        return None
+    return StageTimes(max(0.0, started_ns * 1e-9 - sent_s), 0.0, load_s, 0.0)
+
+
+def _number(detail: Mapping[str, Any], name: str, kind: type[Number]) -> Number | None:
+    """Return a reported number; None if missing or invalid."""
+    value = detail.get(name)
+    if kind is float and type(value) is int:
+        value = float(value)
+    is_one = isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < math.inf
+    return value if is_one else None

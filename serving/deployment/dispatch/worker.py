@@ -1,0 +1,58 @@
+"""State of a connected replica: callbacks, loaded models and unfinished actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from serving.deployment.dispatch.connection import Connection
+from serving.deployment.dispatch.model_load import Loaded, Wanted
+from serving.errors import ServingError
+from serving.scheduling.interface import Action, Kind
+from serving.values import ModelId
+
+
+class Worker:
+    """A connected replica."""
+
+    __slots__ = (
+        "connection",
+        "heard_s",
+        "holds",
+        "labels",
+        "on_broken",
+        "on_loaded",
+        "sent",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        wanted: Callable[[ModelId], Wanted],
+        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
+        on_broken: Callable[[str | None], None],
+    ) -> None:
+        self.connection = connection
+        self.wanted = wanted
+        self.on_loaded = on_loaded
+        self.on_broken = on_broken
+        self.holds: set[ModelId] = set()
+        """Loaded models."""
+        self.heard_s = 0.0
+        """When its last result came."""
+        self.labels: dict[int, str] = {}
+        """Load action -> readable model name."""
+        self.sent: dict[int, tuple[Action, float]] = {}
+        """Unfinished actions and when they were sent."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its current action is a load."""
+        return bool(self.sent) and next(iter(self.sent.values()))[0].kind is Kind.LOAD
+
+    @property
+    def oldest_sent_s(self) -> float | None:
+        """Start of its oldest unfinished action: a buffered one waits for the last result."""
+        if not self.sent:
+            return None
+        return max(self.heard_s, next(iter(self.sent.values()))[1])

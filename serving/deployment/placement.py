@@ -1,0 +1,312 @@
+"""Placement of a model version: in its own replicas, or in shared ones.
+
+Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from serving.deployment.dispatch import BatchDone, Dispatcher, Loaded
+from serving.deployment.pool import Death, Home, Pool
+from serving.deployment.shared_pool import SharedPool
+from serving.deployment.single_model import OneModel
+from serving.errors import InvalidSettings
+from serving.metrics.counters import Counters
+from serving.scheduling import SCHEDULERS
+from serving.scheduling.interface import Warmed
+from serving.settings import ReplicaSettings, ServingSettings
+from serving.values import ModelCard, ModelId, Signature
+
+_REAL = ("file", "model")
+"""Sources of samples that are real inputs."""
+OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
+"""Queue settings that models in shared replicas lack."""
+_OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
+"""Settings that a model in shared replicas cannot have of its own."""
+_OF_LOADING = ("model.", "batching.pad_to")
+"""Settings with which a model is loaded."""
+
+
+class Listener(Protocol):
+    """Observer of a placement."""
+
+    counters: Counters
+
+    def batch_done(self, done: BatchDone) -> None:
+        """Handle a finished batch."""
+        ...
+
+    def signature_changed(self) -> None:
+        """Handle a changed signature."""
+        ...
+
+
+class Placement(Protocol):
+    """Where one model version runs."""
+
+    dispatcher: Dispatcher
+
+    @property
+    def model(self) -> ModelId:
+        """The dispatcher's id of the model, once open."""
+        ...
+
+    @property
+    def signature(self) -> Signature | None:
+        """Inputs and outputs, once open."""
+        ...
+
+    @property
+    def told(self) -> Loaded | None:
+        """Load report of the last replica that loaded it."""
+        ...
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Further facts for people."""
+        ...
+
+    @property
+    def ready_count(self) -> int:
+        """Number of replicas that take its batches."""
+        ...
+
+    @property
+    def unfinished(self) -> int:
+        """Its in-flight requests."""
+        ...
+
+    @property
+    def waiting_items(self) -> int:
+        """Its queued items."""
+        ...
+
+    @property
+    def most_items(self) -> int | None:
+        """Maximum items of its batches regardless of settings; None: none."""
+        ...
+
+    def states(self) -> dict[str, int]:
+        """Return its replicas by state."""
+        ...
+
+    def members(self) -> list[dict[str, Any]]:
+        """Return its own replicas as plain data."""
+        ...
+
+    def deaths(self) -> list[Death]:
+        """Return deaths of its own replicas."""
+        ...
+
+    async def open(self) -> None:
+        """Make it ready."""
+        ...
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Apply new settings while serving."""
+        ...
+
+    async def close(self) -> None:
+        """Release it and reject waiting requests."""
+        ...
+
+
+class OwnPool:
+    """Placement with its own replicas, queue and scheduler."""
+
+    def __init__(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        home: Home,
+        workers: Iterator[int],
+        listener: Listener,
+    ) -> None:
+        """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
+        self._card = card
+        self.model = card.id
+        self._listener = listener
+        self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
+        self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
+        self._model = OneModel(card, listener.signature_changed, self._replica_loaded)
+        self._pool = Pool(home, self.dispatcher, settings, listener.counters, workers, self._model)
+
+    @property
+    def signature(self) -> Signature | None:
+        """See `Placement`."""
+        return self._model.signature
+
+    @property
+    def told(self) -> Loaded | None:
+        """See `Placement`."""
+        return self._model.told
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Nothing beyond the load report."""
+        return {}
+
+    @property
+    def most_items(self) -> int | None:
+        """No maximum."""
+        return None
+
+    @property
+    def ready_count(self) -> int:
+        """See `Placement`."""
+        return self._pool.ready_count
+
+    @property
+    def unfinished(self) -> int:
+        """See `Placement`."""
+        return self.dispatcher.unfinished
+
+    @property
+    def waiting_items(self) -> int:
+        """See `Placement`."""
+        return self.dispatcher.waiting_items
+
+    def states(self) -> dict[str, int]:
+        """See `Placement`."""
+        return self._pool.states()
+
+    def members(self) -> list[dict[str, Any]]:
+        """See `Placement`."""
+        return self._pool.members()
+
+    def deaths(self) -> list[Death]:
+        """Return deaths since the settings took effect."""
+        return list(self._pool.deaths)
+
+    async def open(self) -> None:
+        """Start the replicas; each loads the model.
+
+        Raises:
+            ServingError: one does not become ready; all are ended.
+        """
+        await self._pool.open()
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Apply new settings; see `Pool.apply`."""
+        await self._pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+
+    async def close(self) -> None:
+        """End the replicas."""
+        await self._pool.close(grace_s=0.0)
+        self.dispatcher.close(self._card.label)
+
+    def _replica_loaded(self, loaded: Loaded, limits: ReplicaSettings) -> None:
+        """Give the scheduler the measurements of a warm-up, if on real inputs."""
+        warmup = loaded.warmup
+        if warmup.get("source") in _REAL and "failure" not in warmup:
+            batch_s = loaded.batch_s
+            if batch_s:
+                self._scheduler.on(Warmed(batch_s, limits.cpu, limits.threads), time.monotonic())
+
+    def _batch_done(self, done: BatchDone) -> None:
+        self._pool.served(done.worker)
+        self._listener.batch_done(done)
+
+
+class Tenancy:
+    """Placement in a shared pool."""
+
+    def __init__(
+        self, card: ModelCard, settings: ServingSettings, shared: SharedPool, listener: Listener
+    ) -> None:
+        """Accept no requests yet."""
+        self._card = card
+        self._settings = settings
+        self._shared = shared
+        self._listener = listener
+        self.dispatcher = shared.dispatcher
+        self.model = card.id
+        self.signature: Signature | None = None
+        self.told: Loaded | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its profile and memory."""
+        return {} if self.signature is None else self._shared.facts_of(self.model)
+
+    @property
+    def most_items(self) -> int | None:
+        """Items of the largest measured batch; see `SharedPool.most_items`."""
+        return None if self.signature is None else self._shared.most_items(self.model)
+
+    @property
+    def ready_count(self) -> int:
+        """Number of replicas that could load it."""
+        return self._shared.pool.ready_count if self.signature is not None else 0
+
+    @property
+    def unfinished(self) -> int:
+        """See `Placement`."""
+        return self.dispatcher.unfinished_of(self.model)
+
+    @property
+    def waiting_items(self) -> int:
+        """See `Placement`."""
+        return self.dispatcher.waiting_of(self.model)
+
+    def states(self) -> dict[str, int]:
+        """Return nothing: the pool reports its replicas."""
+        return {}
+
+    def members(self) -> list[dict[str, Any]]:
+        """Return nothing."""
+        return []
+
+    def deaths(self) -> list[Death]:
+        """Return nothing."""
+        return []
+
+    async def open(self) -> None:
+        """Profile it and accept requests.
+
+        Raises:
+            ServingError: it cannot be loaded or run on samples.
+        """
+        joined = await self._shared.join(self._card, self._settings, self._listener.batch_done)
+        self.model, found = joined
+        self.signature, self.told = found.signature, found.told
+        self._listener.signature_changed()
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:  # noqa: ARG002
+        """Apply settings of the model; the pool has the others already.
+
+        Raises:
+            InvalidSettings: the model would have to be reloaded.
+        """
+        changed = _changed_of_loading(self._settings, settings)
+        if changed:
+            raise InvalidSettings(
+                f"{', '.join(changed)} of {self._card.name}: what shares replicas (scheduling.policy: clockwork) keeps "
+                "what it was loaded with while it is served; retire it before the change, and deploy it again after it"
+            )
+        self._settings = settings
+        if self.signature is not None:
+            self._shared.set_most(self.model, settings.batching.max_size)
+
+    async def close(self) -> None:
+        """Leave the pool and reject waiting requests."""
+        if self.signature is not None:
+            self.signature = None
+            await self._shared.leave(self.model)
+
+
+def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list[str]:
+    """Return changed settings with which a model is loaded."""
+    old, new = before.flat(), after.flat()
+    return [
+        name for name, value in new.items() if name.startswith(_OF_LOADING) and value != old[name]
+    ]
+
+
+def own_settings_of_the_pool(settings: ServingSettings, model: str) -> list[str]:
+    """Return settings of a model that have no effect in shared replicas."""
+    own = settings.models.get(model, {})
+    return [name for name in own if name.startswith(_OF_THE_POOL)]

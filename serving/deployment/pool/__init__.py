@@ -1,0 +1,12 @@
+"""Pools: keep the wanted replicas alive under the wanted limits.
+
+    pool --> contents (what replicas hold) --> member (one replica) --> home (their spawner)
+
+Each knows only those to its right.
+"""
+
+from serving.deployment.pool.member import Death, Member
+from serving.deployment.pool.pool import Pool
+from serving.deployment.pool.spawner import Home
+
+__all__ = ["Death", "Home", "Member", "Pool"]

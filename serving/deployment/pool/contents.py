@@ -1,0 +1,45 @@
+"""Protocol for the contents of a pool's replicas."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from serving.deployment.dispatch import Loaded, Wanted
+from serving.deployment.pool.member import Member
+from serving.errors import ServingError
+from serving.settings import ServingSettings
+from serving.values import ModelCard, ModelId
+
+
+class Contents(Protocol):
+    """Contents of a pool's replicas."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether models come and go, so that a replica is ready once connected."""
+        ...
+
+    @property
+    def card(self) -> ModelCard | None:
+        """Model a replica is started for; None: shared models, each staged."""
+        ...
+
+    def wanted(self, model: ModelId, member: Member) -> Wanted:
+        """Return how a replica loads a model."""
+        ...
+
+    def pages(self, settings: ServingSettings) -> int | None:
+        """Return a replica's page budget; None: no limit."""
+        ...
+
+    def loaded(self, model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
+        """Handle a model's load; return whether `possible` has changed."""
+        ...
+
+    def failed(self, model: ModelId, error: ServingError) -> None:
+        """Handle a model's failed load."""
+        ...
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """Return the settings as far as the contents can follow them."""
+        ...

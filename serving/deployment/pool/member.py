@@ -1,0 +1,119 @@
+"""One replica of a pool, with its settings, state, limits and death."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from typing import Any
+
+from serving.deployment.dispatch import Connection
+from serving.deployment.pool.spawner import Replica
+from serving.errors import LimitsUnavailable
+from serving.settings import AcceleratorSettings, ModelSettings, ReplicaSettings, ServingSettings
+
+log = logging.getLogger(__name__)
+
+
+class Member:
+    """One replica of the pool."""
+
+    __slots__ = (
+        "accelerator",
+        "connection",
+        "failure",
+        "leaving",
+        "limits",
+        "max_items",
+        "model",
+        "pad_to",
+        "pages",
+        "ready",
+        "replica",
+        "state",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        worker: int,
+        limits: ReplicaSettings,
+        accelerator: AcceleratorSettings,
+        model: ModelSettings,
+        pad_to: int | None,
+        max_items: int,
+        pages: int | None,
+    ) -> None:
+        self.worker = worker
+        self.limits = limits
+        self.accelerator = accelerator
+        self.model = model
+        """Variant and declared inputs of the model it loads."""
+        self.pad_to = pad_to
+        """Multiple to which it pads requests; None: no padding."""
+        self.max_items = max_items
+        """Items of its largest warm-up batch."""
+        self.pages = pages
+        """Budget for shared models; None: no limit."""
+        self.replica: Replica | None = None
+        self.connection: Connection | None = None
+        self.state = "starting"
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.leaving = False
+        """Whether new settings drop it, so that its end does not count against them."""
+        self.failure: tuple[str, str] | None = None
+        """Reason and text of an unexpected end."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return worker, pid, state and usage as plain data."""
+        usage = self.replica.usage() if self.replica is not None else None
+        return {
+            "worker": self.worker,
+            "pid": self.replica.pid if self.replica is not None else None,
+            "state": self.state,
+            "peak_memory_mb": usage.peak_memory_mb if usage else None,
+            "cpu_s": usage.cpu_s if usage else None,
+            "throttled_s": usage.throttled_s if usage else None,
+        }
+
+    def can_become(self, settings: ServingSettings) -> bool:
+        """Whether it can take these settings while it lives.
+
+        Used memory is not freed, its model is loaded, and the runtime chose its GPU at the start.
+        """
+        now, wanted = self.limits, settings.replica
+        seen, shall_see = self.accelerator, settings.accelerator
+        if (seen.device, seen.share) != (shall_see.device, shall_see.share):
+            return False
+        if (self.model, self.pad_to) != (settings.model, settings.batching.pad_to):
+            return False
+        if now.threads != wanted.threads or now.home != wanted.home:
+            return False
+        if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:
+            return True
+        return now.memory_mb is not None and wanted.memory_mb > now.memory_mb
+
+    async def limit(self, wanted: ReplicaSettings) -> bool:
+        """Set limits; return False if refused, which needs a new replica."""
+        assert self.replica is not None
+        if (self.limits.cpu, self.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
+            before, self.limits = self.limits, wanted  # may still happen if cancelled
+            try:
+                await self.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
+            except LimitsUnavailable as error:
+                log.info("limits need a new replica", extra={"error": str(error)})
+                self.limits = before
+                return False
+        self.limits = wanted
+        return True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """Unexpected end of a replica."""
+
+    worker: int
+    reason: str
+    text: str
+    at_s: float
+    """Unix time."""

@@ -1,0 +1,400 @@
+"""Pool: keeps the wanted replicas alive under the wanted limits, and changes both while serving.
+
+Replica states: starting -> ready -> draining -> ended; one that ends unexpectedly is replaced. The
+back-off counts failures to become useful (ready, and one batch answered), not deaths after a
+healthy life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from serving.deployment.dispatch import Connection, Dispatcher, Loaded
+from serving.deployment.pool.contents import Contents
+from serving.deployment.pool.member import Death, Member
+from serving.deployment.pool.spawner import Home, Replica
+from serving.errors import ReplicaStartFailed, ServingError
+from serving.settings import ReplicaSettings, ServingSettings
+from serving.values import ModelId
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 10.0
+_WATCH_PERIOD_S = 0.25
+_KEPT_DEATHS = 100
+_LAST_WORDS_S = 0.5
+"""Maximum time to read a dead replica's last messages."""
+
+
+class Counting(Protocol):
+    """Counter of deaths."""
+
+    def died(self, reason: str, text: str) -> None:
+        """Count one unexpected end of a replica."""
+        ...
+
+
+class Pool:
+    """Replicas with equal settings and contents.
+
+    All methods belong to the event loop's thread; `apply` calls must not overlap.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        dispatcher: Dispatcher,
+        settings: ServingSettings,
+        counting: Counting,
+        workers: Iterator[int],
+        contents: Contents,
+    ) -> None:
+        """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
+        self._home = home
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._counting = counting
+        self._members: dict[int, Member] = {}
+        self._workers = workers
+        self._contents = contents
+        self._failures = 0
+        self._served: set[int] = set()
+        self._restart: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._applying = False
+        self._closing = False
+        self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
+        self._deaths_of_leaving: list[Death] = []
+        """Deaths of replicas that the settings being applied drop."""
+
+    # Status
+
+    @property
+    def ready_count(self) -> int:
+        """Number of replicas that take batches."""
+        return sum(member.state == "ready" for member in self._members.values())
+
+    def states(self) -> dict[str, int]:
+        """Return the number of replicas by state."""
+        counts = {"starting": 0, "ready": 0, "draining": 0}
+        for member in self._members.values():
+            counts[member.state] = counts.get(member.state, 0) + 1
+        return counts
+
+    def members(self) -> list[dict[str, Any]]:
+        """Return each replica's worker, pid, state and usage as plain data."""
+        return [member.facts() for member in self._members.values()]
+
+    def served(self, worker: int) -> None:
+        """Count the worker's life as healthy, since it answered a batch."""
+        self._served.add(worker)
+
+    # Life
+
+    async def open(self) -> None:
+        """Start the replicas.
+
+        Raises:
+            ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
+        """
+        self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
+        await self._start_many(self._settings.replica.count, self._settings)
+
+    async def close(self, grace_s: float) -> None:
+        """End all replicas; busy ones get `grace_s`."""
+        self._closing = True
+        await self._stop_restart()
+        if self._watch is not None:
+            self._watch.cancel()
+        await asyncio.gather(*(self._retire(m, grace_s) for m in list(self._members.values())))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Apply new settings while serving.
+
+        New replicas are ready before old ones leave; limits change live if possible. `fresh`
+        replaces every replica; `keep_learnt` keeps the state of the scheduler and the back-off.
+
+        Raises:
+            ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
+        """
+        self._applying = True
+        try:
+            await self._stop_restart()
+            await self._apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        finally:
+            self._applying = False
+            self._keep_count()
+
+    async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        wanted = settings.replica
+        alive = [m for m in self._members.values() if m.state == "ready"]
+        able = [m for m in alive if not fresh and m.can_become(settings)]
+        kept = able[: wanted.count]
+        leaving = [m for m in self._members.values() if m not in kept]
+        before = list(self.deaths)
+        self.deaths.clear()
+        self._deaths_of_leaving.clear()
+        for member in leaving:
+            member.leaving = True
+        changed: list[tuple[Member, ReplicaSettings]] = []
+        started: list[Member] = []
+        try:
+            changed = [(member, member.limits) for member in kept]
+            limited = await asyncio.gather(*(member.limit(wanted) for member in kept))
+            for member, is_limited in zip(list(kept), limited, strict=True):
+                if not is_limited or member.state != "ready":
+                    kept.remove(member)
+                    member.leaving = True
+                    leaving.append(member)
+            started = await self._start_many(wanted.count - len(kept), settings)
+        except BaseException:
+            self.deaths = deque([*before, *self._deaths_of_leaving], maxlen=_KEPT_DEATHS)
+            for member in leaving:
+                member.leaving = False
+            for member, limits in changed:
+                if member.state != "ended" and not await member.limit(limits):
+                    log.warning("limits cannot be put back", extra={"worker": member.worker})
+            raise
+        self._settings = settings
+        if not keep_learnt:
+            self._failures = 0
+        possible = self._contents.possible(settings)
+        self._dispatcher.settings_changed(possible, keep_learnt=keep_learnt)
+        await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
+        dead = [m for m in started if m.state == "ended"]
+        if dead:
+            log.warning("replicas ended while settings were applied", extra={"count": len(dead)})
+
+    # Starting
+
+    async def _start_many(
+        self, count: int, settings: ServingSettings, *, is_replacement: bool = False
+    ) -> list[Member]:
+        """Start replicas together: all become ready, or none stays.
+
+        A replacement warms up with single items only: it is needed soon, and a large batch may have
+        ended its predecessor.
+        """
+        max_items = 1 if is_replacement else settings.batching.max_size
+        members = []
+        for _ in range(count):
+            member = Member(
+                next(self._workers),
+                settings.replica,
+                settings.accelerator,
+                settings.model,
+                settings.batching.pad_to,
+                max_items,
+                self._contents.pages(settings),
+            )
+            self._members[member.worker] = member
+            members.append(member)
+        try:
+            outcomes = await asyncio.gather(
+                *(self._start(member) for member in members), return_exceptions=True
+            )
+        except asyncio.CancelledError:
+            await asyncio.gather(*(self._retire(member, 0.0) for member in members))
+            raise
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if errors:
+            await asyncio.gather(*(self._retire(member, 0.0) for member in members))
+            raise errors[0]
+        return members
+
+    async def _start(self, member: Member) -> None:
+        """Start one replica until it is ready."""
+        timeout_s = member.limits.ready_timeout_s
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout_s):
+                replica = await self._home.start(
+                    member.worker,
+                    cpu=member.limits.cpu,
+                    memory_mb=member.limits.memory_mb,
+                    ready_timeout_s=timeout_s,
+                    accelerator=member.accelerator,
+                    card=self._contents.card,
+                )
+                member.replica = replica
+                self._own(self._follow(member, replica), f"follow replica {member.worker}")
+                await self._connect(member, replica)
+                await member.ready
+        except TimeoutError:
+            raise ReplicaStartFailed(
+                "timeout",
+                f"a replica was not ready after {timeout_s:g} s (replica.ready_timeout_s); "
+                f"raise it for a model that loads slowly",
+            ) from None
+        except OSError as error:  # no descriptor or memory left
+            raise ReplicaStartFailed("crash", f"a replica cannot be started: {error}") from error
+        log.info(
+            "replica ready",
+            extra={"worker": member.worker, "seconds": round(time.monotonic() - began_s, 4)},
+        )
+
+    async def _connect(self, member: Member, replica: Replica) -> None:
+        max_answer_bytes = self._settings.replica.max_answer_mb << 20
+        connection = member.connection = Connection(
+            self._dispatcher, member.worker, max_answer_bytes
+        )
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: connection, sock=replica.sock)
+
+        def loaded(model: ModelId, outcome: Loaded | ServingError) -> None:
+            contents = self._contents
+            if member.ready.done() and not contents.is_shared:
+                return
+            if not isinstance(outcome, Loaded):
+                contents.failed(model, outcome)
+                if not member.ready.done():
+                    member.ready.set_exception(outcome)
+                return
+            reads_json = "json" in replica.features
+            if not member.ready.done():
+                member.state = "ready"
+                member.ready.set_result(None)
+            if contents.loaded(model, outcome, member, reads_json=reads_json):
+                possible = contents.possible(self._settings)
+                self._dispatcher.settings_changed(possible, keep_learnt=True)
+
+        def broken(fault: str | None) -> None:
+            if fault is not None:
+                member.failure = ("crash", fault)
+            if member.state != "ended" and not replica.ended.done():
+                replica.kill(asked=fault is not None)
+
+        contents = self._contents
+        self._dispatcher.worker_up(
+            connection,
+            wanted=lambda model: contents.wanted(model, member)._replace(
+                max_answer_bytes=max_answer_bytes
+            ),
+            on_loaded=loaded,
+            on_broken=broken,
+            pages=member.pages,
+        )
+        if contents.is_shared and not member.ready.done():
+            member.state = "ready"
+            member.ready.set_result(None)
+
+    async def _follow(self, member: Member, replica: Replica) -> None:
+        """Wait for a replica's end and handle it."""
+        ended = await asyncio.shield(replica.ended)
+        if member.connection is not None and member.state == "ready":
+            with contextlib.suppress(TimeoutError):  # its last responses count
+                await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
+        asked = member.state == "draining"
+        was = member.state
+        member.state = "ended"
+        self._members.pop(member.worker, None)
+        reason, text = member.failure or (ended.reason, ended.text)
+        if not member.ready.done():
+            member.ready.set_exception(
+                ReplicaStartFailed(reason, f"a replica ended before it was ready: {text}")
+            )
+            member.ready.exception()
+        self._dispatcher.worker_down(member.worker, text)
+        if asked or self._closing:
+            return
+        self._counting.died(reason, text)
+        death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
+        (self._deaths_of_leaving if member.leaving else self.deaths).append(death)
+        log.warning(
+            "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
+        )
+        if was == "ready":
+            self._failures = 0 if member.worker in self._served else self._failures + 1
+        self._served.discard(member.worker)
+        self._keep_count()
+
+    # Replacement
+
+    def _keep_count(self) -> None:
+        """Start missing replicas in the background."""
+        if self._closing or self._applying or (self._restart and not self._restart.done()):
+            return
+        alive = sum(member.state in {"starting", "ready"} for member in self._members.values())
+        if alive < self._settings.replica.count:
+            self._restart = asyncio.create_task(self._start_missing(), name="restart replicas")
+
+    async def _start_missing(self) -> None:
+        while not self._closing and not self._applying:
+            alive = sum(m.state in {"starting", "ready"} for m in self._members.values())
+            if alive >= self._settings.replica.count:
+                return
+            if self._failures:
+                delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
+                await asyncio.sleep(min(LONGEST_BACKOFF_S, delay_s))
+            try:
+                await self._start_many(1, self._settings, is_replacement=True)
+            except ServingError as error:
+                self._failures += 1
+                log.warning("replica did not start", extra={"error": str(error)})
+            except Exception:  # e.g. no descriptor left: restarts must go on
+                self._failures += 1
+                log.exception("replica did not start")
+
+    async def _stop_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            await asyncio.gather(self._restart, return_exceptions=True)
+
+    async def _retire(self, member: Member, grace_s: float) -> None:
+        """Drain a replica, then end it."""
+        replica = member.replica
+        member.state = "draining" if replica is not None else "ended"
+        if replica is None:
+            self._members.pop(member.worker, None)
+            return
+        self._dispatcher.worker_draining(member.worker)
+        until_s = time.monotonic() + grace_s
+        while (
+            self._dispatcher.holds(member.worker)
+            and not replica.ended.done()
+            and time.monotonic() < until_s
+        ):
+            await asyncio.sleep(0.001)
+        self._dispatcher.worker_down(member.worker, "retired")
+        replica.kill()
+        await asyncio.shield(replica.ended)
+        self._members.pop(member.worker, None)
+        self._served.discard(member.worker)
+
+    async def _watch_hangs(self) -> None:
+        """Kill replicas that hold one batch for too long."""
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD_S)
+            now_s = time.monotonic()
+            for member in list(self._members.values()):
+                limits = member.limits
+                is_loading = self._dispatcher.is_loading(member.worker)
+                limit_s = limits.ready_timeout_s if is_loading else limits.hang_timeout_s
+                sent_s = self._dispatcher.oldest_sent_s(member.worker)
+                if (
+                    member.state == "ready"
+                    and member.replica is not None
+                    and sent_s is not None
+                    and now_s - sent_s > limit_s
+                ):
+                    text = f"held a batch for over {limit_s:g} s (replica.hang_timeout_s)"
+                    if is_loading:
+                        text = f"loaded for over {limit_s:g} s (replica.ready_timeout_s)"
+                    member.failure = ("hang", text)
+                    member.replica.kill()
+
+    def _own(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

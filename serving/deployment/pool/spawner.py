@@ -1,0 +1,104 @@
+"""Protocols of a spawner and its replicas, as a pool sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import socket
+from typing import Protocol
+
+from serving.settings import AcceleratorSettings
+from serving.spawners.exit_status import Ended
+from serving.system.cgroups.cgroup import Usage
+from serving.values import ModelCard
+
+
+class Replica(Protocol):
+    """Replica that is alive, limited and connected."""
+
+    worker: int
+    pid: int
+    """Its pid on this machine, 0 if unknown."""
+    features: tuple[str, ...]
+    """Features from its HELLO."""
+    ended: asyncio.Future[Ended]
+
+    @property
+    def sock(self) -> socket.socket:
+        """Connected, non-blocking socket, read up to the end of HELLO; its owner closes it."""
+        ...
+
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Change the limits and read them back.
+
+        Raises:
+            LimitsUnavailable: refused; the old ones hold.
+        """
+        ...
+
+    def usage(self) -> Usage:
+        """Return the usage so far; after the end, the last one known."""
+        ...
+
+    def kill(self, *, asked: bool = True) -> None:
+        """Kill it; `ended` follows."""
+        ...
+
+
+class Home(Protocol):
+    """Spawner of replicas; see `serving.spawners.process.spawner` and `as_container`."""
+
+    @property
+    def limits_text(self) -> str:
+        """Either "enforced", or "not enforced: " and the reason."""
+        ...
+
+    @property
+    def software(self) -> str:
+        """Image id of the replicas; empty: they run this installation."""
+        ...
+
+    async def open(self, kind: str) -> None:
+        """Prepare for replicas of a model kind."""
+        ...
+
+    async def start(
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        accelerator: AcceleratorSettings,
+        card: ModelCard | None,
+    ) -> Replica:
+        """Start a replica until it is alive, limited and connected.
+
+        Args:
+            worker: a new number in this spawner.
+            cpu: cores, None: no limit.
+            memory_mb: MiB, None: no limit.
+            ready_timeout_s: time limit.
+            accelerator: its view of the GPU.
+            card: the model it will load or, of kind command, become; None: staged models.
+        """
+        ...
+
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Stage a model's files for replicas without a card.
+
+        Returns:
+            The root below which replicas see them; None: at their own paths.
+
+        Raises:
+            ServingError: they cannot be staged.
+        """
+        ...
+
+    async def take_back(self, root: pathlib.Path | None) -> None:
+        """Unstage what `lend` returned."""
+        ...
+
+    async def close(self) -> None:
+        """End all replicas and clean up."""
+        ...

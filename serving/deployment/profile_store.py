@@ -1,0 +1,159 @@
+"""Store of model profiles, in memory and in a file, so that nothing is measured twice.
+
+The key holds all that a profile depends on. If the file fails, a warning is logged and models are
+measured. All methods belong to the event loop's thread; a second thread writes the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import logging
+import os
+import pathlib
+
+from serving import __version__, models
+from serving.deployment.dispatch import told_inputs
+from serving.deployment.profiler import ModelProfile
+from serving.errors import ServingError
+from serving.settings import ServingSettings
+from serving.state import record_schema
+from serving.state.records import Key, SqliteRecords
+from serving.system import machine
+from serving.system.fingerprint import Identity, digest_of
+from serving.values import ModelCard
+
+log = logging.getLogger(__name__)
+
+FILE = "profiles.db"
+MOST_KEPT = 10_000
+"""Maximum number of profiles, of about a kilobyte each."""
+
+
+class KeptProfiles:
+    """Profiles by key."""
+
+    def __init__(self, records: SqliteRecords | None = None) -> None:
+        """Read the saved profiles from `records`, closed with this; None: memory only."""
+        self._records = records
+        self._profiles: dict[str, ModelProfile] = {}
+        self._changes: dict[Key, ModelProfile | None] = {}
+        """Unwritten changes; None: deleted."""
+        self._writing = asyncio.Lock()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
+        if records is not None:
+            self._read(records)
+
+    @classmethod
+    def of_folder(cls, folder: pathlib.Path | None) -> KeptProfiles:
+        """Open the store in a folder, created if missing; memory only if None or on failure."""
+        if folder is None:
+            return cls()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return cls(SqliteRecords(folder / FILE))
+        except (OSError, ServingError) as error:
+            log.warning("profiles are not kept", extra={"error": str(error)})
+            return cls()
+
+    def of(self, key: str | None) -> ModelProfile | None:
+        """Return the profile of a key of `key_of`, or None."""
+        return None if key is None else self._profiles.get(key)
+
+    async def keep(self, key: str | None, profile: ModelProfile) -> None:
+        """Add a profile, and save it if there is a file."""
+        if key is None:
+            return
+        self._profiles.pop(key, None)
+        self._profiles[key] = profile
+        self._changes[_row(key)] = profile
+        while len(self._profiles) > MOST_KEPT:
+            oldest = next(iter(self._profiles))
+            del self._profiles[oldest]
+            self._changes[_row(oldest)] = None
+        if self._records is not None:
+            async with self._writing:  # changes made meanwhile are written together
+                await self._write(self._records)
+
+    async def _write(self, records: SqliteRecords) -> None:
+        found, self._changes = self._changes, {}
+        changes = {
+            row: None if profile is None else json.dumps(profile.as_json())
+            for row, profile in found.items()
+        }
+        if not changes:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, records.write, changes)
+        except ServingError as error:
+            log.warning("profiles are not kept", extra={"error": str(error)})
+
+    def close(self) -> None:
+        """Finish writing and close the file."""
+        self._thread.shutdown()
+        if self._records is not None:
+            self._records.close()
+
+    def _read(self, records: SqliteRecords) -> None:
+        try:
+            rows = records.load()
+        except ServingError as error:
+            log.warning("kept profiles cannot be read", extra={"error": str(error)})
+            return
+        problems = []
+        for row, text in rows.items():
+            try:
+                self._profiles[row.name] = ModelProfile.from_json(record_schema.read(row, text))
+            except ServingError as error:
+                problems.append(str(error))
+        if problems:
+            log.warning(
+                "kept profiles cannot be read and are left out",
+                extra={"count": len(problems), "error": problems[0]},
+            )
+
+
+def key_of(
+    card: ModelCard, settings: ServingSettings, identity: Identity | None, software: str = ""
+) -> str | None:
+    """Return the key of a model's profile; None: its files do not determine it. Blocking.
+
+    `identity` is that of the weights; `software` is `Home.software`.
+    """
+    weights = card.weights(settings.model.variant)
+    if identity is None or str(weights) not in identity.stamps:  # code may use files beside it
+        return None
+    try:
+        samples = None if card.sample is None else digest_of(card.sample)
+    except OSError:
+        return None
+    replica, accelerator = settings.replica, settings.accelerator
+    return json.dumps(
+        {
+            "content": identity.digest,
+            "kind": card.kind,
+            "runtime": models.runtime_of(card.kind),
+            "machine": machine.cpu_digest(),
+            "cores": os.cpu_count(),
+            "version": __version__,
+            "samples": samples,
+            "home": replica.home,
+            "software": software,
+            "cpu": replica.cpu,
+            "threads": replica.threads,
+            "memory_mb": replica.memory_mb,
+            "warmup_s": replica.warmup_s,
+            "device": accelerator.device,
+            "share": accelerator.share,
+            "clock_mhz": accelerator.clock_mhz,
+            "max_items": settings.batching.max_size,
+            "inputs": told_inputs(card, settings.model, pad_to=settings.batching.pad_to).as_json(),
+        },
+        separators=(",", ":"),
+    )
+
+
+def _row(key: str) -> Key:
+    return Key(record_schema.PROFILE, key)

@@ -1,0 +1,344 @@
+"""Profile a model in a replica of its own, before any request, for the scheduler.
+
+The replica gets LOAD, then LOAD, UNLOAD, LOAD, ... beside the first, each with another largest
+batch. Serving replicas only share their cores with it. The first load counts only for batch times,
+as it pays for one-time imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from serving.deployment.dispatch import Dispatcher, Loaded, Wanted, told_inputs
+from serving.deployment.pool import Home, Member, Pool
+from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.scheduling.interface import Action, Event, Kind, Plan, Result, WorkerUp
+from serving.settings import ServingSettings
+from serving.values import ModelCard, ModelId, Signature, StageTimes
+
+LEAST_LOADS = 3
+"""Minimum loads; all but the first count for the load time."""
+MOST_MEASURED = 10
+"""Measurements retained of each kind."""
+LEAST_MEASURED = 5
+"""Measurements whose median replaces the profile's value."""
+NEVER_S = float("inf")
+SCATTERED, SCATTERED_BY_PARSING, MOST_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
+"""Memory fragmentation between a replica's models: share of a model's memory, and maximum.
+
+Each of twenty bundled models in one process took 5 to 10 % more than one measured alone; loaded
+from original files, 11 to 31 % more.
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfile:
+    """Measured costs of a model on one kind of worker."""
+
+    signature: Signature
+    load_s: float
+    """Seconds of a load and one call."""
+    batch_s: dict[int, float]
+    """Items -> seconds of a batch: inputs, model and outputs."""
+    memory_bytes: int
+    """Memory beside other models in a replica."""
+    told: Loaded
+    """The replica's report of its last load."""
+    stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
+    """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the saved form."""
+        told = self.told
+        return {
+            "signature": self.signature.as_json(),
+            "reads_json": self.signature.reads_json,
+            **self.facts(),
+            "memory_bytes": self.memory_bytes,
+            "told": {
+                "load_s": told.load_s,
+                "device": told.device,
+                "warmup": dict(told.warmup),
+                "optimised": told.optimised,
+            },
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return the durations, for people."""
+        return {
+            "load_s": round(self.load_s, 6),
+            "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
+            "stages_s": {
+                str(size): [round(each_s, 6) for each_s in stages]
+                for size, stages in self.stages_s.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `as_json`; `state.forms` has checked the shape."""
+        signature = dataclasses.replace(
+            Signature.from_json(data["signature"]), reads_json=data["reads_json"]
+        )
+        told = data["told"]
+        return cls(
+            signature=signature,
+            load_s=float(data["load_s"]),
+            batch_s={int(size): float(took_s) for size, took_s in data["batch_s"].items()},
+            memory_bytes=data["memory_bytes"],
+            told=Loaded(
+                signature,
+                told.get("load_s"),
+                told["warmup"],
+                told.get("device"),
+                optimised=told["optimised"],
+            ),
+            stages_s={int(size): tuple(stages) for size, stages in data["stages_s"].items()},
+        )
+
+
+class Measured:
+    """Recent durations of loads and of batches of the profile's sizes."""
+
+    __slots__ = ("_batches", "_loads_s", "_profile")
+
+    def __init__(self, profile: ModelProfile) -> None:
+        self._profile = profile
+        self._loads_s: collections.deque[float] = collections.deque(maxlen=MOST_MEASURED)
+        self._batches: dict[int, collections.deque[StageTimes]] = {
+            size: collections.deque(maxlen=MOST_MEASURED) for size in profile.batch_s
+        }
+
+    def load(self, took_s: float) -> None:
+        """Add a load."""
+        self._loads_s.append(took_s)
+
+    def batch(self, items: int, times: StageTimes) -> None:
+        """Add a batch."""
+        seen = self._batches.get(items)
+        if seen is not None:
+            seen.append(times)
+
+    def taught(self) -> ModelProfile:
+        """Return the profile updated with the medians, where enough was measured."""
+        profile = self._profile
+        batches = {
+            size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
+            for size, seen in self._batches.items()
+            if len(seen) >= LEAST_MEASURED
+        }
+        loads_s = self._loads_s if len(self._loads_s) >= LEAST_MEASURED else [profile.load_s]
+        if not batches and loads_s is not self._loads_s:
+            return profile
+        return dataclasses.replace(
+            profile,
+            load_s=statistics.median(loads_s),
+            batch_s={**profile.batch_s, **{size: took_s for size, (took_s, _) in batches.items()}},
+            stages_s={**profile.stages_s, **{size: each for size, (_, each) in batches.items()}},
+        )
+
+
+def sizes_to(most: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... and `most`."""
+    sizes = [1]
+    while 2 * sizes[-1] < most:
+        sizes.append(2 * sizes[-1])
+    return tuple(sizes) if sizes[-1] == most else (*sizes, most)
+
+
+async def profile(
+    card: ModelCard,
+    settings: ServingSettings,
+    home: Home,
+    workers: Iterator[int],
+    *,
+    digest: str | None = None,
+) -> ModelProfile:
+    """Measure a model.
+
+    `workers` yields unused worker numbers. `digest` is that of the model's file, if an optimised
+    model may be loaded instead, which is written first if missing.
+
+    Raises:
+        ServingError: the model cannot be loaded, or fails on samples.
+    """
+    one = settings.changed({"replica.count": 1})
+    run = _Run(card, one, digest)
+    dispatcher = Dispatcher(run, on_batch=lambda _: None)
+    pool = Pool(home, dispatcher, one, run, workers, run)
+    try:
+        await pool.open()
+        return await run.done  # a load that takes too long ends the replica
+    finally:
+        await pool.close(grace_s=0.0)
+        dispatcher.close(card.label)
+
+
+class _Run:
+    """One replica's loads: the pool's contents, scheduler and observer."""
+
+    is_shared = True
+
+    def __init__(self, card: ModelCard, settings: ServingSettings, digest: str | None) -> None:
+        self.card = card
+        self._digest = digest
+        self._settings = settings
+        sizes = sizes_to(settings.batching.max_size)
+        self._sizes = (sizes[0],) * (LEAST_LOADS - len(sizes)) + sizes
+        self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
+        self._told: list[Loaded] = []
+        self._reads_json = False
+        self._worker = 0
+        self._sent = 0
+        self._due = False
+
+    # Pool contents
+
+    def wanted(self, model: ModelId, member: Member) -> Wanted:
+        """Return the load for a run, with its largest batch."""
+        limits = member.limits
+        known = self._told[-1].signature if self._told else None
+        return Wanted(
+            self.card,
+            limits.threads,
+            self._sizes[int(model.version)],
+            limits.warmup_s,
+            device=member.accelerator.device,
+            weights=self.card.weights(member.model.variant),
+            inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
+            digest=self._digest,
+            optimises=model.version == "0",
+        )
+
+    def pages(self, _settings: ServingSettings) -> int | None:
+        """Return None: no memory budget."""
+        return None
+
+    def loaded(self, _model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:
+        """Record a finished load."""
+        self._told.append(told)
+        self._reads_json = reads_json
+        if len(self._told) == len(self._sizes) and not self.done.done():
+            try:
+                self.done.set_result(self._found())
+            except ServingError as error:
+                self.done.set_exception(error)
+        return False
+
+    def failed(self, _model: ModelId, error: ServingError) -> None:
+        """Fail: the model cannot be loaded."""
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """Return the settings: all are possible."""
+        return settings
+
+    def died(self, reason: str, text: str) -> None:
+        """Fail: the replica has ended."""
+        if not self.done.done():
+            what = f"the replica that profiled {self.card.label} ended ({reason}): {text}"
+            self.done.set_exception(ReplicaStartFailed(reason, what))
+            self.done.exception()  # retrieve it: if the pool's start failed, nobody awaits
+
+    # Scheduler
+
+    waiting_items = 0
+
+    def waiting_of(self, _model: ModelId) -> int:
+        """Return 0: nothing waits."""
+        return 0
+
+    def on(self, event: Event, _now_s: float) -> None:
+        """Note that the replica is up, or has finished a load."""
+        if isinstance(event, WorkerUp):
+            self._worker = event.worker
+        elif not isinstance(event, Result) or not event.ok or event.action % 2:
+            return  # an UNLOAD has ended
+        self._due = True
+
+    def plan(self, _now_s: float) -> Plan:
+        """Return the next load."""
+        actions: list[Action] = []
+        if self._due and self._sent < len(self._sizes):
+            if self._sent > 1:  # the first stays, so that the others measure one more model
+                actions.append(self._action(Kind.UNLOAD, self._sent - 1))
+            actions.append(self._action(Kind.LOAD, self._sent))
+            self._sent += 1
+        self._due = False
+        return Plan(actions, [], None)
+
+    def _action(self, kind: Kind, number: int) -> Action:
+        model = ModelId(self.card.name, str(number))
+        id_ = 2 * number + (kind is Kind.UNLOAD)
+        return Action(id_, kind, self._worker, model, [], 0.0, NEVER_S, 0.0)
+
+    # Result
+
+    def _found(self) -> ModelProfile:
+        """Return the profile of all loads.
+
+        Raises:
+            ServingError: no batch was run.
+        """
+        took_s: dict[int, list[float]] = {}
+        stages_s: dict[int, list[tuple[float, float, float]]] = {}
+        for told in self._told:
+            for items, seconds in told.batch_s.items():
+                took_s.setdefault(items, []).append(seconds)
+            for items, stages in told.stages_s.items():
+                stages_s.setdefault(items, []).append(stages)
+        if not took_s:
+            raise InvalidSettings(
+                f"{self.card.label} cannot be profiled: replica.warmup_s = "
+                f"{self._settings.replica.warmup_s:g} leaves no time to run it, or its made-up inputs fail; "
+                "give the model samples (docs/models.md)"
+            )
+        last = self._told[-1]
+        signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
+        return ModelProfile(
+            signature=signature,
+            load_s=_later(
+                [
+                    (told.load_s or 0.0) - told.warmed_s + told.batch_s.get(1, 0.0)
+                    for told in self._told
+                ]
+            ),
+            batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
+            memory_bytes=_among_others(
+                max(told.memory_bytes or 0 for told in self._told[1:]),
+                is_parsed=last.optimised is None,
+            ),
+            told=last,
+            stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
+        )
+
+
+def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
+    """Return the memory beside other models, from that measured alone."""
+    share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
+    return alone_bytes + round(min(share * alone_bytes, MOST_SCATTERED_BYTES))
+
+
+def _later(values: Sequence[float]) -> float:
+    """Return the median of all but the first."""
+    return statistics.median(values[1:])
+
+
+def _sum_s(times: StageTimes) -> float:
+    """Return the seconds of the executor's stages."""
+    return times.input_s + times.exec_s + times.output_s
+
+
+def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Return the median of each stage."""
+    inputs_s, model_s, outputs_s = (
+        statistics.median(column) for column in zip(*stages, strict=True)
+    )
+    return inputs_s, model_s, outputs_s

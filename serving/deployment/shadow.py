@@ -1,0 +1,78 @@
+"""Shadowing: copy a deployment's requests to another one, whose responses only count in metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from serving.deployment.deployment import Query, Served
+from serving.errors import ServingError
+from serving.response_handler import Ticket, Waiter
+from serving.scheduling.interface import BACKGROUND
+from serving.values import ModelId, Signature
+
+
+class _Unseen:
+    """Response handler of a shadow's copy: only counts."""
+
+    __slots__ = ("_served", "_started_s")
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._started_s = time.monotonic()
+
+    def answer(self, _frame: memoryview) -> None:
+        self._served.done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._served.done(error.status, time.monotonic() - self._started_s)
+
+
+class _Copy:
+    """A shadow's copy of a request, at background priority."""
+
+    __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
+
+    def __init__(self, query: Query) -> None:
+        self.frame = query.frame
+        self.frame_bytes = query.frame_bytes
+        self.encoding = query.encoding
+        self.items = query.items
+        self.timeout_s = query.timeout_s
+        self.priority = BACKGROUND
+
+
+class Shadowed:
+    """A deployment whose requests are copied to a shadow."""
+
+    __slots__ = ("_first", "_shadow")
+
+    def __init__(self, first: Served, shadow: Served) -> None:
+        self._first = first
+        self._shadow = shadow
+
+    @property
+    def id(self) -> ModelId:
+        """Id of the shadowed deployment."""
+        return self._first.id
+
+    @property
+    def signature(self) -> Signature:
+        """Signature of the shadowed deployment."""
+        return self._first.signature
+
+    @property
+    def codecs(self) -> dict[str, Any]:
+        """Codecs of the shadowed deployment."""
+        return self._first.codecs
+
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request, and copy it to the shadow if its inputs are the same."""
+        ticket = self._first.submit(query, waiter, application)
+        if self._shadow.signature.inputs == self._first.signature.inputs:
+            self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
+        return ticket
+
+    def done(self, status: int, seconds: float) -> None:
+        """Count a response of the shadowed deployment."""
+        self._first.done(status, seconds)

@@ -1,0 +1,472 @@
+"""Shared pool: replicas of many models of one kind, whose scheduler decides which are in memory.
+
+    join: profile the model in its own replica -> the scheduler may load it
+    leave: reject its requests -> unload it
+
+Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import math
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from serving.deployment import profile_store, profiler
+from serving.deployment.dispatch import (
+    ActionEnded,
+    BatchDone,
+    Dispatcher,
+    Loaded,
+    Wanted,
+    told_inputs,
+)
+from serving.deployment.pool import Home, Member, Pool
+from serving.deployment.profile_store import KeptProfiles
+from serving.deployment.profiler import Measured, ModelProfile
+from serving.errors import InvalidSettings, ServingError
+from serving.metrics.counters import PoolCounters
+from serving.metrics.exposition import PoolMetrics
+from serving.scheduling import SHARED
+from serving.scheduling.interface import ModelUp, Profiled
+from serving.settings import ModelSettings, ServingSettings
+from serving.system.fingerprint import Identity, identity_of
+from serving.values import ModelCard, ModelId
+
+log = logging.getLogger(__name__)
+
+FIRST_CALL_S = 1e-6
+"""Warm-up time that allows only the first call, whose cost is part of each load."""
+MODELS_SHARE = 0.5
+"""Models' default share of a replica's memory limit; runtime and batches need the rest."""
+
+MOST_PROFILING_S = 60.0
+"""Maximum time to measure models again before new limits take effect."""
+
+
+class _Tenant:
+    """One model version of the pool."""
+
+    __slots__ = (
+        "card",
+        "identity",
+        "key",
+        "measured",
+        "model",
+        "most",
+        "on_batch",
+        "pad_to",
+        "pages",
+        "profile",
+        "root",
+        "weights",
+    )
+
+    def __init__(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        root: pathlib.Path | None,
+        pages: int,
+        profile: ModelProfile,
+        on_batch: Callable[[BatchDone], None],
+        identity: Identity | None,
+    ) -> None:
+        self.card = card
+        self.root = root
+        self.model = settings.model
+        self.pad_to = settings.batching.pad_to
+        self.weights = card.weights(self.model.variant)
+        self.most = settings.batching.max_size
+        """Items of its largest batch in its settings."""
+        self.pages = pages
+        self.profile = profile
+        self.measured = Measured(profile)
+        """Measurements since its profile."""
+        self.key: str | None = None
+        """Key of the saved profile."""
+        self.identity = identity
+        """Identity of its files at deployment."""
+        self.on_batch = on_batch
+
+    def settings(self, pool: ServingSettings) -> ServingSettings:
+        """Return the pool's settings with the model's own ones."""
+        batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
+        return dataclasses.replace(pool.changed(batching), model=self.model)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes it takes in a replica."""
+        return _memory_bytes(self.profile, self.identity)
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> seconds of permitted batches."""
+        most = self.most if self.profile.signature.is_batched else 1
+        return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
+
+
+class SharedPool:
+    """Replicas for one model kind."""
+
+    is_shared = True
+    card = None
+
+    def __init__(
+        self,
+        kind: str,
+        policy: str,
+        settings: ServingSettings,
+        home: Home,
+        workers: Iterator[int],
+        profiles: KeptProfiles,
+    ) -> None:
+        """Start nothing yet.
+
+        `policy` is a key of `scheduling.SHARED`, `home` is open, `workers` yields numbers unique in
+        it.
+        """
+        settings = _of_no_model(settings)
+        self._kind = kind
+        self._settings = settings
+        self._home = home
+        self._workers = workers
+        self._tenants: dict[ModelId, _Tenant] = {}
+        self._again = itertools.count(2)
+        self._profiles = profiles
+        self.dispatcher = Dispatcher(
+            SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
+        )
+        self.counters = PoolCounters()
+        """Actions and deaths of replicas."""
+        self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it serves no model."""
+        return not self._tenants
+
+    # Life
+
+    async def open(self) -> None:
+        """Start the replicas.
+
+        Raises:
+            ServingError: one does not become ready; all are ended.
+        """
+        try:
+            await self.pool.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Apply new settings while serving.
+
+        If the replicas' limits change, models are first measured under the new ones. Their pages
+        stay, as memory hardly depends on limits.
+
+        Raises:
+            ServingError: the old settings still serve.
+        """
+        settings = _of_no_model(settings)
+        for tenant in self._tenants.values():
+            _check_fits(tenant.card, tenant.pages, settings)
+        changed = {}
+        if _limits(self._settings) != _limits(settings):
+            changed = await self._measured_anew(settings)
+        is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
+        await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
+        has_other_limits = _limits(self._settings) != _limits(settings)
+        self._settings = settings
+        for model, tenant in self._tenants.items():
+            if model in changed:
+                tenant.key, tenant.profile = changed[model]
+                load_s = tenant.profile.load_s
+                self.dispatcher.profiled(Profiled(model, load_s, tenant.batch_s))
+            elif has_other_limits:
+                tenant.key = None  # later measurements are of other limits
+            if has_other_limits:
+                tenant.measured = Measured(tenant.profile)
+
+    async def _measured_anew(
+        self, settings: ServingSettings
+    ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
+        """Return profiles and keys of models under other limits, as time permits."""
+        until_s = time.monotonic() + MOST_PROFILING_S
+        changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
+        for model, tenant in list(self._tenants.items()):
+            wanted = tenant.settings(settings)
+            key = await self._key_of(tenant.card, wanted, tenant.identity)
+            if self._profiles.of(key) is None and time.monotonic() > until_s:
+                log.warning(
+                    "not measured under the new limits, for others took too long",
+                    extra={"model": model.name, "version": model.version},
+                )
+                continue
+            found = await self._profile(tenant.card, wanted, key, tenant.identity)
+            changed[model] = key, found
+        return changed
+
+    async def close(self) -> None:
+        """End the replicas and reject waiting requests."""
+        try:
+            await self.pool.close(grace_s=0.0)
+        finally:
+            self.dispatcher.close(f"the pool of {self._kind} models")
+
+    # Shared models
+
+    async def join(
+        self, card: ModelCard, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
+    ) -> tuple[ModelId, ModelProfile]:
+        """Accept requests for a model; return its id in the dispatcher, and its profile.
+
+        `on_batch` is called with each finished batch.
+
+        Raises:
+            ServingError: it cannot be loaded or run, or exceeds a replica's budget.
+        """
+        own = {
+            "batching.max_size": settings.batching.max_size,
+            "batching.pad_to": settings.batching.pad_to,
+        }
+        # The rest is the pool's.
+        settings = dataclasses.replace(self._settings.changed(own), model=settings.model)
+        weights = card.weights(settings.model.variant)
+        identity = await asyncio.to_thread(identity_of, card.kind, weights)
+        key = await self._key_of(card, settings, identity)
+        found = await self._profile(card, settings, key, identity)
+        pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
+        _check_fits(card, pages, settings)
+        root = await self._home.lend(card)
+        model = card.id
+        if model in self._tenants or self.dispatcher.has_numbered(model):
+            # The old one still runs or is being unloaded under its own id.
+            model = ModelId(card.name, f"{card.version} again {next(self._again)}")
+        tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
+        self._tenants[model] = tenant
+        tenant.key = key
+        self.dispatcher.lay_out(model, found.signature)
+        self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
+        return model, found
+
+    def facts_of(self, model: ModelId) -> dict[str, Any]:
+        """Describe a model for people: profile, memory, and replicas that hold it."""
+        tenant = self._tenants[model]
+        held = self.dispatcher.held()
+        replicas = sorted(worker for worker, models in held.items() if model in models)
+        return {
+            "load_s": round(tenant.measured.taught().load_s, 6),
+            "memory_mb": round(tenant.memory_bytes / 2**20, 2),
+            "pages": tenant.pages,
+            "in_memory": bool(replicas),
+            "replicas": replicas,
+            "profile": tenant.profile.facts(),
+        }
+
+    def most_items(self, model: ModelId) -> int | None:
+        """Return the items of the largest measured batch; None: unbatched."""
+        profile = self._tenants[model].profile
+        return max(profile.batch_s) if profile.signature.is_batched else None
+
+    def set_most(self, model: ModelId, most: int) -> None:
+        """Change a model's largest batch, up to the measured ones."""
+        tenant = self._tenants[model]
+        before = tenant.batch_s
+        tenant.most = most
+        if tenant.batch_s != before:
+            self.dispatcher.profiled(Profiled(model, tenant.profile.load_s, tenant.batch_s))
+
+    async def leave(self, model: ModelId) -> None:
+        """Reject requests for a model from now on."""
+        self.dispatcher.model_down(model)
+        tenant = self._tenants.pop(model, None)
+        if tenant is None:
+            return
+        taught = tenant.measured.taught()
+        if taught is not tenant.profile:
+            await self._profiles.keep(tenant.key, taught)
+        await self._home.take_back(tenant.root)
+
+    async def _profile(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        key: str | None,
+        identity: Identity | None,
+    ) -> ModelProfile:
+        """Return a saved profile for equal content and limits, or measure one."""
+        known = self._profiles.of(key)
+        if known is not None and await asyncio.to_thread(_still_holds, known):
+            return known
+        digest = _digest_of(identity)
+        found = await profiler.profile(card, settings, self._home, self._workers, digest=digest)
+        log.info(
+            "model profiled",
+            extra={
+                "model": card.name,
+                "version": card.version,
+                **found.facts(),
+                "memory_mb": round(found.memory_bytes / 2**20, 2),
+            },
+        )
+        # Else another file may have been measured.
+        if identity is not None and identity.still_holds():
+            await self._profiles.keep(key, found)
+        return found
+
+    async def _key_of(
+        self, card: ModelCard, settings: ServingSettings, identity: Identity | None
+    ) -> str | None:
+        """Return the key of the model's saved profile."""
+        software = self._home.software
+        return await asyncio.to_thread(profile_store.key_of, card, settings, identity, software)
+
+    # Contents of the replicas
+
+    def wanted(self, model: ModelId, member: Member) -> Wanted:
+        """Return how a model is loaded while serving: with its first call only."""
+        tenant = self._tenants[model]
+        limits = member.limits
+        return Wanted(
+            tenant.card,
+            limits.threads,
+            1,
+            min(limits.warmup_s, FIRST_CALL_S),
+            device=member.accelerator.device,
+            weights=tenant.weights,
+            root=tenant.root,
+            pages=tenant.pages,
+            budget=member.pages,
+            digest=_digest_of(tenant.identity),
+            inputs=told_inputs(
+                tenant.card,
+                tenant.model,
+                pad_to=tenant.pad_to,
+                known=tenant.profile.signature,
+            ),
+        )
+
+    def pages(self, settings: ServingSettings) -> int | None:
+        """Return the page budget."""
+        return budget_of(settings)
+
+    def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
+        """Record the load time; the profile holds the rest."""
+        tenant = self._tenants.get(model)
+        if tenant is not None and told.load_s is not None:
+            tenant.measured.load(told.load_s)
+        return False
+
+    def failed(self, model: ModelId, error: ServingError) -> None:
+        """Log it; the scheduler retries and waiting requests are rejected."""
+        log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """Return all settings."""
+        return settings
+
+    def members(self) -> list[dict[str, Any]]:
+        """Return each replica as plain data, with its loaded models."""
+        held = self.dispatcher.held()
+        return [
+            {**member, "models": self._named(held.get(member["worker"], ()))}
+            for member in self.pool.members()
+        ]
+
+    def _named(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
+        """Return models by their served names, not the dispatcher's."""
+        ids = [self._tenants[model].card.id for model in models if model in self._tenants]
+        return [{"model": name, "version": version} for name, version in sorted(ids)]
+
+    def metrics(self) -> PoolMetrics:
+        """Return the current metrics."""
+        pages = {model: tenant.pages for model, tenant in self._tenants.items()}
+        return PoolMetrics(
+            kind=self._kind,
+            counters=self.counters,
+            models=len(pages),
+            replicas=self.pool.states(),
+            held={
+                worker: (len(models), sum(pages.get(model, 0) for model in models))
+                for worker, models in self.dispatcher.held().items()
+            },
+            budget=budget_of(self._settings),
+        )
+
+    def _action_ended(self, ended: ActionEnded) -> None:
+        self.counters.ended(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
+
+    def _batch_done(self, done: BatchDone) -> None:
+        self.pool.served(done.worker)
+        tenant = self._tenants.get(done.model)
+        if tenant is not None:
+            tenant.measured.batch(done.items, done.times)
+            tenant.on_batch(done)
+
+
+def _of_no_model(settings: ServingSettings) -> ServingSettings:
+    """Remove the settings with which a single model is loaded."""
+    return dataclasses.replace(settings.changed({"batching.pad_to": None}), model=ModelSettings())
+
+
+def page_bytes(settings: ServingSettings) -> float:
+    """Return the bytes of a page."""
+    return settings.clockwork.page_mb * 2**20
+
+
+def budget_of(settings: ServingSettings) -> int | None:
+    """Return the page budget of one replica; None: no limit."""
+    memory_mb: float | None = settings.clockwork.memory_mb
+    if memory_mb is None and settings.replica.memory_mb is not None:
+        memory_mb = MODELS_SHARE * settings.replica.memory_mb
+    return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:
+    """Return a model's bytes: as measured, at least those of its files."""
+    return max(profile.memory_bytes, 0 if identity is None else identity.size)
+
+
+def _digest_of(identity: Identity | None) -> str | None:
+    """Return the SHA-256 of a model that is one file, which alone can be optimised, or None."""
+    return identity.digest if identity is not None and identity.is_whole else None
+
+
+def _still_holds(profile: ModelProfile) -> bool:
+    """Whether the optimised model that was profiled, if any, still exists: it may be deleted."""
+    optimised = profile.told.optimised
+    try:
+        return optimised is None or pathlib.Path(optimised).is_dir()
+    except OSError:  # a replica may report anything
+        return False
+
+
+def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:
+    """Check that an empty replica can hold a model.
+
+    Raises:
+        InvalidSettings: it cannot.
+    """
+    budget = budget_of(settings)
+    if budget is not None and pages > budget:
+        raise InvalidSettings(
+            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
+            f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
+        )
+
+
+def _limits(settings: ServingSettings) -> tuple[object, ...]:
+    """Return the pool's settings on which durations depend."""
+    replica, accelerator = settings.replica, settings.accelerator
+    return (
+        *(replica.cpu, replica.threads, replica.memory_mb),
+        *(accelerator.device, accelerator.share, accelerator.clock_mhz),
+    )

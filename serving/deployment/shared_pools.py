@@ -1,0 +1,83 @@
+"""Shared pools by model kind, each from its first model to its last.
+
+Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from serving.deployment.pool import Home
+from serving.deployment.profile_store import KeptProfiles
+from serving.deployment.shared_pool import SharedPool
+from serving.deployment.spawner_registry import Homes
+from serving.errors import InvalidSettings
+from serving.scheduling import SHARED
+from serving.settings import ServingSettings
+from serving.values import ModelCard
+
+log = logging.getLogger(__name__)
+
+
+class SharedPools:
+    """Shared pools of a server."""
+
+    __slots__ = ("_by_kind", "_homes", "_profiles")
+
+    def __init__(self, homes: Homes, profiles: KeptProfiles) -> None:
+        """Start with no pool."""
+        self._homes = homes
+        self._profiles = profiles
+        self._by_kind: dict[str, SharedPool] = {}
+
+    def __iter__(self) -> Iterator[SharedPool]:
+        """Iterate over a snapshot of the pools."""
+        return iter(tuple(self._by_kind.values()))
+
+    def items(self) -> tuple[tuple[str, SharedPool], ...]:
+        """Return the pools with their kinds."""
+        return tuple(self._by_kind.items())
+
+    async def of(self, card: ModelCard, home: Home, settings: ServingSettings) -> SharedPool | None:
+        """Return the pool that a model shares; None: it has its own replicas.
+
+        Raises:
+            InvalidSettings: the model is a program, which serves one model.
+            ServingError: the replicas cannot be started.
+        """
+        policy = settings.of(card.name).scheduling.policy
+        if policy not in SHARED:
+            return None
+        if card.program is not None:
+            raise InvalidSettings(
+                f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
+                f"set models.{card.name}.scheduling.policy to adaptive"
+            )
+        shared = self._by_kind.get(card.kind)
+        if shared is None:
+            if not self._by_kind:
+                _warn_of_long_deadlines(settings)
+            workers = self._homes.workers
+            shared = SharedPool(card.kind, policy, settings.of(""), home, workers, self._profiles)
+            await shared.open()
+            self._by_kind[card.kind] = shared
+        return shared
+
+    async def give_up(self) -> None:
+        """End pools without models."""
+        for kind, shared in self.items():
+            if shared.is_empty:
+                del self._by_kind[kind]
+                await shared.close()
+
+
+def _warn_of_long_deadlines(settings: ServingSettings) -> None:
+    """Warn that with long default deadlines hardly any request is rejected."""
+    deadline_s = settings.scheduling.default_deadline_s
+    if deadline_s == ServingSettings().scheduling.default_deadline_s:
+        log.warning(
+            "scheduling.policy is clockwork, and hardly any request without a deadline of its own is refused; set "
+            "scheduling.default_deadline_s to the time in which an answer is of use",
+            extra={"default_deadline_s": deadline_s},
+        )

@@ -1,0 +1,104 @@
+"""Contents of replicas that each hold one model for life."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from serving.deployment.dispatch import Loaded, Wanted, told_inputs
+from serving.deployment.pool import Member
+from serving.errors import ServingError
+from serving.settings import ModelSettings, ReplicaSettings, ServingSettings
+from serving.values import ModelCard, ModelId, Signature
+
+log = logging.getLogger(__name__)
+
+NO_PAD = "no value is told that fills its inputs up; set model.pad, as ids=0 (docs/batching.md)"
+
+
+class OneModel:
+    """One model version, in every replica."""
+
+    is_shared = False
+
+    def __init__(
+        self,
+        card: ModelCard,
+        on_signature: Callable[[], None],
+        on_loaded: Callable[[Loaded, ReplicaSettings], None],
+    ) -> None:
+        """Start with no load.
+
+        `on_signature` is called when replicas report another signature, `on_loaded` with each load
+        report and the replica's limits, before its first batch.
+        """
+        self.card = card
+        self._on_signature = on_signature
+        self._on_loaded = on_loaded
+        self.signature: Signature | None = None
+        self.told: Loaded | None = None
+        """Load report of the last ready replica."""
+        self._judged_for: tuple[ModelSettings, int | None] | None = None
+        """Settings for which item axes were checked; equal replicas skip it."""
+
+    def wanted(self, _model: ModelId, member: Member) -> Wanted:
+        """Return how a replica loads it."""
+        limits = member.limits
+        known = self.signature if self._judged_for == _form_of(member) else None
+        return Wanted(
+            self.card,
+            limits.threads,
+            member.max_items,
+            limits.warmup_s,
+            device=member.accelerator.device,
+            weights=self.card.weights(member.model.variant),
+            inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
+        )
+
+    def pages(self, _settings: ServingSettings) -> int | None:
+        """Return no budget."""
+        return None
+
+    def loaded(self, _model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
+        """Handle a load; return whether the signature has changed."""
+        self.told = told
+        self._judged_for = _form_of(member)
+        self._on_loaded(told, member.limits)
+        signature = dataclasses.replace(told.signature, reads_json=reads_json)
+        if signature == self.signature:  # keep the object, and what is cached about it
+            return False
+        self.signature = signature
+        self._say(told)
+        self._on_signature()
+        return True
+
+    def _say(self, told: Loaded) -> None:
+        """Log a failed warm-up, once for all replicas."""
+        failure = told.warmup.get("failure")
+        if isinstance(failure, str):
+            log.warning("not warmed up", extra={"model": self.card.name, "reason": failure})
+
+    def failed(self, _model: ModelId, _error: ServingError) -> None:
+        """Do nothing: the waiting start raises the error."""
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """Return the settings as far as the model follows them; unbatched, it gets batches of 1."""
+        if self.signature is None:
+            return settings
+        changed: dict[str, int] = {}
+        if not self.signature.is_batched:
+            if settings.batching.max_size > 1:
+                facts = {"model": self.card.name, "reason": self.signature.unbatched}
+                log.warning("requests are not batched, each is run as it is", extra=facts)
+            changed = {"batching.max_size": 1, "batching.timeout_us": 0}
+        if (settings.batching.pad_to or 1) > 1 and self.signature.padding != "":
+            reason = self.signature.padding or NO_PAD
+            facts = {"model": self.card.name, "reason": reason}
+            log.warning("batching.pad_to does nothing", extra=facts)
+        return settings.changed(changed)
+
+
+def _form_of(member: Member) -> tuple[ModelSettings, int | None]:
+    """Return the settings that decide how the model takes batches."""
+    return member.model, member.pad_to

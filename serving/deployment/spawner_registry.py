@@ -1,0 +1,74 @@
+"""Spawners by model kind, each opened with the first model of its kind and kept open.
+
+Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+from serving.deployment.pool import Home
+from serving.errors import ReplicaStartFailed
+from serving.settings import ReplicaSettings
+from serving.spawners.docker.spawner import ContainerHome
+from serving.spawners.process.spawner import ProcessHome
+from serving.values import ModelCard
+
+
+def maker(settings: ReplicaSettings) -> Callable[[], Home]:
+    """Return the factory of the wanted spawners."""
+    if settings.home == "docker":
+        return functools.partial(ContainerHome, settings.image)
+    return ProcessHome
+
+
+class Homes:
+    """All spawners of one gateway."""
+
+    def __init__(self, make: Callable[[], Home] = ProcessHome) -> None:
+        """Open no spawner yet."""
+        self._make = make
+        self._homes: dict[str, Home] = {}
+        self._opening = asyncio.Lock()
+        self.workers: Iterator[int] = itertools.count(1)
+        """Unique worker numbers."""
+
+    async def of(self, card: ModelCard) -> Home:
+        """Return the open spawner for a model.
+
+        Raises:
+            ReplicaStartFailed: it cannot be opened.
+        """
+        async with self._opening:
+            home = self._homes.get(card.kind)
+            if home is None:
+                home = self._homes[card.kind] = await self._opened(card.kind)
+            return home
+
+    async def _opened(self, kind: str) -> Home:
+        home = self._make()
+        try:
+            await home.open(kind)
+        except BaseException as error:
+            await home.close()
+            if isinstance(error, OSError):  # no descriptor left, or no space
+                text = f"a home for replicas cannot be made: {error}"
+                raise ReplicaStartFailed("crash", text) from error
+            raise
+        return home
+
+    @property
+    def limits_text(self) -> str:
+        """Either "enforced", or "not enforced: " and the reason; the same for all kinds."""
+        for home in self._homes.values():
+            return home.limits_text
+        return "not enforced: no model has been served"
+
+    async def close(self) -> None:
+        """End all replicas and clean up."""
+        async with self._opening:
+            await asyncio.gather(*(home.close() for home in self._homes.values()))
+            self._homes.clear()

@@ -1,0 +1,1 @@
+"""Which deployment answers for a model name: versions, the model repository, applications, live changes."""

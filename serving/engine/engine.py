@@ -1,0 +1,583 @@
+"""The engine: resolves requests to deployments; changes models, versions and settings live.
+
+    deploy:  start replicas -> load and warm up -> register -> take traffic
+    retire:  unregister -> drain -> end replicas
+    apply:   per model: replicas and limits -> scheduler -> cache; then the generation
+
+Requests are resolved and submitted in one step, so a version switch loses none. Changes are
+serialised; draining blocks none. All methods belong to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import random
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from serving.accelerator.clocks import ClockLock
+from serving.deployment.deployment import Query, Served
+from serving.deployment.profile_store import KeptProfiles
+from serving.deployment.settings_warnings import setting_notes
+from serving.deployment.shadow import Shadowed
+from serving.deployment.shared_pool import SharedPool
+from serving.deployment.shared_pools import SharedPools
+from serving.deployment.spawner_registry import Homes
+from serving.engine.versions import STABLE, Catalogue, Entry
+from serving.errors import (
+    AcceleratorUnavailable,
+    InvalidRequest,
+    NotReady,
+    ServingError,
+    UnknownModel,
+)
+from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
+from serving.response_handler import Ticket, Waiter
+from serving.settings import ServingSettings
+from serving.values import ModelCard, ModelId, Signature
+
+log = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
+"""Versions appear in URLs, metrics and saved state."""
+
+RETIRE_S = 30.0
+"""Maximum time for draining a replaced version."""
+
+
+class Target(Protocol):
+    """Interface of a deployment, or of a shadowed one, for requests."""
+
+    @property
+    def id(self) -> ModelId:
+        """Name and version."""
+        ...
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs."""
+        ...
+
+    @property
+    def codecs(self) -> dict[str, Any]:
+        """Objects that protocols derive from the signature, by protocol."""
+        ...
+
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request; the response handler is called once, later, in the event loop."""
+        ...
+
+    def done(self, status: int, seconds: float) -> None:
+        """Count a response."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """Settings that came into force."""
+
+    generation: int
+    settings: ServingSettings
+    seconds: float
+
+
+class Engine:
+    """Serves models under live settings; a failed change leaves the old state in force."""
+
+    def __init__(
+        self,
+        cards: Sequence[ModelCard],
+        settings: ServingSettings,
+        homes: Homes,
+        clock: ClockLock | None = None,
+        profiles: KeptProfiles | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        `clock` locks the GPU's clock from `open` to `close`.
+        """
+        self.settings = settings
+        self.generation = 1
+        self._cards = tuple(cards)
+        self._homes = homes
+        self._clock = clock or ClockLock()
+        self._catalogue: Catalogue[Served] = Catalogue()
+        self._loading: set[ModelId] = set()
+        self._failed: dict[ModelId, str] = {}
+        self.resolved: dict[tuple[str, str | None], Target] = {}
+        """Cache of `resolve`: always the same object, which the routes read first to save a call per request."""
+        self._changing = asyncio.Lock()
+        self._unsettled: set[Served | SharedPool] = set()
+        """Deployments and pools left with other settings by a failed change."""
+        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles)
+        self._endings: dict[asyncio.Task[None], Served] = {}
+        """Tasks that drain unregistered deployments."""
+        self.editing = asyncio.Lock()
+        """Held while settings are read, changed and applied, so that no change is lost."""
+        self._draining = False
+        self.unresolved_responses: dict[int, int] = {}
+        """HTTP status -> responses for unknown models."""
+
+    # Requests
+
+    def ready(self) -> bool:
+        """Whether models are served, and all can respond."""
+        served = self._catalogue.all()
+        return not self._draining and bool(served) and all(one.ready for one in served)
+
+    def models(self) -> tuple[ModelId, ...]:
+        """Return the served versions."""
+        return tuple(served.id for served in self._catalogue.all())
+
+    def resolve(self, name: str, version: str | None) -> Target:
+        """Return the deployment that a name and version or label mean, drawn anew under a split.
+
+        Raises:
+            UnknownModel: no such name, version or label.
+            NotReady: its first load is running.
+        """
+        known = self.resolved.get((name, version))
+        if known is not None:
+            return known
+        if name not in self._catalogue.entries and any(name == one.name for one in self._loading):
+            raise NotReady(f"model {name!r} is not loaded yet; ask /v2/health/ready")
+        entry = self._catalogue.entry(name)
+        served = entry.of(version, random.random())  # noqa: S311 - it guards nothing
+        if version is None and entry.shadow is not None and served.id.version == entry.current:
+            return Shadowed(served, entry.versions[entry.shadow])
+        if version is not None or not entry.shares:
+            self.resolved[name, version] = served
+        return served
+
+    def unresolved(self, status: int) -> None:
+        """Count a response for an unknown model."""
+        self.unresolved_responses[status] = self.unresolved_responses.get(status, 0) + 1
+
+    def model_ready(self, name: str, version: str | None) -> bool:
+        """Whether a model can respond.
+
+        Raises:
+            UnknownModel: no such name, version or label.
+        """
+        try:
+            self.resolve(name, version)
+        except NotReady:
+            return False
+        entry = self._catalogue.entry(name)
+        wanted = entry.current if version is None else entry.named(version)
+        return not self._draining and entry.versions[wanted].ready
+
+    # Models and versions
+
+    def entry(self, name: str) -> Entry[Served]:
+        """Return versions, labels, shares and shadow of a model.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        return self._catalogue.entry(name)
+
+    def versions(self, name: str) -> tuple[str, ...]:
+        """Return a model's served versions.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        return tuple(self._catalogue.entry(name).versions)
+
+    def resolve_label(self, name: str, label: str) -> str | None:
+        """Return the version of a label; None: unknown model or label."""
+        entry = self._catalogue.entries.get(name)
+        if entry is None:
+            return None
+        return entry.labels.get(label, entry.current if label == STABLE else None)
+
+    def states(self) -> dict[ModelId, tuple[str, str]]:
+        """Return the state of every known version, and why it failed.
+
+        During a reload a served version keeps its state; a reason beside it means the reload
+        failed.
+        """
+        states = dict.fromkeys(self._loading, ("loading", ""))
+        states |= {id_: ("failed", why) for id_, why in self._failed.items()}
+        return states | {
+            served.id: ("ready" if served.ready else "unavailable", self._failed.get(served.id, ""))
+            for served in self._catalogue.all()
+        }
+
+    def note_failure(self, id_: ModelId, why: str) -> None:
+        """List a version as failed."""
+        self._failed[id_] = why
+
+    def forget_failure(self, id_: ModelId) -> None:
+        """Unlist a failed version."""
+        self._failed.pop(id_, None)
+
+    async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
+        """Load a version; it takes traffic once warm.
+
+        Raises:
+            InvalidRequest: the version exists, or its name is invalid.
+            ServingError: loading failed.
+        """
+        async with self._changing:
+            await self._deploy(card, current=current)
+
+    async def _deploy(self, card: ModelCard, *, current: bool) -> None:
+        self._check_serving()
+        if not _VERSION.fullmatch(card.version):
+            raise InvalidRequest(
+                f"version {card.version!r} of model {card.name!r}: expected 1 to 128 letters, digits and . _ + : ~ -"
+            )
+        entry = self._catalogue.entries.get(card.name)
+        if entry is not None and card.version in entry.versions:
+            raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
+        served = await self._opened(card)
+        self._catalogue.add(card.name, card.version, served, current=current)
+        self.resolved.clear()
+
+    async def _opened(self, card: ModelCard) -> Served:
+        """Return a loaded and warm deployment without traffic."""
+        began_s = time.monotonic()
+        self._loading.add(card.id)
+        self.forget_failure(card.id)
+        try:
+            home = await self._homes.of(card)
+            shared = await self._pools.of(card, home, self.settings)
+            settings = self.settings.of(card.name)
+            served = Served(card, settings, home, self._homes.workers, shared)
+            await served.open()
+        except ServingError as error:
+            self.note_failure(card.id, str(error))
+            raise
+        finally:
+            self._loading.discard(card.id)
+            await self._pools.give_up()
+        log.info(
+            "model loaded",
+            extra={
+                "model": card.name,
+                "version": card.version,
+                "seconds": round(time.monotonic() - began_s, 4),
+                **served.load_facts,
+            },
+        )
+        return served
+
+    async def redeploy(self, card: ModelCard) -> None:
+        """Reload a version from changed files; its old deployment drains.
+
+        Raises:
+            UnknownModel: no such name or version.
+            ServingError: loading failed.
+        """
+        async with self._changing:
+            self._check_serving()
+            entry = self._catalogue.entry(card.name)
+            old = entry.versions[entry.named(card.version)]
+            new = await self._opened(card)
+            entry.versions[card.version] = new
+            self.resolved.clear()
+            self._end(old, RETIRE_S)
+
+    async def withdraw(
+        self, name: str, version: str, *, within_s: float
+    ) -> asyncio.Task[None] | None:
+        """Unregister a version, which is drained for `within_s` at most.
+
+        Other changes do not wait.
+
+        Returns:
+            The draining task; None if the version was only listed as failed.
+
+        Raises:
+            UnknownModel: no such name or version.
+            InvalidRequest: requests without a version go to it, and others exist.
+        """
+        async with self._changing:
+            try:
+                served = self._catalogue.remove(name, version)
+            except UnknownModel:
+                if self._failed.pop(ModelId(name, version), None) is None:
+                    raise
+                return None
+            self._failed.pop(served.id, None)
+            self.resolved.clear()
+            return self._end(served, within_s)
+
+    async def retire_model(self, name: str, *, within_s: float) -> None:
+        """Withdraw all versions of a model; return when drained.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        async with self._changing:
+            all_served = self._catalogue.remove_all(name)
+            for served in all_served:
+                self._failed.pop(served.id, None)
+            self.resolved.clear()
+            endings = [self._end(served, within_s) for served in all_served]
+        await asyncio.gather(*map(asyncio.shield, endings))
+
+    def _end(self, served: Served, within_s: float) -> asyncio.Task[None]:
+        """Drain and close an unregistered deployment in a task."""
+        ending = asyncio.create_task(self._ended(served, within_s), name=f"end {served.id}")
+        self._endings[ending] = served
+        ending.add_done_callback(self._endings.pop)
+        return ending
+
+    async def _ended(self, served: Served, within_s: float) -> None:
+        name, version = served.id
+        try:
+            if not await served.drained(within_s):
+                log.warning("not drained in time", extra={"model": name, "version": version})
+        finally:
+            try:
+                await served.close()
+                async with self._changing:
+                    await self._pools.give_up()
+            except Exception:  # perhaps nobody awaits this task
+                log.exception("a version has not ended", extra={"model": name, "version": version})
+
+    def set_version(self, name: str, version: str) -> None:
+        """Set the current version.
+
+        Raises:
+            UnknownModel: no such name, version or label.
+        """
+        self._catalogue.set_current(name, version)
+        self.resolved.clear()
+
+    def roll_back(self, name: str) -> str:
+        """Make the previous version current, and return it.
+
+        Raises:
+            UnknownModel: no such name.
+            InvalidRequest: no previous version is loaded.
+        """
+        entry = self._catalogue.entry(name)
+        if entry.previous is None:
+            raise InvalidRequest(f"model {name!r} has no loaded version to go back to")
+        self.set_version(name, entry.previous)
+        return entry.current
+
+    def restore(self, name: str, past: Mapping[str, Any]) -> None:
+        """Restore saved decisions; raises as `Catalogue.restore`."""
+        self._catalogue.restore(name, past)
+        self.resolved.clear()
+
+    def set_label(self, name: str, label: str, version: str | None) -> None:
+        """Point a label to a version, or remove it; raises as `Catalogue.set_label`."""
+        self._catalogue.set_label(name, label, version)
+        self.resolved.clear()
+
+    def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
+        """Split the traffic; raises as `Catalogue.set_shares`."""
+        self._catalogue.set_shares(name, shares)
+        self.resolved.clear()
+
+    def set_shadow(self, name: str, version: str | None) -> None:
+        """Set the current version's shadow; raises as `Catalogue.set_shadow`."""
+        self._catalogue.set_shadow(name, version)
+        self.resolved.clear()
+
+    # Settings
+
+    async def apply(
+        self, settings: ServingSettings, *, fresh: bool = False, keep_learnt: bool = False
+    ) -> Applied:
+        """Apply settings while serving; no request fails.
+
+        Returns when limits have been read back and replicas are ready. Calls are serialised. What
+        was learned (cache, back-off, the scheduler's estimates) is reset, so that apply(A),
+        apply(B) behaves like a new start of B; `keep_learnt` keeps it. `fresh` restarts every
+        replica. Listener settings must be unchanged.
+
+        Raises:
+            ServingError: the settings cannot be applied.
+        """
+        async with self._changing:
+            began_s = time.monotonic()
+            self._check_serving()
+            changed: list[Served] = []
+            changed_pools: list[SharedPool] = []
+            try:
+                await self._hold_clock(settings)  # first: what starts now is measured under it
+                for shared in self._pools:
+                    changed_pools.append(shared)
+                    await shared.apply(settings.of(""), fresh=fresh, keep_learnt=keep_learnt)
+                for served in self._catalogue.all():
+                    wanted = settings.of(served.id.name)
+                    await served.apply(wanted, fresh=fresh, keep_learnt=keep_learnt)
+                    changed.append(served)
+            except BaseException:
+                await self._put_back(changed, changed_pools)
+                raise
+            self.settings = settings
+            self._unsettled.clear()
+            self.generation += 1
+            seconds = time.monotonic() - began_s
+            log.info(
+                "settings applied",
+                extra={"generation": self.generation, "seconds": round(seconds, 4)},
+            )
+            return Applied(generation=self.generation, settings=settings, seconds=seconds)
+
+    async def _hold_clock(self, settings: ServingSettings) -> None:
+        clock_mhz = settings.accelerator.clock_mhz
+        if clock_mhz is None and self._clock.clock_mhz is None:
+            return
+        try:
+            await asyncio.to_thread(self._clock.hold, clock_mhz)
+        except AcceleratorUnavailable as error:
+            raise AcceleratorUnavailable(f"accelerator.clock_mhz = {clock_mhz}: {error}") from error
+
+    async def _put_back(
+        self, changed: Sequence[Served], changed_pools: Sequence[SharedPool]
+    ) -> None:
+        """Restore the settings in force for what had changed, and the GPU's clock."""
+        self._unsettled |= {*changed, *changed_pools}  # each until it is restored
+        try:
+            await self._hold_clock(self.settings)
+        except ServingError as error:
+            log.error("the GPU's clock cannot be put back", extra={"error": str(error)})
+        for shared in changed_pools:
+            try:
+                await shared.apply(self.settings.of(""), fresh=False, keep_learnt=True)
+            except ServingError as error:
+                log.error(
+                    "settings of shared replicas cannot be put back", extra={"error": str(error)}
+                )
+            else:
+                self._unsettled.discard(shared)
+        for served in changed:
+            settings = self.settings.of(served.id.name)
+            try:
+                await served.apply(settings, fresh=False, keep_learnt=True)
+            except ServingError as error:
+                log.error(
+                    "settings cannot be put back",
+                    extra={"model": served.id.name, "error": str(error)},
+                )
+            else:
+                self._unsettled.discard(served)
+
+    def unsettled(self) -> list[dict[str, Any]]:
+        """Return, as plain data, what could not be restored to the settings in force."""
+        models = [
+            {"name": served.id.name, "version": served.id.version}
+            for served in self._catalogue.all()
+            if served in self._unsettled
+        ]
+        pools = [
+            {"pool": kind} for kind, shared in self._pools.items() if shared in self._unsettled
+        ]
+        return [*models, *pools]
+
+    def _check_serving(self) -> None:
+        if self._draining:
+            raise NotReady("the server is stopping; models and settings cannot change any more")
+
+    # Life
+
+    async def open(self) -> None:
+        """Load the first models.
+
+        Raises:
+            ServingError: one cannot be served; nothing is left running.
+        """
+        try:
+            await self._hold_clock(self.settings)
+            for card in self._cards:
+                await self.deploy(card)
+        except BaseException:
+            await self.close()
+            raise
+
+    def drain(self) -> None:
+        """Stop being ready; in-flight requests still run."""
+        self._draining = True
+
+    @property
+    def unfinished(self) -> int:
+        """In-flight requests."""
+        served = [*self._catalogue.all(), *self._endings.values()]
+        return sum(one.place.unfinished for one in served)
+
+    async def close(self) -> None:
+        """End replicas and spawners; waiting requests are rejected."""
+        self._draining = True
+        endings = dict(self._endings)
+        for ending in endings:
+            ending.cancel()
+        await asyncio.gather(*endings, return_exceptions=True)
+        # A task cancelled before it began has ended nothing.
+        served = [*self._catalogue.all(), *endings.values()]
+        async with contextlib.AsyncExitStack() as last:
+            last.push_async_callback(asyncio.to_thread, self._clock.close)
+            last.push_async_callback(self._homes.close)
+            for shared in self._pools:
+                last.push_async_callback(shared.close)
+            await asyncio.gather(*(one.close() for one in served))
+
+    # Facts
+
+    @property
+    def limits(self) -> str:
+        """Resource limits: `enforced`, or `not enforced: why`."""
+        return self._homes.limits_text
+
+    def notes(self) -> list[str]:
+        """Return a warning for every setting without full effect."""
+        return setting_notes(self.settings, self._catalogue.all())
+
+    def served(self) -> tuple[Served, ...]:
+        """Return all deployments."""
+        return self._catalogue.all()
+
+    def replicas(self) -> dict[str, Any]:
+        """Return replicas, and deaths since the last change of settings, as plain data."""
+        replicas: list[dict[str, Any]] = []
+        deaths: list[dict[str, Any]] = []
+        for served in self._catalogue.all():
+            of_model = {"model": served.id.name, "version": served.id.version}
+            replicas += [{**of_model, **member} for member in served.place.members()]
+            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.place.deaths()]
+        for kind, shared in self._pools.items():
+            replicas += [{"pool": kind, **member} for member in shared.members()]
+            deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
+        return {"replicas": replicas, "deaths": deaths}
+
+    def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
+        """Return a snapshot for the metrics."""
+        return Snapshot(
+            generation=self.generation,
+            unsettled=len(self.unsettled()),
+            connections=connections,
+            fresh_states=fresh_states,
+            unresolved=dict(self.unresolved_responses),
+            models=tuple(
+                ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
+                for served in self._catalogue.all()
+            ),
+            pools=tuple(shared.metrics() for shared in self._pools),
+        )
+
+
+def _gauges(served: Served) -> Gauges:
+    cache = served.cache.cache
+    return Gauges(
+        queue_items=served.place.waiting_items,
+        unfinished_requests=served.place.unfinished,
+        replicas=served.place.states(),
+        cache_hits=cache.hits,
+        cache_misses=cache.misses - served.cache.shared,
+        cache_shared=served.cache.shared,
+        cache_bytes=cache.bytes,
+        refusals=served.dispatcher.refusals_of(served.place.model),
+    )

@@ -1,0 +1,426 @@
+"""Model repository: a folder of models with numbered versions, watched for changes.
+
+    DIR/resnet/1/model.onnx
+    DIR/resnet/2/model.onnx        the highest number is current
+    DIR/resnet/2/samples.npz       real inputs for the warm-up
+    DIR/reviews/7/model.yaml       a folder with a model spec, as in `serving.zoo`
+
+A new version is loaded and made current; then older ones beyond the number to retain are retired,
+as are versions whose folders disappear. A version set by hand stays current until a new one
+appears. A version is taken up once two scans see the same files, so that copying can finish; a
+failed load is retried when they change. `plan` decides and is pure; the disk is read in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import pathlib
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from serving import zoo
+from serving.engine.engine import RETIRE_S, Engine
+from serving.errors import (
+    InvalidRequest,
+    InvalidSettings,
+    ModelLoadFailed,
+    ServingError,
+    UnknownModel,
+)
+from serving.values import ModelCard, ModelId
+from serving.zoo import mlflow_folder, recognition
+
+log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""Files of a version: path, bytes, modification time in ns."""
+
+
+class Found(NamedTuple):
+    """A version's folder."""
+
+    path: pathlib.Path
+    stamp: Stamp
+
+
+class Todo(NamedTuple):
+    """Actions after a scan, in this order."""
+
+    load: tuple[ModelId, ...]
+    """To be loaded and made current, oldest first."""
+    gone: tuple[ModelId, ...]
+    """Folders that disappeared."""
+
+
+def scan(root: pathlib.Path) -> dict[ModelId, Found]:
+    """Return the versions in a folder.
+
+    Raises:
+        InvalidSettings: the folder is unreadable.
+    """
+    found: dict[ModelId, Found] = {}
+    try:
+        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError as error:
+        raise InvalidSettings(
+            f"model repository {root}: {error.strerror or error}; give a folder with one folder for each model"
+        ) from error
+    for name in names:
+        try:
+            versions = [entry.name for entry in os.scandir(root / name) if entry.is_dir()]
+        except OSError:  # it disappeared meanwhile
+            continue
+        for version in versions:
+            if _NUMBER.fullmatch(version):
+                path = root / name / version
+                found[ModelId(name, version)] = Found(path, _stamp(path))
+    return found
+
+
+def newest(versions: Sequence[str], count: int) -> list[str]:
+    """Return the `count` highest numbers, the highest last."""
+    return sorted(versions, key=int)[-count:]
+
+
+def plan(
+    found: Mapping[ModelId, Found],
+    before: Mapping[ModelId, Found],
+    tried: Mapping[ModelId, Stamp],
+) -> Todo:
+    """Decide what to do after a scan.
+
+    `tried` are versions taken up before, loaded or failed, with their files then.
+    """
+    load = [
+        id_
+        for id_, what in found.items()
+        if what.stamp
+        and tried.get(id_) != what.stamp
+        and id_ in before
+        and before[id_].stamp == what.stamp
+    ]
+    load.sort(key=lambda id_: (id_.name, int(id_.version)))
+    return Todo(tuple(load), tuple(id_ for id_ in tried if id_ not in found))
+
+
+def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
+    """Return the model spec of a version's folder.
+
+    Raises:
+        ServingError: the folder holds no model or several, or is unreadable.
+    """
+    try:
+        return _read_card(path, id_)
+    except (OSError, ValueError, RecursionError) as error:  # gone, or an impossible name
+        raise ModelLoadFailed(str(path), f"the version's folder cannot be read: {error}") from error
+
+
+def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
+    if (path / zoo.CARD_FILE).is_file() or mlflow_folder.is_one(path):
+        card = zoo.find(str(path), name=id_.name)
+    else:
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if recognition.file_kind(file) is not None and not zoo.is_samples(file)
+        ]
+        if len(files) != 1:
+            listed = ", ".join(file.name for file in files) or "none"
+            raise ModelLoadFailed(
+                str(path),
+                f"expected one model file or a {zoo.CARD_FILE} in the version's folder, found {listed}",
+            )
+        text = str(files[0])
+        card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
+    samples = path / zoo.SAMPLES_FILE
+    if card.sample is None and samples.is_file():
+        card = dataclasses.replace(card, sample=samples.absolute())
+    return dataclasses.replace(card, version=id_.version)
+
+
+class Repository:
+    """One model repository; a failed load leaves what was served in service.
+
+    All methods belong to the event loop's thread.
+    """
+
+    def __init__(self, root: pathlib.Path, engine: Engine, *, kept: int, poll_s: float) -> None:
+        """Read nothing yet.
+
+        `kept` is the number of versions per model that stay loaded, a new one included.
+        """
+        self.root = root
+        self._engine = engine
+        self._kept = kept
+        self._poll_s = poll_s
+        self._found: dict[ModelId, Found] = {}
+        self._tried: dict[ModelId, Stamp] = {}
+        self._taken: dict[ModelId, Stamp] = {}
+        """Versions loaded from the folder, with their files then."""
+        self._changing = asyncio.Lock()
+
+    async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:
+        """Load the newest versions of every model; failures are logged and listed.
+
+        If all of a model fail, older ones are tried, unless one of its versions was left out.
+        `left_out` versions stay out while their files are unchanged.
+
+        Raises:
+            ServingError: the folder is unreadable, or no model can be loaded.
+        """
+        left_out = left_out or {}
+        self._found = await asyncio.to_thread(scan, self.root)
+        if not self._found:
+            raise InvalidSettings(
+                f"model repository {self.root} holds no version of a model; expected MODEL/NUMBER/ in it"
+            )
+        failures: list[ServingError] = []
+        for name in dict.fromkeys(id_.name for id_ in self._found):
+            versions = [id_.version for id_ in self._found if id_.name == name]
+            chosen = newest(versions, self._kept)
+            for version in versions:  # versions not chosen are loaded on request only
+                id_ = ModelId(name, version)
+                self._tried[id_] = self._found[id_].stamp
+            for version in chosen:
+                id_ = ModelId(name, version)
+                if left_out.get(id_) == self._found[id_].stamp:
+                    self._taken[id_] = self._found[id_].stamp
+                else:
+                    await self._load_at_start(id_, failures)
+            ids = (ModelId(name, version) for version in versions)
+            is_left_out = any(left_out.get(id_) == self._found[id_].stamp for id_ in ids)
+            older = [] if is_left_out else sorted(versions, key=int)[: -len(chosen)]
+            while older and all(self._failed(ModelId(name, version)) for version in chosen):
+                chosen = [older.pop()]
+                await self._load_at_start(ModelId(name, chosen[0]), failures)
+        if failures and not self._engine.models() and not left_out:
+            raise failures[0]
+
+    async def restore(self, id_: ModelId) -> None:
+        """Load a version served before, if it still exists; it does not become current.
+
+        Raises:
+            ServingError: loading failed.
+        """
+        async with self._changing:
+            if id_ in self._found and self._state(id_) != "ready":
+                await self._load(id_, current=False)
+
+    async def settle(self) -> None:
+        """Retire unreferenced versions beyond the number to retain."""
+        async with self._changing:
+            served = {id_.name for id_ in self._engine.models()}
+            for name in served & {id_.name for id_ in self._found}:
+                await self._retire_old(name)
+
+    def has_loaded(self, id_: ModelId) -> bool:
+        """Whether a served version came from the repository."""
+        return id_ in self._taken and id_ in self._engine.models()
+
+    def left_out(self) -> dict[ModelId, Stamp]:
+        """Return versions retired by hand that a start would load, with their files."""
+        would_load = {
+            ModelId(name, version)
+            for name in dict.fromkeys(id_.name for id_ in self._found)
+            for version in newest([i.version for i in self._found if i.name == name], self._kept)
+        }
+        served = {id_.name for id_ in self._engine.models()}
+        return {
+            id_: stamp
+            for id_, stamp in self._taken.items()
+            if (id_ in would_load or id_.name not in served)
+            and id_ in self._found
+            and self._found[id_].stamp == stamp
+            and not self._state(id_)
+        }
+
+    async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Scan until cancelled; failures are logged and shown in the versions' states.
+
+        `changed` is awaited after a load or retirement.
+        """
+        while True:
+            await asyncio.sleep(self._poll_s)
+            try:
+                if await self.look():
+                    await changed()
+            except ServingError as error:
+                log.warning("a look into the model repository failed", extra={"error": str(error)})
+            except Exception:  # a passing fault, such as too many open files, must not end this
+                log.exception("a look into the model repository failed")
+
+    async def look(self) -> bool:
+        """Scan once and apply changes; return whether there were any."""
+        async with self._changing:
+            found = await asyncio.to_thread(scan, self.root)
+            todo = plan(found, self._found, self._tried)
+            self._found = found
+            for id_ in todo.load:
+                self._tried[id_] = found[id_].stamp
+                try:
+                    await self._load(id_, current=True)
+                    await self._retire_old(id_.name)
+                except ServingError as error:
+                    text = "a version cannot be loaded; what was served before still is"
+                    self._note_failure(id_, error, text)
+            for id_ in todo.gone:
+                del self._tried[id_]
+                try:
+                    await self._retire_gone(id_)
+                except ServingError as error:
+                    log.error(
+                        "a version whose folder is gone cannot be retired",
+                        extra={"model": id_.name, "version": id_.version, "error": str(error)},
+                    )
+            return bool(todo.load or todo.gone)
+
+    async def set_version(self, name: str, version: str) -> None:
+        """Make a version current, loading it if needed.
+
+        Raises:
+            UnknownModel: neither engine nor repository has it.
+            ServingError: loading failed.
+        """
+        async with self._changing:
+            try:
+                self._engine.set_version(name, version)
+            except UnknownModel:
+                if ModelId(name, version) not in self._found:
+                    raise
+                await self._load(ModelId(name, version), current=True)
+
+    async def roll_back(self, name: str) -> None:
+        """Return to the previous version, loading it if needed.
+
+        Raises:
+            UnknownModel: no such model.
+            InvalidRequest: neither engine nor repository has a previous one.
+            ServingError: loading failed.
+        """
+        async with self._changing:
+            entry = self._engine.entry(name)
+            if entry.previous is not None:
+                self._engine.roll_back(name)
+                return
+            numbers = [id_.version for id_ in self._found if id_.name == name]
+            if _NUMBER.fullmatch(entry.current):
+                numbers = [version for version in numbers if int(version) < int(entry.current)]
+            if not numbers:
+                raise InvalidRequest(
+                    f"model {name!r} has no version before {entry.current!r} to go back to, loaded or in the folder"
+                )
+            await self._load(ModelId(name, newest(numbers, 1)[0]), current=True)
+
+    async def load(self, name: str) -> bool:
+        """Serve a model's newest version from its present files; False: not in the repository.
+
+        Raises:
+            ServingError: loading failed.
+        """
+        async with self._changing:
+            self._found |= await asyncio.to_thread(scan, self.root)
+            numbers = [id_.version for id_ in self._found if id_.name == name]
+            if not numbers:
+                return False
+            id_ = ModelId(name, newest(numbers, 1)[0])
+            stamp = self._found[id_].stamp
+            if self._state(id_) != "ready" or self._tried.get(id_) != stamp:
+                self._tried[id_] = stamp
+                await self._load(id_, current=True)
+                await self._retire_old(name)
+            return True
+
+    async def unload(self, name: str) -> None:
+        """Retire all versions of a model, until asked for or replaced by newer files.
+
+        Raises:
+            UnknownModel: the model is not served.
+        """
+        await self._engine.retire_model(name, within_s=RETIRE_S)
+
+    def listed(self) -> dict[ModelId, pathlib.Path]:
+        """Return every version in the repository, loaded or not."""
+        return {id_: what.path for id_, what in self._found.items()}
+
+    def _state(self, id_: ModelId) -> str:
+        state, _ = self._engine.states().get(id_, ("", ""))
+        return state
+
+    async def _load(self, id_: ModelId, *, current: bool) -> None:
+        path, stamp = self._found[id_]
+        card = await asyncio.to_thread(card_of, path, id_)  # a slow disk must not block requests
+        try:
+            served = self._engine.versions(id_.name)
+        except UnknownModel:
+            served = ()
+        if id_.version in served:  # its files have changed
+            await self._engine.redeploy(card)
+        else:
+            await self._engine.deploy(card, current=current)
+        self._taken[id_] = stamp
+
+    async def _load_at_start(self, id_: ModelId, failures: list[ServingError]) -> None:
+        try:
+            await self._load(id_, current=True)
+        except ServingError as error:
+            self._note_failure(id_, error, "a version cannot be loaded")
+            failures.append(error)
+
+    def _failed(self, id_: ModelId) -> bool:
+        return self._state(id_) == "failed"
+
+    async def _retire_old(self, name: str) -> None:
+        entry = self._engine.entry(name)
+        numbered = [version for version in entry.versions if _NUMBER.fullmatch(version)]
+        kept = {*newest(numbered, self._kept), entry.current, *entry.labels.values(), *entry.shares}
+        kept.add(entry.shadow or entry.current)
+        for version in numbered:
+            if version not in kept:
+                await self._engine.withdraw(name, version, within_s=RETIRE_S)
+
+    async def _retire_gone(self, id_: ModelId) -> None:
+        try:
+            entry = self._engine.entry(id_.name)
+        except UnknownModel:
+            entry = None
+        if entry is None or id_.version not in entry.versions:
+            self._engine.forget_failure(id_)
+            return
+        others = [version for version in entry.versions if version != id_.version]
+        if others and entry.current == id_.version:
+            numbered = [version for version in others if _NUMBER.fullmatch(version)]
+            self._engine.set_version(id_.name, newest(numbered, 1)[0] if numbered else others[-1])
+        elif not others:
+            left = [other.version for other in self._found if other.name == id_.name]
+            if left:
+                await self._load(ModelId(id_.name, newest(left, 1)[0]), current=True)
+        if id_.version in entry.shares:  # its share goes to the current version
+            shares = {one: share for one, share in entry.shares.items() if one != id_.version}
+            self._engine.set_shares(id_.name, shares)
+        await self._engine.withdraw(id_.name, id_.version, within_s=RETIRE_S)
+
+    def _note_failure(self, id_: ModelId, error: ServingError, text: str) -> None:
+        self._engine.note_failure(id_, str(error))
+        log.error(
+            text,
+            extra={"model": id_.name, "version": id_.version, "error": str(error)},
+        )
+
+
+def _stamp(folder: pathlib.Path) -> Stamp:
+    """Return a version's files, subfolders included; empty if none, or if they disappeared."""
+    files: list[tuple[str, int, int]] = []
+    try:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                status = path.stat()
+                files.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
+    except OSError:
+        return ()
+    return tuple(files)

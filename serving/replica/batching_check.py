@@ -1,0 +1,287 @@
+"""Batching check: whether outputs depend on the rest of the batch, on samples at load time.
+
+A file only suggests that a first dimension counts items. If it does not (rows are found objects or
+a sequence, or weights scale with the batch), batches silently give wrong outputs. So two requests
+run together, each with a copy of itself, and alone; if outputs differ, the model is served
+unbatched.
+
+Batches of one size are compared closely, as they compute an item the same way. Other sizes may use
+kernels that round otherwise (TF32 keeps 10 bits, bfloat16 7), which hides smaller dependencies.
+Padded requests are compared closely with unpadded ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving import wire
+from serving.models import Arrays, LoadedModel
+from serving.replica.execution import Execution
+from serving.replica.output_frames import BrokenContract
+from serving.replica.padding import Padding
+from serving.replica.samples import Samples
+from serving.replica.warmup import entries_of
+from serving.tensors import arrays
+from serving.values import Signature, Tensor, TensorSpec, ToldInputs
+
+TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
+"""Maximum rounding error as a share of an output's largest value; other datatypes must be equal."""
+_OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
+"""The same between batch sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight
+times as coarse, and nets are deeper."""
+_SMALLEST_MULTIPLE = 8
+"""Default multiple for padding."""
+
+_UNTRIED = "batches of it could not be tried"
+_PADDED_REQUESTS = 8
+_FEWEST_PADDED = 6
+"""Minimum padded runs, regardless of time. `_PADDED_REQUESTS` requests have three runs each."""
+
+Outputs = Sequence[Tensor]
+
+
+def tried(
+    model: LoadedModel, samples: Samples | str, told: ToldInputs, *, within_s: float = 2.0
+) -> tuple[Signature, Padding | None]:
+    """Check batching and padding; return the updated signature and the padding.
+
+    Args:
+        model: loaded and pure, with detected item axes.
+        samples: its inputs, or why there are none; what cannot be checked is not used.
+        told: declared inputs; declared axes and other replicas' findings are not checked.
+        within_s: time for padded runs beyond the minimum.
+    """
+    signature = model.signature
+    if not signature.is_batched:
+        return signature, None
+    if told.unbatched is None and not told.item_axis and not told.shared:
+        reason = samples if isinstance(samples, str) else _why_alone(model, samples)
+        is_untried = isinstance(samples, str) or reason.startswith(_UNTRIED)
+        signature = dataclasses.replace(signature, unbatched=reason, is_untried=is_untried)
+    is_wanted = told.pad_to is not None if told.padding is not None else bool(told.pad)
+    if not is_wanted or not signature.is_batched or told.padding:
+        return signature, None
+    if isinstance(samples, str):
+        return dataclasses.replace(signature, padding=samples), None
+    found = _padding_of(model, samples, told, within_s=within_s)
+    if isinstance(found, str):
+        return dataclasses.replace(signature, padding=found), None
+    return dataclasses.replace(signature, padding=""), found if told.pad_to is not None else None
+
+
+def _padding_of(
+    model: LoadedModel, samples: Samples, told: ToldInputs, *, within_s: float
+) -> Padding | str:
+    """Return the padding of a model, or why it cannot be padded."""
+    free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
+    lacking = [name for name, axes in free.items() if axes and name not in told.pad]
+    if lacking:
+        return (
+            f"no value is told that fills up input {lacking[0]!r}; set model.pad, as {lacking[0]}=0"
+        )
+    if not any(free.values()):
+        return "no dimension of its inputs is free beside the items"
+    multiple = told.pad_to or _SMALLEST_MULTIPLE
+    try:
+        padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
+        if isinstance(padding, str) or told.padding is not None:  # checked by another replica
+            return padding
+        difference = _difference_filled_up(model, samples, padding, within_s)
+    except Exception as error:  # a model may raise anything
+        return f"it fails on inputs that are filled up: {type(error).__name__}: {str(error)[:200]}"
+    return f"answers change where inputs are filled up: {difference}" if difference else padding
+
+
+def _laid_padding(
+    model: LoadedModel, request: Arrays, told: ToldInputs, multiple: int
+) -> Padding | str:
+    """Return the padding.
+
+    Output axes are those that grow in a request whose free sizes all differ and grow.
+    """
+    signature = model.signature
+    wanted: dict[str, int] = {}
+    for spec in signature.inputs:
+        for axis in _free_axes(spec):
+            size = request[spec.name].shape[axis]
+            candidates = (
+                size + step for step in itertools.chain(range(0, -size, -1), itertools.count(1))
+            )
+            wanted.setdefault(
+                _dimension(spec, axis, size),
+                next(n for n in candidates if n % multiple and n not in wanted.values()),
+            )
+    sizes: dict[int, tuple[str, int]] = {}
+    """Size in the request -> input and axis."""
+    for spec in signature.inputs:
+        for axis in _free_axes(spec):
+            size = wanted[_dimension(spec, axis, request[spec.name].shape[axis])]
+            sizes.setdefault(size, (spec.name, axis))
+    short = _resized(request, signature, wanted)
+    wide = Padding(multiple, told.pad, {})
+    filled = {
+        spec.name: _filled(short[spec.name], wide.padded(spec, short[spec.name].shape), told, spec)
+        for spec in signature.inputs
+    }
+    execution = Execution(model, quiet=True)
+    alone = execution.together(entries_of([short], signature))[0]
+    grown = execution.together(entries_of([filled], signature))[0]
+    outputs: dict[str, Mapping[int, tuple[str, int]]] = {}
+    for small, large in zip(alone, grown, strict=True):
+        axes = {}
+        for axis, (size, more) in enumerate(zip(small.shape, large.shape, strict=True)):
+            if size == more:
+                continue
+            source = sizes.get(size)
+            if source is None or filled[source[0]].shape[source[1]] != more:
+                return (
+                    f"axis {axis} of output {small.name!r} grows from {size} to {more} where inputs are "
+                    "filled up, as none of theirs does"
+                )
+            axes[axis] = source
+        if axes:
+            outputs[small.name] = axes
+    return Padding(multiple, told.pad, outputs)
+
+
+def _difference_filled_up(
+    model: LoadedModel, samples: Samples, padding: Padding, within_s: float
+) -> str:
+    """Return how outputs change with padding, or "".
+
+    Several requests are padded little, half and nearly fully, as few elements may not show.
+    """
+    signature, multiple = model.signature, padding.multiple
+    bare, filling = Execution(model, quiet=True), Execution(model, padding=padding, quiet=True)
+    until_s = time.monotonic() + within_s
+    tries = itertools.product(samples.requests(_PADDED_REQUESTS), (1, multiple // 2, multiple - 1))
+    for count, (request, filled) in enumerate(tries):
+        if count >= _FEWEST_PADDED and time.monotonic() > until_s:
+            break
+        wanted = {}
+        for spec in signature.inputs:
+            for axis in _free_axes(spec):
+                size = request[spec.name].shape[axis]
+                whole = max(1, size // multiple - count % 2) * multiple
+                wanted[_dimension(spec, axis, size)] = max(1, whole - filled)
+        entries = entries_of([_resized(request, signature, wanted)], signature)
+        difference = _difference(bare.together(entries)[0], filling.together(entries)[0])
+        if difference:
+            return difference
+    return ""
+
+
+def _why_alone(model: LoadedModel, samples: Samples) -> str:
+    """Return why requests cannot run together; "": they can, or it is unknown.
+
+    Nonsensical inputs can magnify rounding, but a true dependency shows with every unequal pair.
+    """
+    execution = Execution(model, quiet=True)
+    reason = failure = ""
+    for pair in samples.pairs():
+        if _are_alike(pair):
+            pair[1] = {
+                spec.name: pair[0][spec.name]
+                if spec.item_axis is None
+                else np.flip(pair[0][spec.name])
+                for spec in model.signature.inputs
+            }
+        if _are_alike(pair):
+            failure = failure or f"{_UNTRIED}: its samples are all alike"
+            continue
+        entries = entries_of(pair, model.signature)
+        try:
+            alone = [execution.together([entry])[0] for entry in entries]
+            again = execution.together(entries[:1])[0]
+        except BrokenContract as error:
+            return str(error)
+        except Exception as error:  # a model may raise anything
+            failure = f"{_UNTRIED}: {type(error).__name__}: {str(error)[:200]}"
+            continue
+        if _difference(alone[0], again):
+            return "its answers to one request differ from call to call"
+        reason = _difference_in_company(execution, entries, alone)
+        if not reason:
+            return ""
+    return reason or failure
+
+
+def _are_alike(pair: Sequence[Arrays]) -> bool:
+    first, second = pair
+    return all(np.array_equal(array, second[name]) for name, array in first.items())
+
+
+def _difference_in_company(
+    execution: Execution, entries: list[wire.InferEntry], alone: Sequence[Outputs]
+) -> str:
+    try:
+        company = execution.together(entries)
+        copies = [execution.together([entry] * len(entries)) for entry in entries]
+    except Exception as error:  # a model may raise anything
+        return f"it fails on two items together: {type(error).__name__}: {str(error)[:200]}"
+    for place, (one, other) in enumerate(zip(alone, company, strict=True)):
+        difference = _difference(copies[place][place], other) or _difference(
+            one, other, _OF_ANOTHER_SIZE
+        )
+        if difference:
+            return f"answers depend on what else is in the batch: {difference}"
+    return ""
+
+
+def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = TOLERANCES) -> str:
+    """Return where two responses differ by more than rounding, or ""."""
+    for a, b in zip(one, other, strict=True):
+        if a.shape != b.shape:
+            return f"output {a.name!r} has shape {list(a.shape)} and {list(b.shape)}"
+        if a.datatype not in tolerances:
+            if bytes(a.data) != bytes(b.data):
+                return f"output {a.name!r} is not equal"
+            continue
+        x, y = _floats(a), _floats(b)
+        finite = x[np.isfinite(x)]
+        largest = float(np.abs(finite).max(initial=0.0)) or 1.0
+        if not np.allclose(x, y, rtol=0, atol=tolerances[a.datatype] * largest, equal_nan=True):
+            share = float(np.nanmax(np.abs(x - y))) / largest
+            return f"output {a.name!r} by {share:.2g} of its largest value"
+    return ""
+
+
+def _floats(tensor: Tensor) -> NDArray[np.float64]:
+    return arrays.array_of(tensor.datatype, tensor.shape, [tensor.data]).astype(np.float64)
+
+
+def _free_axes(spec: TensorSpec) -> list[int]:
+    return [axis for axis, size in enumerate(spec.shape) if size < 0 and axis != spec.item_axis]
+
+
+def _dimension(spec: TensorSpec, axis: int, size: int) -> str:
+    """Return the key of dimensions with equal size: their name, else axis and size."""
+    return spec.dimension(axis) or f"{size} along axis {axis}"
+
+
+def _resized(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> Arrays:
+    """Cut or repeat the request along its free dimensions."""
+    resized: Arrays = {}
+    for spec in signature.inputs:
+        array = request[spec.name]
+        for axis in _free_axes(spec):
+            size = request[spec.name].shape[axis]
+            places = [place % size for place in range(sizes[_dimension(spec, axis, size)])]
+            array = np.take(array, places, axis)
+        resized[spec.name] = array
+    return resized
+
+
+def _filled(
+    array: NDArray[Any], shape: tuple[int, ...], told: ToldInputs, spec: TensorSpec
+) -> NDArray[Any]:
+    fill: Any = b"" if spec.datatype == "BYTES" else told.pad.get(spec.name, 0.0)
+    wider = [(0, more - size) for size, more in zip(array.shape, shape, strict=True)]
+    return np.pad(array, wider, constant_values=fill)

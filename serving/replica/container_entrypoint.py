@@ -1,0 +1,43 @@
+"""Entry point of a container replica: imports the runtime, connects to the gateway, runs `host`.
+
+    python -m serving.replica.container_entrypoint SOCKET FILES KIND [FOLDER PROGRAM ARGUMENT...]
+
+The host's files are mounted below FILES by their absolute paths. For the kind command, PROGRAM in
+FOLDER becomes the replica. Exit codes are those of `process_entrypoint`.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from serving.replica import process_entrypoint
+from serving.replica.warm import warm_up
+from serving.system.log_lines import log_lines
+from serving.wire.staged_path import placed
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the replica of a command line; return its exit code."""
+    log_lines(logging.WARNING)
+    process_entrypoint.ignore_requests_to_end()
+    socket, files, kind, *program = words
+    root = pathlib.Path(files)
+    if not program:
+        warm_up(kind)
+        return process_entrypoint.serve(socket, root=root)
+    folder, command, *arguments = program
+    if pathlib.Path(command).is_relative_to(folder):  # else it belongs to the image
+        command = str(placed(command, root))
+    order = {
+        "program": [command, *arguments],
+        "folder": str(placed(folder, root)),
+        "socket": socket,
+    }
+    return process_entrypoint.become_program(order)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""Fork server: imports a model runtime once, then forks a replica on demand.
+
+    python -m serving.replica.forkserver CONTROL_FD KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
+
+JSON lines on the control socket. In: {"do": "start", "worker", "socket", "procs": [..],
+"environment": {..}} and {"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"},
+{"event": "started", "worker", "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}.
+
+When the control socket ends, it kills its replicas and removes its groups and directory. So it must
+outlive the gateway: it has its own session and no parent-death signal, which would also fire when
+the gateway's starting thread ends. Its replicas die with it (SIGKILL).
+
+Only a single-threaded process forks safely: other threads' locks stay locked in the child. ONNX
+Runtime starts a telemetry thread unless ORT_DISABLE_TELEMETRY is set (`forker.environment`). If a
+runtime starts threads, replicas are new processes with their own import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from serving.replica import process_entrypoint
+from serving.replica.warm import warm_up
+from serving.system.cgroups import manager
+from serving.system.log_lines import log_lines
+from serving.wire import exit_codes
+
+log = logging.getLogger(__name__)
+
+_CLEANUP_S = 5.0
+_RETRY_S = 0.005
+_RECEIVED_BYTES = 65_536
+
+
+class Template:
+    """Event loop of the fork server."""
+
+    def __init__(self, control: socket.socket, *, forks: bool) -> None:
+        self._control = control
+        self._forks = forks
+        self._workers: dict[int, int] = {}
+        """Living replicas: pid -> worker number."""
+        self._received = b""
+        self._wake_in, self._wake_out = socket.socketpair()
+        for end in (self._wake_in, self._wake_out):
+            end.setblocking(False)
+
+    def warm(self, warm_s: float) -> None:
+        """Report readiness."""
+        self._tell({"event": "warm", "forks": self._forks, "warm_s": warm_s})
+
+    def run(self) -> None:
+        """Serve orders until the control socket ends."""
+        signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _nothing)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake_out, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._wake_out.fileno() in ready:
+                self._drain_wakeups()
+                self._reap()
+            if self._control.fileno() in ready and not self._read_orders():
+                return
+
+    def kill_all(self) -> None:
+        """Kill all replicas and wait for their ends, at most `_CLEANUP_S`."""
+        until_s = time.monotonic() + _CLEANUP_S
+        while self._workers and time.monotonic() < until_s:
+            for pid in self._workers:
+                os.kill(pid, signal.SIGKILL)
+            self._reap(tell=False)
+            time.sleep(_RETRY_S)
+
+    def _drain_wakeups(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_out.recv(_RECEIVED_BYTES):
+                pass
+
+    def _read_orders(self) -> bool:
+        """Execute received orders; return False at the socket's end."""
+        try:
+            data = self._control.recv(_RECEIVED_BYTES)
+        except ConnectionError:
+            return False
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            if order["do"] == "start":
+                self._start(order)
+            else:
+                self._kill(order["worker"])
+        return bool(data)
+
+    def _start(self, order: dict[str, Any]) -> None:
+        try:
+            pid = self._fork(order) if self._forks else _spawn(order)
+        except OSError as error:  # no memory or process left: only this replica is lost
+            log.warning("a replica cannot be made", extra={"error": str(error)})
+            self._tell(
+                {
+                    "event": "ended",
+                    "worker": order["worker"],
+                    "code": exit_codes.NOT_MADE,
+                }
+            )
+            return
+        self._workers[pid] = order["worker"]
+        self._tell({"event": "started", "worker": order["worker"], "pid": pid})
+
+    def _fork(self, order: dict[str, Any]) -> int:
+        template = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._control, self._wake_in, self._wake_out):
+                end.close()
+            code = process_entrypoint.become(order, parent=template)
+        except BaseException:
+            log.exception("a replica ended by an exception")
+        finally:
+            logging.shutdown()
+            os._exit(code)
+
+    def _kill(self, worker: int) -> None:
+        for pid, known in self._workers.items():
+            if known == worker:
+                os.kill(pid, signal.SIGKILL)  # not reaped, so the pid is still its own
+
+    def _reap(self, *, tell: bool = True) -> None:
+        while self._workers:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(found.si_pid, signal.SIGKILL)  # its children; the pid is still its own
+            pid, status = os.waitpid(found.si_pid, 0)
+            worker = self._workers.pop(pid, None)
+            if worker is None or not tell:
+                continue
+            event: dict[str, object] = {"event": "ended", "worker": worker, "pid": pid}
+            if os.WIFSIGNALED(status):
+                event["signal"] = os.WTERMSIG(status)
+            else:
+                event["code"] = os.WEXITSTATUS(status)
+            self._tell(event)
+
+    def _tell(self, event: Mapping[str, object]) -> None:
+        with contextlib.suppress(ConnectionError):  # `run` sees the end of the socket
+            self._control.sendall(json.dumps(event).encode() + b"\n")
+
+
+def _spawn(order: Mapping[str, Any]) -> int:
+    """Start a replica as a new process."""
+    module = "serving.replica.process_entrypoint"
+    arguments = [sys.executable, "-m", module, json.dumps(order), str(os.getpid())]
+    return os.posix_spawn(sys.executable, arguments, os.environ)
+
+
+def _nothing(_signal: int, _frame: object) -> None:
+    """Let the signal wake the loop."""
+
+
+def main() -> None:
+    """Run the fork server."""
+    began_s = time.monotonic()
+    descriptor, kind, directory, *groups = sys.argv[1:]
+    log_lines(logging.WARNING)
+    process_entrypoint.ignore_requests_to_end()
+    control = socket.socket(fileno=int(descriptor))
+    control.set_inheritable(False)
+    forks = warm_up(kind)
+    template = Template(control, forks=forks)
+    warm_s = time.monotonic() - began_s
+    try:
+        template.warm(warm_s)
+        template.run()
+    finally:
+        template.kill_all()
+        for root in groups:
+            manager.cleaned(pathlib.Path(root))
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

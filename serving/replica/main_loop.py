@@ -1,0 +1,377 @@
+"""Main loop of a replica: read an action, run it, respond; one thread, one blocking socket.
+
+In: messages of the replica wire. Out: one response per action, in order. The only clock is
+CLOCK_MONOTONIC, shared with the gateway.
+
+- An action after its window is rejected (TOO_LATE); one before its window waits.
+- A LOAD includes the warm-up, so no INFER pays for a first call.
+- The caller disables automatic garbage collection; the loop collects after a load and while idle.
+  Loaded models live long and are frozen. If models come and go in a budget, only the first load
+  is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import logging
+import os
+import pathlib
+import select
+import socket
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving import models, wire
+from serving.errors import ModelLoadFailed, ModelMissing
+from serving.replica import warmup
+from serving.replica.batching_check import tried
+from serving.replica.collation import Failure
+from serving.replica.execution import Execution, Outcome, error_text, failed
+from serving.replica.padding import Padding
+from serving.replica.samples import Samples, samples_of
+from serving.system import malloc
+from serving.tensors.item_axes import judged
+from serving.values import Buffer
+from serving.wire import ActionStatus, MessageType
+from serving.wire.staged_path import placed
+
+log = logging.getLogger(__name__)
+
+EXIT_CLOSED = 0
+"""The gateway closed the socket."""
+EXIT_GARBAGE = 65
+"""The gateway broke the protocol (EX_DATAERR)."""
+
+_SMALL_BYTES = 16 * 1024
+"""Smaller buffers are joined: a copy costs less than a system call."""
+_MOST_PIECES = 512
+"""Buffers per system call; the system's limit may be 1,024."""
+_ACTIONS_PER_COLLECTION = 256
+_ACTIONS_PER_LOOK = 16
+"""Actions between polls for an idle moment once a collection is due."""
+_ACTIONS_WITHOUT_COLLECTION = 16_384
+"""Collect after so many actions even without an idle moment."""
+_PAUSE_MS = 2
+_NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
+
+
+def serve(
+    sock: socket.socket,
+    *,
+    max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES,
+    root: pathlib.Path | None = None,
+) -> int:
+    """Run as a replica on a connected, blocking socket; return the exit code.
+
+    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`. The
+    caller closes the socket.
+    """
+    try:
+        with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
+            Host(sock, max_message_bytes=max_message_bytes, root=root).run()
+    except wire.WireError as error:
+        log.error("garbage from the gateway", extra={"error": str(error)})
+        return EXIT_GARBAGE
+    return EXIT_CLOSED
+
+
+def _right_lacking(path: pathlib.Path) -> str:
+    """Return an error suffix if this user may not read the file (of a `FILE:NAME`)."""
+    name = path.name.partition(":")[0]
+    if (
+        not path.is_absolute()
+        or os.access(path, os.R_OK)
+        or os.access(path.with_name(name), os.R_OK)
+    ):
+        return ""
+    return f"; user {os.geteuid()} of the container must have the right to read it"
+
+
+class Host:
+    """Main loop of one replica."""
+
+    def __init__(
+        self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
+    ) -> None:
+        self._sock = sock
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._root = root
+        self._max_message_bytes = max_message_bytes
+        self._max_answer_bytes: int | None = None
+        """The gateway's limit, from the last LOAD."""
+        self._models: dict[int, tuple[Execution, int]] = {}
+        """Models and their pages by wire number."""
+        self._shares = False
+        """Whether models come and go in a budget."""
+        self._actions = 0
+        """Actions since the last collection."""
+        self._head = bytearray(wire.HEAD.size)
+
+    def run(self) -> None:
+        """Serve until the socket is closed.
+
+        Raises:
+            WireError: the gateway broke the protocol.
+            ConnectionError: the socket was closed inside a message.
+        """
+        self._send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
+        while (message := self._receive()) is not None:
+            self._act(*message)
+            self._actions += 1
+
+    # The socket
+
+    def _receive(self) -> tuple[MessageType, memoryview] | None:
+        """Return the next message; None if the socket was closed."""
+        actions = self._actions
+        if actions >= _ACTIONS_PER_COLLECTION and not actions % _ACTIONS_PER_LOOK:
+            self._collect_garbage()
+        if not self._fill(memoryview(self._head)):
+            return None
+        kind, length = wire.parse_head(self._head, 0, self._max_message_bytes)
+        body = np.empty(length, np.uint8).data
+        if not self._fill(body):
+            raise ConnectionResetError("the gateway closed the socket after a message's head")
+        return kind, body
+
+    def _fill(self, view: memoryview) -> bool:
+        """Fill the view; return False at the end of the stream."""
+        filled = 0
+        while filled < len(view):
+            count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)
+            if not count:
+                if filled:
+                    raise ConnectionResetError("the gateway closed the socket inside a message")
+                return False
+            filled += count
+        return True
+
+    def _send(self, buffers: Sequence[Buffer]) -> None:
+        """Write one message, usually in one system call."""
+        pieces = _joined(buffers)
+        for start in range(0, len(pieces), _MOST_PIECES):
+            some = pieces[start : start + _MOST_PIECES]
+            sent = self._sock.sendmsg(some)
+            for piece in some:
+                if sent < len(piece):  # partly sent
+                    self._sock.sendall(memoryview(piece)[sent:])
+                sent = max(0, sent - len(piece))
+
+    def _collect_garbage(self) -> None:
+        if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
+            gc.collect()
+            self._actions = 0
+
+    # Actions
+
+    def _act(self, kind: MessageType, body: memoryview) -> None:
+        if kind is MessageType.INFER:
+            self._send(self._infer(wire.parse_infer(body)))
+        elif kind is MessageType.LOAD:
+            self._send([self._load(wire.parse_load(body))])
+        elif kind is MessageType.UNLOAD:
+            self._send([self._unload(wire.parse_unload(body))])
+        else:
+            raise wire.WireError(f"message {kind.name} is not one that a replica takes")
+
+    def _infer(self, message: wire.InferMessage) -> list[Buffer]:
+        known = self._models.get(message.model)
+        if known is None:
+            return self._refused(message, ActionStatus.UNKNOWN_MODEL, _unknown(message.model))
+        started_ns = _start(message.earliest_ns, message.latest_ns)
+        if started_ns is None:
+            return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
+        outcomes, times = known[0].run(message, started_ns)
+        block = outcomes.block
+        try:
+            if block is None:
+                return _result(message.action_id, times, outcomes.each, most=self._max_answer_bytes)
+            sizes = [(block.frame_bytes, 0)] * block.requests
+            head = wire.result_head(message.action_id, 0, times, sizes, self._max_answer_bytes)
+        except wire.WireError as error:  # one response or all together are too large
+            text = f"too large for one message: {error}"
+            return self._refused(message, ActionStatus.TOO_LARGE, text, times)
+        return [head, block.data]
+
+    def _place(self, path: str | None) -> pathlib.Path | None:
+        """Return a gateway path as this process sees it."""
+        if path is None:
+            return None
+        return placed(path, self._root)
+
+    def _refused(
+        self,
+        message: wire.InferMessage,
+        status: ActionStatus,
+        text: str,
+        times: wire.ReplicaTimes = _NO_TIMES,
+    ) -> list[Buffer]:
+        outcomes = [failed(Failure(status, text))] * len(message.entries)
+        return _result(message.action_id, times, outcomes, status)
+
+    def _load(self, message: wire.LoadMessage) -> bytes:
+        self._max_answer_bytes = message.max_answer_bytes
+        settled = message.budget is None  # costs time while serving
+        before_bytes = malloc.resident_bytes(settled=settled)
+        began_ns = _start(message.earliest_ns, message.latest_ns)
+        if began_ns is None:
+            refused = {"error": _TOO_LATE}
+            return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, refused)
+        lacking = self._room_lacking(message)
+        if lacking:
+            return wire.encode_loaded(message.action_id, ActionStatus.NO_ROOM, {"error": lacking})
+        detail: dict[str, object]
+        try:
+            model = models.load(
+                message.kind,
+                self._place(message.path),
+                threads=message.threads,
+                device=message.device,
+                # A container's cache does not outlive it.
+                digest=message.digest if self._root is None else None,
+                optimises=message.optimises,
+            )
+            execution, warmed = self._settle(model, message)
+        except (Exception, SystemExit) as error:  # a model may raise anything
+            text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
+            if self._root is not None and message.path is not None:
+                text += _right_lacking(placed(message.path, self._root))
+            log.info("a model was not loaded", extra={"model": message.name, "error": text})
+            detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
+            return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
+        self._models[message.model] = execution, message.pages
+        gc.collect()
+        if not self._shares:
+            gc.freeze()
+        self._shares = message.budget is not None
+        load_s = (time.monotonic_ns() - began_ns) * 1e-9
+        detail = {
+            "signature": execution.signature.as_json(),
+            "load_s": load_s,
+            "warmup": warmed.as_json(),
+            "device": getattr(model, "device", None),
+            "optimised": getattr(model, "optimised", None),
+            "started_ns": began_ns,
+            "memory_bytes": max(0, malloc.resident_bytes(settled=settled) - before_bytes),
+        }
+        return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
+
+    def _settle(
+        self, model: models.LoadedModel, message: wire.LoadMessage
+    ) -> tuple[Execution, warmup.WarmUp]:
+        """Find out how the model takes batches, and warm it up.
+
+        Raises:
+            ModelLoadFailed: real samples fail, or declared inputs do not fit.
+        """
+        told = message.inputs
+        model.signature = judged(
+            model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
+        )
+        if told.unbatched is not None:
+            model.signature = dataclasses.replace(
+                model.signature, unbatched=told.unbatched, padding=told.padding
+            )
+        is_pure = getattr(model, "is_pure", False)
+        samples: Samples | str = ""
+        padding: Padding | None = None
+        if is_pure or message.warmup_s:
+            sampled = functools.partial(
+                samples_of, model, self._place(message.samples), told.shapes, told.values
+            )
+            samples = sampled()
+        if is_pure:
+            model.signature, padding = tried(model, samples, told, within_s=message.warmup_s)
+            if isinstance(samples, Samples) and not model.signature.is_batched:
+                samples = sampled()  # the former item axis now has a size
+        if not message.warmup_s:
+            samples = ""
+        execution = Execution(model, padding=padding)
+        return execution, warmup.warm_up(
+            execution, samples, max_items=message.max_items, within_s=message.warmup_s
+        )
+
+    def _room_lacking(self, message: wire.LoadMessage) -> str:
+        """Return why the model exceeds the page budget, or ""."""
+        if message.budget is None:
+            return ""
+        others = sum(
+            pages for number, (_, pages) in self._models.items() if number != message.model
+        )
+        if others + message.pages <= message.budget:
+            return ""
+        return (
+            f"{message.pages} pages of {message.budget} are wanted and {others} are in use: "
+            "unload models first"
+        )
+
+    def _unload(self, message: wire.UnloadMessage) -> bytes:
+        if _start(message.earliest_ns, message.latest_ns) is None:
+            detail = {"error": _TOO_LATE}
+            return wire.encode_unloaded(message.action_id, ActionStatus.TOO_LATE, detail)
+        if self._models.pop(message.model, None) is None:
+            detail = {"error": _unknown(message.model)}
+            return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
+        if not self._shares:  # else the next LOAD collects
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
+
+
+def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Join small buffers, without copying large ones."""
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < _SMALL_BYTES:
+            small.append(buffer)
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small = []
+        pieces.append(buffer)
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
+
+
+_TOO_LATE = "the action's window had closed before it could start"
+
+
+def _unknown(model: int) -> str:
+    return f"model number {model} is not loaded in this replica"
+
+
+def _start(earliest_ns: int, latest_ns: int) -> int | None:
+    """Wait for the window; return the start time, None if it has closed."""
+    now_ns = time.monotonic_ns()
+    if latest_ns and now_ns > latest_ns:
+        return None
+    while earliest_ns > now_ns:
+        time.sleep((earliest_ns - now_ns) * 1e-9)
+        now_ns = time.monotonic_ns()
+    return None if latest_ns and now_ns > latest_ns else now_ns
+
+
+def _result(
+    action_id: int,
+    times: wire.ReplicaTimes,
+    outcomes: Sequence[Outcome],
+    status: int = 0,
+    most: int | None = None,
+) -> list[Buffer]:
+    """Build a RESULT; its status is 0 if any request succeeded, else the first one's."""
+    sizes = [(size, entry_status) for entry_status, size, _ in outcomes]
+    if outcomes and all(entry_status for entry_status, _, _ in outcomes):
+        status = outcomes[0][0]
+    buffers: list[Buffer] = [wire.result_head(action_id, status, times, sizes, most)]
+    for _, _, frame in outcomes:
+        buffers += frame
+    return buffers

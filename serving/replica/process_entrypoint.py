@@ -1,0 +1,92 @@
+"""Entry point of a replica process: join control groups, connect to the gateway, run `main_loop`.
+
+In: an order {"worker", "socket", "procs", "environment"} and the pid of the fork server. A forked
+child calls `become`; without forking it is `python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID`.
+With {"program", "folder"} in the order the process becomes that program.
+
+Memory shared with the fork server counts as the fork server's. Replicas ignore requests to end: a
+service manager signals all processes at once, and the gateway drains first.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import pathlib
+import random
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from serving.models import command
+from serving.replica import main_loop
+from serving.replica.prime import prime
+from serving.system.end_with_parent import end_with
+from serving.system.log_lines import log_lines
+from serving.wire import exit_codes
+
+log = logging.getLogger(__name__)
+
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def become(order: Mapping[str, Any], *, parent: int) -> int:
+    """Become the replica of an order; return its exit code.
+
+    `procs` are files of control groups, `environment` what differs from the fork server's. The
+    replica ends with `parent`, the fork server.
+    """
+    for procs in order["procs"]:
+        try:
+            pathlib.Path(procs).write_text("0", encoding="ascii")
+        except OSError as error:
+            log.error("a replica cannot join its control group", extra={"error": str(error)})
+            return exit_codes.NOT_LIMITED
+    os.environ.update(order["environment"])
+    os.setpgid(0, 0)  # the fork server kills the whole group
+    end_with(parent, signal.SIGKILL)
+    ignore_requests_to_end()
+    if "program" in order:
+        return become_program(order)
+    return serve(order["socket"])
+
+
+def serve(path: str, *, root: pathlib.Path | None = None) -> int:
+    """Run `main_loop` on the gateway's socket; return the exit code."""
+    np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
+    gc.disable()
+    prime()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            sock.connect(path)
+        except OSError as error:
+            log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
+            return exit_codes.NO_GATEWAY
+        return main_loop.serve(sock, root=root)
+
+
+def become_program(order: Mapping[str, Any]) -> int:
+    """Become the order's program, keeping groups, parent and ignored signals."""
+    try:
+        command.become(order["program"], order["folder"], order["socket"])
+    except OSError as error:
+        facts = {"program": order["program"][0], "error": str(error)}
+        log.error("the program of a replica cannot be started", extra=facts)
+        return exit_codes.NO_PROGRAM
+
+
+def ignore_requests_to_end() -> None:
+    """Ignore SIGINT, SIGTERM and SIGHUP."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    log_lines(logging.WARNING)
+    sys.exit(become(json.loads(sys.argv[1]), parent=int(sys.argv[2])))

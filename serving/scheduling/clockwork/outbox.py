@@ -1,0 +1,91 @@
+"""Outbox of actions for workers, and the times at which to check workers again.
+
+Pure; decides nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from serving.scheduling.clockwork.model_queue import Entry
+from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Pool, Sent, Worker
+from serving.scheduling.clockwork.timeline import Timeline
+from serving.scheduling.interface import Action, Kind, Part
+
+
+class Orders:
+    """Outbox of a pool."""
+
+    __slots__ = ("_actions", "_last", "_looks", "_pool", "dirty")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._actions: list[Action] = []
+        self._last = 0
+        self._looks: list[tuple[float, int]] = []
+        self.dirty: dict[int, Worker] = {}
+        """Workers to check in the next plan."""
+
+    def send(
+        self,
+        kind: Kind,
+        holding: Holding,
+        *,
+        latest_s: float,
+        expected_s: float,
+        items: list[tuple[Entry, int]] | None = None,
+        parts: list[Part] | None = None,
+    ) -> int:
+        """Add an action to the plan; return its number."""
+        self._last = number = self._last + 1
+        worker, model = holding.worker, holding.model
+        worker.sent[number] = Sent(kind, holding, items or [], self._pool.now_s)
+        self._actions.append(
+            Action(number, kind, worker.id, model.id, parts or [], 0.0, latest_s, expected_s)
+        )
+        return number
+
+    def taken(self) -> list[Action]:
+        """Return the actions since the last call."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
+        """Return when an executor could start an action; if not soon, None and check then."""
+        ahead_s = self._pool.ahead_s
+        free_s = executor.free_s(now_s)
+        if free_s <= now_s + ahead_s:
+            return max(free_s, now_s + self._pool.parameters.lag_s)
+        self.look(worker, free_s - ahead_s)
+        return None
+
+    def stir(self, worker: Worker) -> None:
+        """Check a worker that could run more, now or when it could start."""
+        if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
+            self.dirty[worker.id] = worker
+
+    def look(self, worker: Worker, at_s: float) -> None:
+        """Check a worker at a time."""
+        if at_s < worker.look_s:
+            worker.look_s = at_s
+            heapq.heappush(self._looks, (at_s, worker.id))
+
+    def due(self, now_s: float) -> Iterator[Worker]:
+        """Yield the workers to check now; a check may add others."""
+        looks, workers = self._looks, self._pool.workers
+        while looks and looks[0][0] <= now_s:
+            look_s, number = heapq.heappop(looks)
+            worker = workers.get(number)
+            if worker is not None and worker.look_s == look_s:
+                worker.look_s = NEVER_S
+                self.dirty[number] = worker
+        while self.dirty:
+            number, worker = self.dirty.popitem()
+            if workers.get(number) is worker:  # not lost
+                yield worker
+
+    @property
+    def look_s(self) -> float:
+        """Time of the next check."""
+        return self._looks[0][0] if self._looks else NEVER_S

@@ -1,0 +1,262 @@
+"""Queue of a pool: reservations of admitted requests, and rejection when a deadline is unreachable.
+
+Only the first request of a model is checked per event. Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.model_queue import Bundle, Entry
+from serving.scheduling.clockwork.outbox import Orders
+from serving.scheduling.clockwork.pool_state import NEVER_S, Charge, Holding, Model, Pool, State
+from serving.scheduling.interface import Reason, Refusal
+
+
+class Queue:
+    """All admitted requests of a pool that have not ended."""
+
+    __slots__ = (
+        "_expiry",
+        "_memory",
+        "_numbers",
+        "_orders",
+        "_pool",
+        "entries",
+        "items",
+        "refusals",
+    )
+
+    def __init__(self, pool: Pool, orders: Orders, memory: Memory) -> None:
+        self._pool, self._orders, self._memory = pool, orders, memory
+        self._expiry: list[tuple[float, int, Model]] = []
+        """Heap: when each model's first deadline becomes unreachable."""
+        self._numbers = itertools.count(1)
+        self.entries: dict[int, tuple[Entry, Model]] = {}
+        """Request id -> entry, also of one with a worker."""
+        self.items = 0
+        """Queued items."""
+        self.refusals: list[Refusal] = []
+        """Rejections for the next plan."""
+
+    # In
+
+    def push(self, entry: Entry, model: Model, count: int) -> None:
+        """Queue items of an entry."""
+        self.items += count
+        if model.waiting.push(entry, count):
+            self.watch(model)
+        self.offer(model)
+
+    def offer(self, model: Model) -> None:
+        """Update a model's turn with its workers after its queue grew."""
+        for holding in model.holdings:
+            if holding.leave is not None and holding.has_left(self._pool.now_s):
+                continue
+            if holding.state is State.LOADED:
+                self._memory.use(holding)
+                first_s = holding.first_s
+                if first_s < holding.key_s:
+                    self.turn(holding, first_s)
+                self._orders.stir(holding.worker)
+
+    def turn(self, holding: Holding, key_s: float) -> None:
+        """Place a model in its worker's heap by its first bucket; its old place is void."""
+        holding.key_s = key_s
+        heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
+
+    def watch(self, model: Model) -> None:
+        """Schedule the check of a model's first request."""
+        at_s = model.waiting.deadlines_s[0] - model.durations.worth_s[0]
+        if at_s != model.expiry_s:
+            model.expiry_s = at_s
+            heapq.heappush(self._expiry, (at_s, next(self._numbers), model))
+
+    # Reservations
+
+    def charge(
+        self,
+        entry: Entry,
+        model: Model,
+        holding: Holding,
+        items: int,
+        bundle: Bundle | None = None,
+    ) -> None:
+        """Reserve a worker's time for an entry.
+
+        Args:
+            entry: without a reservation.
+            model: its model.
+            holding: where.
+            items: queued.
+            bundle: to join; None: a new one.
+        """
+        promises, leave = holding.promises, holding.leave
+        backlog, until_s = promises.backlog, entry.deadline_s
+        if leave is not None and leave.at_s < until_s:
+            until_s = leave.at_s
+        if bundle is None:
+            cell_s = backlog.cell_s(until_s, self._pool.now_s)
+            bundle = Bundle(promises, cell_s, until_s)
+            bundle.cost_s = model.durations.quickest_s(items)
+            promises.add(bundle)
+            backlog.add(cell_s, until_s, bundle.cost_s)
+        else:
+            bundle.until_s = min(bundle.until_s, until_s)
+            cost_s = model.durations.quickest_s(bundle.count + items)
+            backlog.grow(bundle.cell_s, bundle.until_s, cost_s - bundle.cost_s)
+            bundle.cost_s = cost_s
+        load_s = holding.load_before_s(bundle.cell_s)
+        if load_s:
+            if holding.charge is not None:
+                holding.charge.take_back()
+            holding.charge = Charge.of(backlog, bundle.cell_s, bundle.until_s, load_s)
+        bundle.count += items
+        entry.flow.promised_s += items * entry.cost_s
+        bundle.entries.append(entry)
+        entry.bundle = bundle
+        promises.owes += items
+
+    def uncharge(self, entry: Entry, model: Model, items: int) -> None:
+        """Remove the reservation of an entry with this many queued items."""
+        bundle = entry.bundle
+        if bundle is not None:
+            entry.bundle = None
+            entry.flow.promised_s -= items * entry.cost_s
+            bundle.entries.remove(entry)
+            self._shrink(bundle, model, items)
+
+    def give(self, items: list[Entry], model: Model) -> list[int]:
+        """Remove one item of each entry for a worker; return the item numbers."""
+        self.items -= len(items)
+        found: list[int] = []
+        counts: dict[Bundle, int] = {}
+        for entry in items:
+            found.append(entry.give())
+            bundle = entry.bundle
+            if bundle is not None:
+                counts[bundle] = counts.get(bundle, 0) + 1
+                entry.flow.promised_s -= entry.cost_s
+                if not entry.waits:
+                    entry.bundle = None
+                    bundle.entries.remove(entry)
+        for bundle, count in counts.items():
+            self._shrink(bundle, model, count)
+        return found
+
+    def _shrink(self, bundle: Bundle, model: Model, items: int) -> None:
+        """Remove items from a bundle."""
+        by = bundle.by
+        by.owes -= items
+        bundle.count -= items
+        if bundle.count:
+            cost_s = model.durations.quickest_s(bundle.count)
+            by.backlog.grow(bundle.cell_s, bundle.until_s, cost_s - bundle.cost_s)
+            bundle.cost_s = cost_s
+        else:
+            by.backlog.remove(bundle.cell_s, bundle.cost_s)
+            by.remove(bundle)
+        if by.leaves:
+            worker = self._pool.workers.get(by.worker)
+            if worker is not None:  # perhaps the memory is free now
+                self._orders.dirty[worker.id] = worker
+
+    def bring_forward(self, holding: Holding) -> None:
+        """Move a leaving model's reservations to before it leaves; a step per queued request."""
+        self._promise_again(holding, holding)
+
+    def move(self, holding: Holding) -> None:
+        """Move a cancelled instance's reservations to another; a step per queued request."""
+        here = holding.worker
+        others = holding.model.holdings
+        found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
+        self._promise_again(holding, found)
+
+    def _promise_again(self, holding: Holding, by: Holding) -> None:
+        before, promises, leave = holding.promises, by.promises, by.leave
+        for bundle in tuple(before.bundles):
+            before.remove(bundle)
+            before.backlog.remove(bundle.cell_s, bundle.cost_s)
+            before.owes -= bundle.count
+            until_s = min(entry.deadline_s for entry in bundle.entries)
+            if leave is not None:
+                until_s = min(until_s, leave.at_s)
+            bundle.by, bundle.until_s = promises, until_s
+            bundle.cell_s = promises.backlog.cell_s(until_s, self._pool.now_s)
+            promises.add(bundle)
+            promises.backlog.add(bundle.cell_s, until_s, bundle.cost_s)
+            promises.owes += bundle.count
+
+    # Out
+
+    def unwait(self, entry: Entry, model: Model) -> None:
+        """Remove the queued items of an entry."""
+        if count := entry.waits:
+            self.items -= count
+            model.waiting.remove(entry)
+            self.uncharge(entry, model, count)
+            if model.waiting.entries:
+                self.watch(model)
+            self._memory.settle(model)
+
+    def cancel(self, id_: int) -> None:
+        """Cancel a request."""
+        found = self.entries.pop(id_, None)
+        if found is not None:
+            self.unwait(*found)
+
+    def refuse(self, entry: Entry, model: Model, reason: Reason, detail: str = "") -> None:
+        """Reject an admitted request that has not ended."""
+        if self.entries.pop(entry.id, None) is None:
+            return
+        self.unwait(entry, model)
+        self.refusals.append(Refusal(entry.id, reason, detail))
+
+    def drop(self, model: Model, start_s: float) -> None:
+        """Reject a model's requests that would be late if started then."""
+        self._drop(model, start_s + model.durations.worth_s[0])
+
+    def _drop(self, model: Model, before_s: float) -> None:
+        """Reject a model's requests with earlier deadlines."""
+        waiting = model.waiting
+        for entry in waiting.hopeless(before_s):
+            count, entry.waits = entry.waits, 0
+            self.items -= count
+            self.uncharge(entry, model, count)
+            if self.entries.pop(entry.id, None) is None:
+                continue
+            self.refusals.append(Refusal(entry.id, Reason.HOPELESS, ""))
+            self._pool.reserve.dropped(self._pool.now_s)
+        if waiting.entries:
+            self.watch(model)
+        else:
+            self._memory.settle(model)
+
+    def expire(self, now_s: float) -> None:
+        """Reject requests whose deadline became unreachable."""
+        expiry = self._expiry
+        while expiry and expiry[0][0] < now_s:
+            at_s, _, model = heapq.heappop(expiry)
+            if at_s == model.expiry_s:
+                model.expiry_s = NEVER_S
+                self._drop_late(model, now_s)
+
+    def _drop_late(self, model: Model, now_s: float) -> None:
+        """Drop late requests or schedule another check: sums are rounded and durations change."""
+        if not model.waiting.entries:
+            return
+        least_s, first_s = model.durations.worth_s[0], model.waiting.deadlines_s[0]
+        if first_s - least_s < now_s:
+            self._drop(model, max(now_s + least_s, math.nextafter(first_s, NEVER_S)))
+        else:
+            self.watch(model)
+
+    def expiry_s(self) -> float:
+        """Return when the next deadline becomes unreachable; purge stale heap entries."""
+        expiry = self._expiry
+        while expiry and expiry[0][2].expiry_s != expiry[0][0]:
+            heapq.heappop(expiry)
+        return expiry[0][0] if expiry else NEVER_S

@@ -1,0 +1,156 @@
+"""Schedulability test: whether a worker can do a request in time with all that is reserved.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from serving.scheduling.clockwork.model_queue import Bundle
+from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Model, Pool, Worker
+from serving.scheduling.clockwork.shares import Flow, Shares
+
+TOGETHER = 0.75
+"""A request joins a bundle due after at least this share of its own time."""
+ASKED = 2
+"""Bundles that are tried."""
+ALONE = 1.5
+"""Multiple of the margin kept free of a request that joins none: others may join it later.
+It is 1 for a flow below its share."""
+
+
+class Demand:
+    """Schedulability test of one request."""
+
+    __slots__ = (
+        "_alone",
+        "_durations",
+        "_is_alone",
+        "_others",
+        "_share",
+        "deadline_s",
+        "items",
+        "least_s",
+        "now_s",
+        "reserve_s",
+        "start_s",
+    )
+
+    def __init__(
+        self,
+        pool: Pool,
+        model: Model,
+        deadline_s: float,
+        now_s: float,
+        items: int = 1,
+        *,
+        is_alone: bool = False,
+        flow: Flow | None = None,
+    ) -> None:
+        """Set up the test; a `flow` above its share also leaves others' time free."""
+        self._durations = model.durations
+        self._is_alone = is_alone
+        shares = pool.shares
+        self._others: Shares | None = None
+        self._alone = ALONE
+        if flow is not None and shares.level_s < NEVER_S:
+            if flow.had_s >= shares.level_s:
+                self._others = shares
+            else:
+                self._alone = 1.0
+        self._share = pool.reserve.share
+        self.items = items
+        self.deadline_s = deadline_s
+        self.now_s = now_s
+        self.start_s = now_s + pool.parameters.lag_s
+        """When a message could reach a worker."""
+        self.least_s = model.durations.quickest_s(items)
+        """Seconds of batches for it alone."""
+        self.reserve_s = self._held_s(1.0, deadline_s - now_s)
+        """Margin: time kept free."""
+
+    def _held_s(self, times: float, within_s: float) -> float:
+        """Return the time kept free before a deadline in `within_s`: margins, or others' share."""
+        held_s = times * self._share * within_s
+        if self._others is None:
+            return held_s
+        return max(held_s, self._share * within_s + self._others.held_s(within_s))
+
+    def is_in_time(
+        self,
+        worker: Worker,
+        *,
+        free_s: float,
+        ready_s: float,
+        held_up_s: float,
+        load_s: float = 0.0,
+    ) -> bool:
+        """Return whether a worker could do the work in time with all that is reserved.
+
+        Args:
+            worker: which.
+            free_s: when its executor has finished issued actions.
+            ready_s: when the model is loaded.
+            held_up_s: further blocking.
+            load_s: load on the same executor.
+        """
+        until_s = self.deadline_s
+        if max(free_s, ready_s) + self.least_s > until_s:
+            return False
+        backlog = worker.backlog
+        cell_s = backlog.cell_s(until_s, self.now_s)
+        return backlog.fits(cell_s, until_s, self.least_s + load_s, free_s=free_s + held_up_s)
+
+    def place(
+        self, holding: Holding, *, free_s: float, ready_s: float, is_free: bool
+    ) -> tuple[bool, Bundle | None]:
+        """Return whether an instance's worker could do the work in time with all that is reserved.
+
+        Args:
+            holding: instance, perhaps still to be loaded.
+            free_s: when its executor has finished issued actions.
+            ready_s: when the model is loaded.
+            is_free: whether it would start at once.
+
+        Returns:
+            That, and the bundle to join; None: none.
+        """
+        worker, leave, now_s = holding.worker, holding.leave, self.now_s
+        until_s = self.deadline_s
+        if leave is not None and leave.at_s < until_s:
+            until_s = leave.at_s
+        from_s = max(free_s, ready_s)
+        if from_s + self.least_s > until_s:
+            return False, None
+        backlog, promises = worker.backlog, holding.promises
+        others = self._others
+        if others is not None:
+            is_free = is_free and free_s <= self.start_s
+        share = 0.0 if is_free else self._share
+        cell_s = backlog.cell_s(until_s, now_s)
+        load_s = holding.load_before_s(cell_s)
+        place = 0 if self._is_alone else bisect_right(promises.cells_s, cell_s)
+        if place:
+            quickest_s, most = self._durations.quickest_s, self._durations.sizes[-1] - self.items
+            soonest_s = now_s + TOGETHER * (until_s - now_s)
+            for bundle in promises.bundles[max(0, place - ASKED) : place][::-1]:
+                if bundle.count > most or bundle.entries[0].alone:
+                    continue
+                due_s = min(bundle.until_s, until_s)
+                if due_s < soonest_s:
+                    break
+                took_s = quickest_s(bundle.count + self.items)
+                held_s = share * (due_s - now_s)
+                if others is not None and not is_free:
+                    held_s = self._held_s(1.0, due_s - now_s)
+                if from_s + took_s <= due_s and backlog.fits(
+                    bundle.cell_s,
+                    due_s,
+                    took_s - bundle.cost_s,
+                    free_s=free_s + held_s,
+                ):
+                    return True, bundle
+        held_up_s = 0.0 if is_free else self._held_s(self._alone, until_s - now_s)
+        work_s = self.least_s + load_s
+        return backlog.fits(cell_s, until_s, work_s, free_s=free_s + held_up_s), None

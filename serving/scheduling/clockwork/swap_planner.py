@@ -1,0 +1,181 @@
+"""Swap planner: where and when to load a model in place of others, and whether that pays.
+
+A swap costs the time for which an executor has less to do than requested. Swaps may take the spare
+time and `PAID` besides, so each waits until earlier ones are paid back. One is free if the new
+model has `BUSIER` times the work of those it evicts.
+
+Pure; a step per model in a worker's memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from serving.scheduling.clockwork.pool_state import Holding, Model, Pool, State, Worker
+from serving.scheduling.clockwork.schedulability import Demand
+
+WAITS = 0.5
+"""Share of the available time by which a swap is put off, so that more requests can join."""
+LONGEST_WAIT = 50.0
+"""Longest such wait, in load times."""
+RESIDENCE = 5.0
+"""Shortest stay of a model in use, in load times."""
+BUSIER = 2.0
+"""Ratio of work from which a swap is free."""
+PAID = 0.05
+"""Share of an executor's time for swaps beyond the spare time."""
+SLACK = 0.25
+"""Margin for the eviction of a planned model, as a share of the time until then."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Place:
+    """Where and when a model could be loaded."""
+
+    worker: Worker
+    start_s: float
+    """Latest start."""
+    gives: list[Holding]
+    """Models to evict."""
+    costs_s: float = 0.0
+    """Seconds until spare time has paid it back."""
+
+
+def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
+    """Return the place where a model could be loaded first, in time."""
+    workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
+    if not workers:
+        return None
+    load_s, now_s = model.load.worth_s, demand.now_s
+    patience_s = min(model.patience_s, demand.deadline_s - now_s)
+    after_s = pool.back.worth_s + pool.parameters.ahead_s + pool.reserve.share * patience_s
+    last_s = now_s + patience_s - demand.least_s - after_s - load_s
+    chosen: Place | None = None
+    for worker in workers:
+        place = _place(pool, worker, model, demand, last_s - worker.longest.worth_s)
+        if place is None or (chosen is not None and place.start_s >= chosen.start_s):
+            continue
+        if demand.is_in_time(
+            worker,
+            free_s=max(worker.exec.free_s(now_s), demand.start_s),
+            ready_s=place.start_s + load_s,
+            held_up_s=demand.reserve_s,
+            load_s=0.0 if worker.loads_apart else load_s,
+        ):
+            chosen = place
+    return chosen
+
+
+def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: float) -> Place | None:
+    """Return when a worker could load a model, by `last_s`, and what it evicts."""
+    now_s, load_s = demand.now_s, model.load.worth_s
+    done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
+    done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
+    start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
+    if not worker.loads_apart:
+        start_s = max(start_s, done_s)
+    held = worker.held.get(model.index)
+    if held is not None and held.leave is not None:  # it returns behind its successor
+        start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
+    if start_s > last_s:
+        return None
+    start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
+    gives = _gives(worker, model, now_s, last_s)
+    if gives is None:
+        return None
+    in_use = [one for one in gives if not one.is_idle]
+    if in_use:
+        clear_s = now_s + (done_s - now_s) / (1.0 - pool.reserve.share)
+        left_s = max(_left_s(one, load_s, now_s) for one in in_use)
+        start_s = max(start_s, clear_s, left_s)
+        if not _is_busier(pool, model, in_use):
+            start_s = max(start_s, worker.paid_s)
+    if start_s > last_s:
+        return None
+    place = Place(worker=worker, start_s=start_s, gives=gives)
+    return place if _pays(pool, place, model, now_s, done_s - now_s) else None
+
+
+def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Holding] | None:
+    """Return the instances that could be evicted by then; None if they are too small."""
+    spare_pages = worker.free_pages - worker.planned_pages
+    pages = model.pages - max(0, spare_pages)
+    spare_pages += worker.idle_pages  # less what planned loads need
+    gives: list[Holding] = []
+    for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
+        if holding.leave is not None or holding.model is model:
+            continue
+        if holding.is_idle:
+            if spare_pages < holding.model.pages:
+                continue
+            spare_pages -= holding.model.pages
+        elif _left_s(holding, model.load.worth_s, now_s) > last_s:
+            continue
+        gives.append(holding)
+        pages -= holding.model.pages
+        if pages <= 0:
+            break
+    return None if pages > 0 else gives
+
+
+def _left_s(holding: Holding, load_s: float, now_s: float) -> float:
+    """Return when an instance in use may leave for a load of `load_s`."""
+    left_s = holding.ready_s + RESIDENCE * load_s
+    if holding.state is State.PLANNED:
+        left_s += SLACK * (left_s - now_s)
+    return left_s
+
+
+def _is_busier(pool: Pool, model: Model, others: list[Holding]) -> bool:
+    """Whether the model has so much more work than the others that replacing them wins time."""
+    work = sum(pool.work_of(one.model) for one in others)
+    return pool.work_of(model) >= BUSIER * work
+
+
+def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -> bool:
+    """Return whether a place wins more requests than it loses; if so, set `costs_s`.
+
+    Requests for evicted models are lost if those return too late, else their work needs spare time
+    later.
+    """
+    load_s, stays_s = model.load.worth_s, RESIDENCE * model.load.worth_s
+    patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
+    work = lost = 0.0
+    for holding in place.gives:
+        rate = pool.rate_of(holding.model)
+        if holding.model.patience_s < patient_s:
+            lost += rate
+        if not holding.is_idle:
+            work += pool.work_of(holding.model)
+    won = 1 + int((place.start_s - now_s) * pool.rate_of(model))
+    if lost * (2.0 * load_s + stays_s) > won:
+        return False
+    in_use = [one for one in place.gives if not one.is_idle]
+    if work and not _is_busier(pool, model, in_use):
+        cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
+        if not place.worker.loads_apart:
+            cost_s += load_s
+        place.costs_s = cost_s / (pool.spare + PAID)
+    return True
+
+
+def _may_come(worker: Worker, model: Model) -> bool:
+    """Whether only memory or executor time keeps a worker from loading the model at once.
+
+    The model must be absent, or leaving without a planned return.
+    """
+    pages = worker.free_pages + worker.idle_pages - worker.planned_pages
+    if worker.draining or (worker.loads_apart and pages >= model.pages):
+        return False
+    held = worker.held.get(model.index)
+    if held is None:
+        return True
+    if held.leave is None:
+        return False
+    return all(one is held or one.worker is not worker for one in model.holdings)
+
+
+def _worth(holding: Holding) -> tuple[bool, bool, float]:
+    """Sort key: idle models first, then those requested least often."""
+    is_planned = holding.state is State.PLANNED
+    return not holding.is_idle, is_planned, holding.model.asked_before_s

@@ -1,0 +1,284 @@
+"""Model outputs as votes (label, class probabilities, number), and their loss in [0, 1]."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import InvalidRequest, InvalidSettings, PredictionFailed
+from serving.tensors.json_tensors import NUMPY
+from serving.values import Tensor
+
+Kind = Literal["classes", "number"]
+Loss = Literal["squared", "absolute"]
+
+Truth = str | float
+"""True label: a class label or number."""
+
+MISSING_LOSS = 1.0
+"""Loss of a queried model without output in time."""
+
+_SUM_TOLERANCE = 1e-3
+"""Tolerance of a sum of FP16 probabilities from 1."""
+
+
+class Label(NamedTuple):
+    """A class."""
+
+    label: str
+
+
+class Scores(NamedTuple):
+    """Class probabilities, in label order."""
+
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+class Number(NamedTuple):
+    """A number."""
+
+    value: float
+
+
+Answer = Label | Scores | Number
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Kind of prediction of an application's models, and its loss."""
+
+    kind: Kind = "classes"
+    output: str | None = None
+    """Output tensor to read; None: the first."""
+    labels: tuple[str, ...] = ()
+    """Class names in score order; empty: indices. An index stands for its name."""
+    scale: float = 1.0
+    """Difference of numbers with loss 1, in their unit."""
+    tolerance: float | None = None
+    """Largest difference that agrees; None: a tenth of `scale`."""
+    loss: Loss = "squared"
+    """How a number's loss grows up to `scale`."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise InvalidSettings(f"task.kind = {self.kind!r}, expected classes or number")
+        if self.loss not in get_args(Loss):
+            raise InvalidSettings(f"task.loss = {self.loss!r}, expected squared or absolute")
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise InvalidSettings(f"task.scale = {self.scale!r}, expected a number above 0")
+        if self.tolerance is not None and not (self.tolerance >= 0):
+            raise InvalidSettings(
+                f"task.tolerance = {self.tolerance!r}, expected a number of 0 or more, or none"
+            )
+        if len(set(self.labels)) != len(self.labels):
+            raise InvalidSettings(f"task.labels = {self.labels!r}, expected no label twice")
+
+    @property
+    def agreeing(self) -> float:
+        """Effective `tolerance`."""
+        return self.scale / 10 if self.tolerance is None else self.tolerance
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all fields as plain data."""
+        return {**dataclasses.asdict(self), "labels": list(self.labels)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Task:
+        """Build a task; absent fields get their defaults.
+
+        Raises:
+            InvalidSettings: unknown key or invalid value.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        for key in data:
+            if key not in names:
+                raise InvalidSettings(
+                    f"task.{key} is not known, expected one of {', '.join(names)}"
+                )
+        labels = data.get("labels", ())
+        if isinstance(labels, str) or not isinstance(labels, Sequence):
+            raise InvalidSettings(f"task.labels = {labels!r}, expected a list of names")
+        if not all(isinstance(label, str) for label in labels):
+            raise InvalidSettings(f"task.labels = {labels!r}, expected names")
+        for key in ("scale", "tolerance"):
+            value = data.get(key, 1.0)
+            if value is None and key == "tolerance":
+                continue
+            if not is_number(value):
+                raise InvalidSettings(f"task.{key} = {value!r:.100}, expected a number")
+        output = data.get("output")
+        if output is not None and not isinstance(output, str):
+            raise InvalidSettings(f"task.output = {output!r}, expected a name")
+        return cls(**{**data, "labels": tuple(labels)})
+
+
+CLASSES = Task()
+"""Default task: classes given by index or label."""
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a JSON value is a number in the range of float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
+
+
+def label_text(value: object) -> str:
+    """Normalize a label: 3, 3.0 and "3" are equal.
+
+    Raises:
+        ValueError: neither string nor integer.
+    """
+    match value:
+        case str():
+            return value
+        case bytes():
+            return value.decode("utf-8")
+        case bool() | int():
+            return str(int(value))
+        case float() if value.is_integer():
+            return str(int(value))
+    raise ValueError(f"{value!r} is not a label, expected a string or a whole number")
+
+
+def class_of(task: Task, value: object) -> str:
+    """Return the class of a label, or of an index into the task's labels.
+
+    Raises:
+        ValueError: neither string nor integer.
+    """
+    label = label_text(value)
+    if task.labels and not isinstance(value, str | bytes) and 0 <= int(label) < len(task.labels):
+        return task.labels[int(label)]
+    return label
+
+
+def truth(task: Task, value: object) -> Truth:
+    """Check a true label.
+
+    Raises:
+        InvalidRequest: neither label nor finite number.
+    """
+    if task.kind == "classes":
+        try:
+            return class_of(task, value)
+        except ValueError as error:
+            raise InvalidRequest(f"label: {error}") from None
+    if not is_number(value) or not math.isfinite(value):
+        raise InvalidRequest(f"label: {value!r:.100} is not a finite number")
+    return float(value)
+
+
+def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
+    """Parse a model's outputs, one per item.
+
+    Classes: floats (n, k), k above 1, are scores, or logits if not probabilities; strings or
+    integers (n,) or (n, 1) are labels. Number: (n,) or (n, 1).
+
+    Raises:
+        PredictionFailed: unexpected or not finite.
+    """
+    tensor = _chosen(task, outputs)
+    if tensor.datatype == "BYTES":
+        if task.kind == "number":
+            raise PredictionFailed(f"output {tensor.name!r} holds strings, expected numbers")
+        return [Label(text) for text in _strings(tensor)]
+    array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(tensor.shape)
+    columns = math.prod(array.shape[1:])
+    if not np.isfinite(array).all():
+        raise PredictionFailed(f"output {tensor.name!r} holds values that are not finite")
+    if task.kind == "number":
+        if columns != 1:
+            raise PredictionFailed(
+                f"output {tensor.name!r} of shape {tensor.shape} holds {columns} numbers an item, expected 1"
+            )
+        return [Number(float(value)) for value in array.ravel()]
+    if columns == 1:
+        try:
+            return [Label(class_of(task, value)) for value in array.ravel().tolist()]
+        except ValueError as error:
+            raise PredictionFailed(
+                f"output {tensor.name!r}: {error}; a score of one class alone cannot be voted on"
+            ) from None
+    return _scores(task, tensor.name, array.reshape(len(array), columns))
+
+
+def voted(answer: Label | Scores) -> str:
+    """Return the class with the highest score, the first if tied."""
+    if isinstance(answer, Label):
+        return answer.label
+    best = max(range(len(answer.probabilities)), key=answer.probabilities.__getitem__)
+    return answer.labels[best]
+
+
+def loss(task: Task, answer: Answer | None, right: Truth) -> float:
+    """Loss of an output in [0, 1]; None: missing.
+
+    Classes: 0 or 1. Numbers: difference over `task.scale`, squared or not, at most 1.
+    """
+    if answer is None:
+        return MISSING_LOSS
+    if isinstance(answer, Number):
+        share = abs(answer.value - float(right)) / task.scale
+        return min(1.0, share * share if task.loss == "squared" else share)
+    return 0.0 if voted(answer) == right else 1.0
+
+
+def as_plain(answer: Answer) -> str | float | dict[str, float]:
+    """Convert an output to JSON data."""
+    if isinstance(answer, Label):
+        return answer.label
+    if isinstance(answer, Number):
+        return answer.value
+    return dict(zip(answer.labels, answer.probabilities, strict=True))
+
+
+def _chosen(task: Task, outputs: Sequence[Tensor]) -> Tensor:
+    if not outputs:
+        raise PredictionFailed("the model gave no output")
+    for tensor in outputs:
+        if task.output in {None, tensor.name}:
+            if not tensor.shape:
+                raise PredictionFailed(f"output {tensor.name!r} has no axis of items")
+            return tensor
+    names = ", ".join(tensor.name for tensor in outputs)
+    raise PredictionFailed(f"the model has no output {task.output!r} (outputs: {names})")
+
+
+def _strings(tensor: Tensor) -> list[str]:
+    """Decode a BYTES tensor (4-byte little-endian lengths)."""
+    data, texts, at = bytes(tensor.data), [], 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        texts.append(data[at + 4 : end].decode("utf-8"))
+        at = end
+    if len(texts) != tensor.shape[0]:
+        raise PredictionFailed(
+            f"output {tensor.name!r} holds {len(texts)} strings for {tensor.shape[0]} items"
+        )
+    return texts
+
+
+def _scores(task: Task, name: str, array: NDArray[Any]) -> list[Answer]:
+    """Convert (n, k) scores to n outputs."""
+    count = array.shape[1]
+    labels = task.labels or tuple(str(index) for index in range(count))
+    if len(labels) != count:
+        raise PredictionFailed(
+            f"output {name!r} has {count} scores an item, but the task names {len(labels)} labels"
+        )
+    x = array.astype(np.float64)
+    sums = x.sum(axis=1, keepdims=True)
+    if (x >= 0).all() and (abs(sums - 1) <= _SUM_TOLERANCE).all():
+        x = x / sums
+    else:
+        x = np.exp(x - x.max(axis=1, keepdims=True))
+        x /= x.sum(axis=1, keepdims=True)
+    return [Scores(labels, tuple(row)) for row in x.tolist()]

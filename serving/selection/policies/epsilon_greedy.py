@@ -1,0 +1,43 @@
+"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another.
+
+A model without remembered observations counts as faultless and is queried. No I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from serving.selection.policies.error_counts import Tallies, require_memory
+from serving.selection.policies.one_model import Learning
+from serving.selection.policy import require, require_costs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EpsilonGreedy(Learning):
+    """Best mean with exploration."""
+
+    name: ClassVar[str] = "epsilon-greedy"
+
+    epsilon: float = 0.1
+    """Share of queries to a random model; 0.1 remembers some ten observations of each of five."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "0 to 1")
+        require_memory(self.memory)
+        require_costs(self.costs)
+
+    def weights(self, state: Tallies) -> Mapping[str, float]:
+        """See `Policy`."""
+        means = state.means(0.0, 1.0)
+        prices = [
+            mean + self.costs.get(model, 0.0)
+            for model, mean in zip(state.models, means, strict=True)
+        ]
+        best = min(range(len(prices)), key=prices.__getitem__, default=0)
+        each = self.epsilon / max(1, len(prices))
+        return {
+            model: each + (1.0 - self.epsilon) * (index == best)
+            for index, model in enumerate(state.models)
+        }

@@ -1,0 +1,129 @@
+"""Error counts per model: the state of counting policies, and part of others.
+
+With memory n, all counts fade by 1 - 1/n per feedback on any model, so a model no longer queried is
+forgotten and tried again. No I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.selection.model_output import Task, Truth, loss
+from serving.selection.policy import Decision, require
+
+NEWCOMER_OBSERVATIONS = 10.0
+"""Limit on shared observations for a new user: a good start, outvoted within a dozen."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tallies:
+    """Observation counts and losses per model."""
+
+    models: tuple[str, ...]
+    counts: tuple[float, ...]
+    losses: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.models) == len(self.counts) == len(self.losses):
+            raise ValueError(
+                f"{len(self.models)} models, {len(self.counts)} counts, {len(self.losses)} losses"
+            )
+        if not all(math.isfinite(value) and value >= 0 for value in self.counts + self.losses):
+            raise ValueError("a count or a sum of losses is negative or not finite")
+
+    @classmethod
+    def none(cls, models: Sequence[str]) -> Tallies:
+        """Return zero counts."""
+        zeros = (0.0,) * len(models)
+        return cls(models=tuple(models), counts=zeros, losses=zeros)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "models": list(self.models),
+            "counts": list(self.counts),
+            "losses": list(self.losses),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Tallies:
+        """Inverse of `as_json`."""
+        return cls(
+            models=tuple(str(model) for model in data["models"]),
+            counts=tuple(float(count) for count in data["counts"]),
+            losses=tuple(float(loss) for loss in data["losses"]),
+        )
+
+    def observed(self, losses: Mapping[str, float], keep: float = 1.0) -> Tallies:
+        """Fade all counts by `keep`, then add an observation of some models."""
+        return Tallies(
+            models=self.models,
+            counts=tuple(
+                keep * count + (model in losses)
+                for model, count in zip(self.models, self.counts, strict=True)
+            ),
+            losses=tuple(
+                keep * loss + losses.get(model, 0.0)
+                for model, loss in zip(self.models, self.losses, strict=True)
+            ),
+        )
+
+    def relinked(self, models: Sequence[str]) -> Tallies:
+        """Return counts for other models; new ones start at zero."""
+        known = {m: (c, x) for m, c, x in zip(self.models, self.counts, self.losses, strict=True)}
+        pairs = [known.get(model, (0.0, 0.0)) for model in models]
+        return Tallies(
+            models=tuple(models),
+            counts=tuple(count for count, _ in pairs),
+            losses=tuple(loss for _, loss in pairs),
+        )
+
+    def at_most(self, observations: float) -> Tallies:
+        """Return the same means with at most `observations` per model."""
+        shares = [min(1.0, observations / count) if count else 1.0 for count in self.counts]
+        return Tallies(
+            models=self.models,
+            counts=tuple(share * count for share, count in zip(shares, self.counts, strict=True)),
+            losses=tuple(share * loss for share, loss in zip(shares, self.losses, strict=True)),
+        )
+
+    def means(self, prior_loss: float, prior_count: float) -> tuple[float, ...]:
+        """Mean loss per model, with a prior of `prior_count` observations."""
+        return tuple(
+            (loss + prior_loss * prior_count) / (count + prior_count)
+            for count, loss in zip(self.counts, self.losses, strict=True)
+        )
+
+    def standings(self) -> dict[str, float]:
+        """Accuracy per model, in (0, 1); 0.5 if unknown."""
+        means = self.means(0.5, 2.0)
+        return {model: 1.0 - mean for model, mean in zip(self.models, means, strict=True)}
+
+
+def losses_of_asked(task: Task, decision: Decision, truth: Truth) -> dict[str, float]:
+    """Loss of each queried model; a missing output counts as wrong."""
+    return {
+        model: loss(task, decision.answers.get(model), truth) for model in decision.choice.models
+    }
+
+
+def keep_of(memory: float | None) -> float:
+    """Fading factor per feedback; None: no fading."""
+    return 1.0 if memory is None else 1.0 - 1.0 / memory
+
+
+def require_memory(memory: float | None) -> None:
+    """Check the option `memory`.
+
+    Raises:
+        InvalidSettings: below 2.
+    """
+    require(
+        memory is None or 2 <= memory < math.inf,
+        "memory",
+        memory,
+        "2 or more feedbacks, or none to forget nothing",
+    )

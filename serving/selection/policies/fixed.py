@@ -1,0 +1,32 @@
+"""Policy `fixed`: one model responds to everything; its errors are counted. No I/O.
+
+Other models may stay linked, to switch to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from serving.selection.policies.error_counts import Tallies
+from serving.selection.policies.one_model import Counting
+from serving.selection.policy import require
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed(Counting):
+    """One model."""
+
+    name: ClassVar[str] = "fixed"
+
+    model: str | None = None
+    """The model; else the first linked one."""
+
+    def __post_init__(self) -> None:
+        require(self.model != "", "model", self.model, "a model's name, or none")
+
+    def weights(self, state: Tallies) -> Mapping[str, float]:
+        """See `Policy`."""
+        chosen = self.model if self.model in state.models else next(iter(state.models), None)
+        return {model: float(model == chosen) for model in state.models}

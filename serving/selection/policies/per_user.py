@@ -1,0 +1,392 @@
+"""Policy `per-user`: a linear combination of all models' scores, learned online for each user.
+
+As in Velox (Crankshaw et al., CIDR 2015, section 4): models are shared features, a user's weights a
+ridge regression over feedback, and new users start from the shared weights:
+
+    minimise  sum over feedback (y - w.x)^2 + ridge |w - prior|^2    over w >= 0
+
+Classes: x has each model's probability of a class, y is 1 for the right class, else 0; one row per
+class. Number: x has each model's number and a 1 for the user's offset, in units of `task.scale`.
+Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
+votes; the offset is free.
+
+The state holds the Gram matrix and moments, no feedback. With d models an update costs d^2, and the
+weights a few solutions of d equations. No I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.selection.model_output import CLASSES, Answer, Number, Scores, Task, Truth, voted
+from serving.selection.policies import cascade, voting
+from serving.selection.policies.cascade import UNSEEN, Together
+from serving.selection.policies.error_counts import (
+    NEWCOMER_OBSERVATIONS,
+    Tallies,
+    keep_of,
+    losses_of_asked,
+    require_memory,
+)
+from serving.selection.policies.exp4 import loss_of_all
+from serving.selection.policy import (
+    Choice,
+    Combined,
+    Decision,
+    Query,
+    require,
+    require_costs,
+)
+
+Vector = tuple[float, ...]
+
+_LARGEST = 1e5
+"""Limit on numbers in scales, so that squares stay finite."""
+Array = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PerUserState:
+    """Sums over one user's feedback, and the resulting weights.
+
+    d is the number of models, plus one for numbers: the offset, last.
+    """
+
+    tallies: Tallies
+    together: Together
+    prior: Vector  # (d,)
+    gram: tuple[Vector, ...]  # (d, d), sum of x x'
+    moments: Vector  # (d,), sum of x y
+    weights: Vector  # (d,)
+
+    def __post_init__(self) -> None:
+        d = len(self.prior)
+        if (
+            not len(self.models) <= d <= len(self.models) + 1
+            or not len(self.gram) == len(self.moments) == len(self.weights) == d
+            or any(len(row) != d for row in self.gram)
+        ):
+            raise ValueError(f"sizes do not fit {len(self.models)} models")
+        values = (*self.prior, *self.moments, *self.weights, *(x for row in self.gram for x in row))
+        if not np.isfinite(values).all():
+            raise ValueError("a sum or a weight is not finite")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Linked models."""
+        return self.tallies.models
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "tallies": self.tallies.as_json(),
+            "together": self.together.as_json(),
+            "prior": list(self.prior),
+            "gram": [list(row) for row in self.gram],
+            "moments": list(self.moments),
+            "weights": list(self.weights),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PerUserState:
+        """Inverse of `as_json`."""
+        return cls(
+            tallies=Tallies.from_json(data["tallies"]),
+            together=Together.from_json(data["together"]),
+            prior=_vector(data["prior"]),
+            gram=tuple(_vector(row) for row in data["gram"]),
+            moments=_vector(data["moments"]),
+            weights=_vector(data["weights"]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PerUser:
+    """Ridge regression over the models' scores."""
+
+    name: ClassVar[str] = "per-user"
+
+    task: Task = CLASSES
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Cost of querying a model, in units of loss; empty: always query all."""
+    ridge: float = 10.0
+    """Prior strength: about the feedback count at which a user's own weighs as much."""
+    memory: float | None = 1000.0
+    """Feedback count after which one weighs 1/e; None: never fades."""
+    explore: float = 0.1
+    """Share of queries to all models although one would do."""
+
+    def __post_init__(self) -> None:
+        require(
+            1e-3 <= self.ridge <= 1e6,
+            "ridge",
+            self.ridge,
+            "0.001 to 1e6; without it the weights of models that always agree are undefined",
+        )
+        require(0 < self.explore <= 1, "explore", self.explore, "a number above 0, at most 1")
+        require_memory(self.memory)
+        require_costs(self.costs)
+
+    def initial(self, models: Sequence[str]) -> PerUserState:
+        """See `Policy`; the models' mean."""
+        offset = (0.0,) if self.task.kind == "number" else ()
+        return self._empty(
+            Tallies.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
+        )
+
+    def restored(self, data: Mapping[str, Any]) -> PerUserState:
+        """See `Policy`."""
+        state = PerUserState.from_json(data)
+        if len(state.prior) != len(state.models) + (self.task.kind == "number"):
+            raise ValueError(f"the state is not one of a task of kind {self.task.kind}")
+        return state
+
+    def relinked(self, state: PerUserState, models: Sequence[str]) -> PerUserState:
+        """See `Policy`; the prior keeps its sum."""
+        if tuple(models) == state.models:
+            return state
+        count = len(models)
+        places = {model: place for place, model in enumerate(state.models)}
+        old = state.prior[: len(places)]
+        kept = [old[places[model]] for model in models if model in places]
+        mean = sum(kept) / len(kept) if kept else 1.0
+        prior = np.array([old[places[m]] if m in places else mean for m in models], dtype=float)
+        if prior.sum() > 0 and sum(old) > 0:
+            prior *= sum(old) / prior.sum()
+        elif count:
+            prior[:] = 1.0 / count
+
+        # Rows of the new sums with an old one, including the offset's.
+        new = [place for place, model in enumerate(models) if model in places]
+        before = [places[models[place]] for place in new]
+        if len(state.prior) > len(places):
+            prior = np.append(prior, state.prior[-1])
+            new.append(count)
+            before.append(len(places))
+        gram, moments = np.zeros((len(prior), len(prior))), np.zeros(len(prior))
+        d = len(state.prior)
+        gram[np.ix_(new, new)] = np.reshape(state.gram, (d, d))[np.ix_(before, before)]
+        moments[new] = np.array(state.moments)[before]
+        return self._fitted(
+            state.tallies.relinked(models), UNSEEN, prior=prior, gram=gram, moments=moments
+        )
+
+    def newcomer(self, shared: PerUserState) -> PerUserState:
+        """See `Policy`; the shared weights are the prior."""
+        return self._empty(shared.tallies.at_most(NEWCOMER_OBSERVATIONS), shared.weights)
+
+    def weights(self, state: PerUserState) -> Mapping[str, float]:
+        """See `Policy`; without the offset."""
+        own = state.weights[: len(state.models)]
+        total = sum(own)
+        if total <= 0:
+            return {model: 1.0 / len(own) for model in state.models}
+        return {model: weight / total for model, weight in zip(state.models, own, strict=True)}
+
+    def select(self, state: PerUserState, query: Query, draw: float) -> Choice:  # noqa: ARG002
+        """See `Policy`."""
+        return cascade.choice(
+            state.tallies, state.together, costs=self.costs, explore=self.explore, draw=draw
+        )
+
+    def combine(
+        self, state: PerUserState, choice: Choice, answers: Mapping[str, Answer]
+    ) -> Combined:
+        """See `Policy`; present models get the weights of missing ones."""
+        nobody = dict.fromkeys(choice.models, 0.0)
+        found = voting.combined(
+            self.task,
+            choice,
+            answers,
+            weights=nobody | dict(self.weights(state)),
+            standings=nobody | state.tallies.standings(),
+            by="scores",
+        )
+        if self.task.kind == "number" and found.output is not None:
+            there = [model for model in choice.models if model in answers]
+            return dataclasses.replace(
+                found, output=self._number(state, there, answers), used=tuple(there)
+            )
+        return found
+
+    def observe(self, state: PerUserState, decision: Decision, truth: Truth) -> PerUserState:
+        """See `Policy`; missing outputs get the others' mean and lower their model's weight.
+
+        Other weights stay, so a dead model does not lower the confidence.
+        """
+        keep = keep_of(self.memory)
+        tallies = state.tallies.observed(losses_of_asked(self.task, decision, truth), keep)
+        together = state.together.observed(
+            loss_of_all(self.task, state.models, decision, truth), keep
+        )
+        there = [model in decision.answers for model in state.models]
+        # A row without a model that was not queried carries no information on weights.
+        is_row = any(there) and set(state.models) <= set(decision.choice.models)
+        if not is_row:
+            return dataclasses.replace(state, tallies=tallies, together=together)
+        x, y = self._rows([decision.answers.get(model) for model in state.models], truth)
+        gram = x @ x.T
+        if not all(there):
+            missing = np.flatnonzero(~np.array(there))
+            gram[missing, missing] += np.square(x[missing]).sum(axis=1)
+        return self._fitted(
+            tallies,
+            together,
+            start=state.weights,
+            prior=np.array(state.prior),
+            gram=keep * np.array(state.gram) + gram,
+            moments=keep * np.array(state.moments) + x @ y,
+        )
+
+    def _rows(self, answers: Sequence[Answer | None], truth: Truth) -> tuple[Array, Array]:
+        """Rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
+
+        A missing output gets the mean of the others.
+        """
+        if isinstance(truth, float):
+            values = [[self._scaled(a.value)] if isinstance(a, Number) else None for a in answers]
+            return np.append(_filled(values), [[1.0]], axis=0), np.array([self._scaled(truth)])
+        spread = [None if answer is None else _probabilities(answer) for answer in answers]
+        labels = sorted({label for each in spread if each for label in each} | {truth})
+        x = _filled(
+            [
+                None if each is None else [each.get(label, 0.0) for label in labels]
+                for each in spread
+            ]
+        )
+        return x, np.array([float(label == truth) for label in labels])
+
+    def _number(
+        self, state: PerUserState, there: Sequence[str], answers: Mapping[str, Answer]
+    ) -> float:
+        own = dict(zip(state.models, state.weights, strict=False))
+        total = sum(own.values())
+        values = {
+            model: self._scaled(answer.value)
+            for model in there
+            if isinstance(answer := answers[model], Number)
+        }
+        present = sum(own.get(model, 0.0) for model in values)
+        if present > 0:
+            mean = sum(own.get(model, 0.0) * value for model, value in values.items()) / present
+        else:
+            mean = sum(values.values()) / len(values)
+            total = total or 1.0
+        return self.task.scale * (total * mean + state.weights[-1])
+
+    def _scaled(self, value: float) -> float:
+        """Convert a number to scales, bounded."""
+        return min(_LARGEST, max(-_LARGEST, value / self.task.scale))
+
+    def _empty(self, tallies: Tallies, prior: Vector) -> PerUserState:
+        d = len(prior)
+        return PerUserState(
+            tallies=tallies,
+            together=UNSEEN,
+            prior=prior,
+            gram=((0.0,) * d,) * d,
+            moments=(0.0,) * d,
+            weights=prior,
+        )
+
+    def _fitted(
+        self,
+        tallies: Tallies,
+        together: Together,
+        *,
+        prior: Array,
+        gram: Array,
+        moments: Array,
+        start: Vector = (),
+    ) -> PerUserState:
+        weights = not_negative(
+            gram + self.ridge * np.eye(len(prior)),
+            moments + self.ridge * prior,
+            count=len(tallies.models),
+            start=start,
+        )
+        return PerUserState(
+            tallies=tallies,
+            together=together,
+            prior=tuple(prior.tolist()),
+            gram=tuple(tuple(row) for row in gram.tolist()),
+            moments=tuple(moments.tolist()),
+            weights=tuple(weights.tolist()),
+        )
+
+
+def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ()) -> Array:
+    """Minimise w'aw / 2 - b'w with the first `count` of w non-negative.
+
+    Lawson-Hanson active sets on normal equations (Bro and De Jong 1997); `a` is positive definite,
+    so the minimum is unique and found in finitely many steps.
+
+    Args:
+        a: (d, d), symmetric.
+        b: (d,).
+        count: number of bound weights.
+        start: earlier solution; one step if its zeros still hold.
+    """
+    d = len(b)
+    is_bound = np.arange(d) < count
+    enough = 1e-12 * max(1.0, float(np.abs(b).max(initial=0.0)))
+    if start:
+        is_open = ~is_bound | (np.array(start) > 0)
+        w = _solved(a, b, is_open)
+        slope = b - a @ w
+        if (w[is_bound & is_open] > 0).all() and (slope[~is_open] <= enough).all():
+            return w
+    is_open = ~is_bound
+    w = _solved(a, b, is_open)
+    for _ in range(3 * d + 10):
+        slope = np.where(is_open, -np.inf, b - a @ w)
+        if not d or slope.max() <= enough:
+            break
+        is_open[slope.argmax()] = True
+        while True:
+            goal = _solved(a, b, is_open)
+            falls = is_open & is_bound & (goal <= 0)
+            if not falls.any():
+                w = goal
+                break
+            # Go towards the goal while all stay at 0 or above; weights at 0 are bound.
+            steps = w[falls] / np.maximum(w[falls] - goal[falls], np.finfo(float).tiny)
+            w = w + min(1.0, float(steps.min())) * (goal - w)
+            met = falls & (w <= 1e-15)
+            is_open &= ~(met if met.any() else falls)
+            w = np.where(is_open, w, 0.0)
+    return w
+
+
+def _solved(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
+    """Minimum with the other weights at 0: (d,)."""
+    w = np.zeros(len(b))
+    if is_open.all():
+        w[:] = np.linalg.solve(a, b)
+    else:
+        places = np.flatnonzero(is_open)
+        w[places] = np.linalg.solve(a[np.ix_(places, places)], b[places])
+    return w
+
+
+def _filled(rows: Sequence[Sequence[float] | None]) -> Array:
+    """Replace missing rows by the mean of the others."""
+    there = [row for row in rows if row is not None]
+    mean = [sum(column) / len(there) for column in zip(*there, strict=True)]
+    return np.array([mean if row is None else row for row in rows], dtype=np.float64)
+
+
+def _probabilities(answer: Answer) -> Mapping[str, float]:
+    assert not isinstance(answer, Number)
+    if isinstance(answer, Scores):
+        return dict(zip(answer.labels, answer.probabilities, strict=True))
+    return {voted(answer): 1.0}
+
+
+def _vector(values: Sequence[float]) -> Vector:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,136 @@
+"""Weighted votes of several models over classes, or over numbers that agree.
+
+Classes: the label with most weight. Numbers: the weighted mean of the heaviest group within the
+tolerance of one of them, robust to one broken model.
+
+Invariants: model order does not matter (`math.fsum` rounds once, ties break by value), and a
+missing output never raises the confidence (the total includes it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from serving.selection.model_output import Answer, Number, Scores, Task, voted
+from serving.selection.policy import Choice, Combined
+
+By = Literal["majority", "scores"]
+"""`majority`: a model's weight goes to its label; `scores`: it is spread by probability."""
+
+
+class Vote(NamedTuple):
+    """Outcome of a vote."""
+
+    output: str | float | None
+    mass: float
+    """Weight behind the output."""
+    supporters: tuple[str, ...]
+
+
+def vote(
+    task: Task, answers: Mapping[str, Answer], weights: Mapping[str, float], by: By = "majority"
+) -> Vote:
+    """Vote on one output; weights are 0 or more."""
+    if not answers:
+        return Vote(None, 0.0, ())
+    if task.kind == "number":
+        return _numbers(task, answers, weights)
+    return _classes(answers, weights, by)
+
+
+def combined(
+    task: Task,
+    choice: Choice,
+    answers: Mapping[str, Answer],
+    *,
+    weights: Mapping[str, float],
+    standings: Mapping[str, float],
+    by: By,
+) -> Combined:
+    """Combine outputs.
+
+    Args:
+        task: what is predicted.
+        choice: queried models.
+        answers: outputs so far.
+        weights: per queried model, for the confidence.
+        standings: accuracy per queried model, for the agreement.
+        by: vote on classes; a model alone votes by scores, as it cannot disagree.
+    """
+    there = {model: answers[model] for model in choice.models if model in answers}
+    missing = tuple(model for model in choice.models if model not in there)
+    alone = len(choice.models) == 1
+    weights = _usable(choice.models, weights)
+    found = vote(task, there, weights, "scores" if alone else by)
+    total = math.fsum(weights[model] for model in choice.models)
+    return Combined(
+        output=found.output,
+        confidence=_share(found.mass, total),
+        agreement=_agreement(found, there, _usable(there, standings)),
+        used=found.supporters,
+        missing=missing,
+    )
+
+
+def _agreement(found: Vote, answers: Mapping[str, Answer], standings: Mapping[str, float]) -> float:
+    """Share of the models' accuracy that supports the output."""
+    if len(answers) < 2:
+        return 1.0
+    support = []
+    for model, answer in answers.items():
+        if isinstance(answer, Scores):
+            spread = dict(zip(answer.labels, answer.probabilities, strict=True))
+            support.append(standings[model] * spread.get(str(found.output), 0.0))
+        else:
+            support.append(standings[model] * (model in found.supporters))
+    return _share(math.fsum(support), math.fsum(standings.values()))
+
+
+def _usable(models: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the models' weights, or equal ones if all are zero."""
+    own = {model: weights[model] for model in models}
+    return own if any(weight > 0 for weight in own.values()) else dict.fromkeys(own, 1.0)
+
+
+def _share(part: float, total: float) -> float:
+    return min(1.0, part / total) if total > 0 else 0.0
+
+
+def _classes(answers: Mapping[str, Answer], weights: Mapping[str, float], by: By) -> Vote:
+    votes: dict[str, list[float]] = {}
+    labels: dict[str, str] = {}
+    for model, answer in answers.items():
+        assert not isinstance(answer, Number)
+        labels[model] = voted(answer)
+        weight = weights[model]
+        if by == "scores" and isinstance(answer, Scores):
+            for label, probability in zip(answer.labels, answer.probabilities, strict=True):
+                votes.setdefault(label, []).append(weight * probability)
+        else:
+            votes.setdefault(labels[model], []).append(weight)
+    masses = {label: math.fsum(parts) for label, parts in votes.items()}
+    output = min(masses, key=lambda label: (-masses[label], label))
+    supporters = tuple(model for model in answers if labels[model] == output)
+    return Vote(output, masses[output], supporters)
+
+
+def _numbers(task: Task, answers: Mapping[str, Answer], weights: Mapping[str, float]) -> Vote:
+    values: dict[str, float] = {}
+    for model, answer in answers.items():
+        assert isinstance(answer, Number)
+        values[model] = answer.value
+    best = Vote(None, -1.0, ())
+    for middle in sorted(set(values.values())):
+        group = tuple(m for m, value in values.items() if abs(value - middle) <= task.agreeing)
+        mass = math.fsum(weights[model] for model in group)
+        if mass > best.mass:
+            best = Vote(middle, mass, group)
+    if best.mass > 0:
+        mean = math.fsum(weights[model] / best.mass * values[model] for model in best.supporters)
+        low = min(values[model] for model in best.supporters)
+        high = max(values[model] for model in best.supporters)
+        # Rounded shares may not sum to exactly 1.
+        best = best._replace(output=min(max(mean, low), high))
+    return best

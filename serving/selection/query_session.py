@@ -1,0 +1,212 @@
+"""One query, from the selection of models to its response.
+
+    selector.begin(query, state, draw, now_s) -> Pending
+      pending.models        models to query
+      pending.deadline_s    latest time for `finish`
+      pending.arrived(model, answer) / pending.failed(model) -> True once no model is awaited
+      pending.finish() -> Finished     result for the client, decision for the log
+
+The caller runs `finish` once no model is awaited, or at the deadline; missing outputs lower the
+confidence. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import NamedTuple
+
+from serving.selection.application import Application
+from serving.selection.model_output import Answer, Truth
+from serving.selection.policy import Choice, Combined, Decision, Query, State
+
+NO_MODELS = "No connected models found for query"
+TOO_LATE = "Failed to retrieve a prediction response within the specified latency SLO"
+"""Both messages are Clipper's; its clients match them."""
+ALL_FAILED = "No model gave an answer"
+
+
+NOBODY = Choice(models=(), probabilities={})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The client's response."""
+
+    query_id: int
+    output: str | float
+    """Label or number, or the application's default."""
+    is_default: bool
+    explanation: str | None
+    """Reason for the default."""
+    confidence: float
+    is_suspicious: bool
+    """Whether models disagree so much that the input may be broken or adversarial."""
+    used: tuple[str, ...]
+    """Models behind the combined output."""
+    missing: tuple[str, ...]
+    """Queried models without an output in time."""
+
+
+class Answered(NamedTuple):
+    """Response to a query."""
+
+    query_id: int
+    output: memoryview | str | float | None
+    """Tensors frame, borrowed for the call; or label or number; None: no response."""
+    is_default: bool = False
+    explanation: str | None = None
+    """Why the default output applies."""
+    confidence: float | None = None
+    """None if only one model was asked."""
+    is_suspicious: bool = False
+
+
+class Finished(NamedTuple):
+    """Outcome of a query."""
+
+    result: Result
+    decision: Decision
+
+
+class Selector:
+    """An application's policy."""
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self.policy = application.selection_policy()
+
+    def initial(self) -> State:
+        """Return the initial state."""
+        state: State = self.policy.initial(self.application.models)
+        return state
+
+    def newcomer(self, shared: State) -> State:
+        """Return the initial state of a new user."""
+        state: State = self.policy.newcomer(shared)
+        return state
+
+    def stored(self, state: State) -> str:
+        """Serialize a state and its policy's name."""
+        return json.dumps(
+            {"policy": self.application.policy, "state": state.as_json()}, separators=(",", ":")
+        )
+
+    def restored(self, text: str) -> State | None:
+        """Parse a state for the linked models; return None if another policy's.
+
+        Raises:
+            ValueError: not a serialized state.
+        """
+        try:
+            data = json.loads(text)
+            if data["policy"] != self.application.policy:
+                return None
+            state: State = self.policy.restored(data["state"])
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+            raise ValueError(f"not the text of a state: {error!r}") from error
+        if state.models != self.application.models:
+            state = self.policy.relinked(state, self.application.models)
+        return state
+
+    def begin(self, query: Query, state: State, *, draw: float, now_s: float) -> Pending:
+        """Select models; `draw` is in [0, 1)."""
+        choice = self.policy.select(state, query, draw) if state.models else NOBODY
+        return Pending(self, query, state, choice, now_s + self.application.latency_slo_s)
+
+    def observe(self, state: State, decision: Decision, truth: Truth) -> State:
+        """Return the state after feedback."""
+        observed: State = self.policy.observe(state, decision, truth)
+        return observed
+
+
+class Pending:
+    """A query in progress."""
+
+    __slots__ = (
+        "_answers",
+        "_awaited",
+        "_finished",
+        "_selector",
+        "_state",
+        "choice",
+        "deadline_s",
+        "query",
+    )
+
+    def __init__(
+        self, selector: Selector, query: Query, state: State, choice: Choice, deadline_s: float
+    ) -> None:
+        self.query = query
+        self.choice = choice
+        self.deadline_s = deadline_s
+        self._selector = selector
+        self._state = state
+        self._answers: dict[str, Answer] = {}
+        self._awaited = set(choice.models)
+        self._finished: Finished | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models to query; if empty, `finish` at once."""
+        return self.choice.models
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no model is awaited."""
+        return not self._awaited
+
+    def arrived(self, model: str, answer: Answer) -> bool:
+        """Record an output, unless late or repeated; return True once no model is awaited."""
+        if self._finished is None and model in self._awaited:
+            self._answers[model] = answer
+        return self.failed(model)
+
+    def failed(self, model: str) -> bool:
+        """Record a failure; return True once no model is awaited."""
+        self._awaited.discard(model)
+        return not self._awaited
+
+    def finish(self) -> Finished:
+        """Combine the outputs so far, once."""
+        if self._finished is None:
+            self._finished = self._combined()
+        return self._finished
+
+    def _combined(self) -> Finished:
+        application = self._selector.application
+        found = self._selector.policy.combine(self._state, self.choice, self._answers)
+        explanation = self._why_default(application, found)
+        is_default = explanation is not None
+        result = Result(
+            query_id=self.query.id,
+            output=application.default_output
+            if is_default or found.output is None
+            else found.output,
+            is_default=is_default,
+            explanation=explanation,
+            confidence=found.confidence,
+            is_suspicious=found.agreement < application.suspicious_threshold,
+            used=found.used,
+            missing=found.missing,
+        )
+        decision = Decision(
+            query=self.query,
+            choice=self.choice,
+            answers=self._answers,
+            output=found.output,
+            is_default=is_default,
+        )
+        return Finished(result, decision)
+
+    def _why_default(self, application: Application, found: Combined) -> str | None:
+        if not self.choice.models:
+            return NO_MODELS
+        if found.output is None:
+            return TOO_LATE if self._awaited else ALL_FAILED
+        if found.confidence < application.confidence_threshold:
+            return (
+                f"The confidence {found.confidence:.3g} is below the application's threshold "
+                f"{application.confidence_threshold:g}"
+            )
+        return None

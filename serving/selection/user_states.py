@@ -1,0 +1,115 @@
+"""Policy states of one application: a shared one and, if configured, one per user.
+
+Recent states are cached; the store has all. With user states, feedback updates the user's and the
+shared one, from which new users start. No clock; single-threaded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from serving.errors import NotReady
+from serving.selection.model_output import Truth
+from serving.selection.policy import Decision, State
+from serving.selection.query_session import Selector
+from serving.selection.stores.state_store import EVERYBODY, StateStore
+
+log = logging.getLogger(__name__)
+
+
+class Contexts:
+    """States by user."""
+
+    def __init__(self, selector: Selector, store: StateStore, *, capacity: int = 10_000) -> None:
+        self._selector = selector
+        self._store = store
+        self._capacity = capacity
+        self._states: OrderedDict[str, State] = OrderedDict()
+        self.fresh = 0
+        """Queries decided with an initial state, as theirs was unreadable."""
+        self._bound()
+
+    def for_query(self, user: str) -> State:
+        """Return the state for a decision, or an initial one if the store is unavailable.
+
+        The initial one is not cached, so the store's counts again later.
+        """
+        try:
+            return self.state(user)
+        except NotReady:  # the store logs it once
+            self.fresh += 1
+        shared = self._states.get(EVERYBODY)
+        if shared is None:
+            shared = self._selector.initial()
+        return shared if self._context(user) == EVERYBODY else self._selector.newcomer(shared)
+
+    def state(self, user: str) -> State:
+        """Return a user's state.
+
+        Raises:
+            NotReady: not cached, and the store is unavailable.
+        """
+        user = self._context(user)
+        state = self._states.get(user)
+        if state is not None:
+            self._states.move_to_end(user)
+            return state
+        return self._kept(user, self._loaded(user))
+
+    def observe(self, decision: Decision, truth: Truth) -> None:
+        """Learn from feedback.
+
+        Raises:
+            NotReady: as `state`, or too many writes wait; nothing was learned.
+        """
+        user = self._context(decision.query.user)
+        learnt = {
+            context: self._selector.observe(self.state(context), decision, truth)
+            for context in (user, EVERYBODY)
+        }
+        name = self._selector.application.name
+        for context, state in learnt.items():
+            self._store.save(name, context, self._selector.stored(state))
+        for context, state in learnt.items():
+            self._kept(context, state)
+
+    def relink(self, selector: Selector) -> None:
+        """Switch to the changed application, keeping what was learned."""
+        self._selector = selector
+        self._states.clear()
+        self._bound()
+
+    def _bound(self) -> None:
+        """Limit stored users, as requests name users freely."""
+        application = self._selector.application
+        if application.contexts == "user":
+            self._store.keep_most(application.name, application.most_users)
+
+    def _context(self, user: str) -> str:
+        return user if self._selector.application.contexts == "user" else EVERYBODY
+
+    def _loaded(self, user: str) -> State:
+        name = self._selector.application.name
+        text = self._store.load(name, user)
+        if text is not None:
+            try:
+                state = self._selector.restored(text)
+            except ValueError as error:
+                log.error(
+                    "state not readable",
+                    extra={"application": name, "user": user, "reason": str(error)},
+                )
+            else:
+                if state is not None:
+                    return state
+        if user == EVERYBODY:
+            return self._selector.initial()
+        return self._selector.newcomer(self.state(EVERYBODY))
+
+    def _kept(self, user: str, state: State) -> State:
+        self._states[user] = state
+        self._states.move_to_end(user)
+        while len(self._states) > self._capacity:
+            self._states.popitem(last=False)
+        return state

@@ -1,0 +1,1 @@
+"""What starts, limits and stops replicas: as processes, or as containers of Docker."""

@@ -1,0 +1,1 @@
+"""Replicas as containers, through Docker's API."""

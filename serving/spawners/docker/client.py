@@ -1,0 +1,380 @@
+"""Client of this machine's Docker engine: containers with limits and without privileges.
+
+Blocking, with a timeout per request; for any thread. Errors of the Docker SDK become one-line
+`EngineError`s. The labels `luthier.owner` and `luthier.worker` mark Luthier's containers; others
+are never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from serving.errors import ServingError, one_line
+from serving.system import process_identity
+
+if TYPE_CHECKING:
+    import docker
+
+OWNER_LABEL = "luthier.owner"
+WORKER_LABEL = "luthier.worker"
+SOCKET_FOLDER = "/run/luthier"
+"""Mount point of the socket's folder."""
+FILES_FOLDER = "/files"
+"""Mount point of host files, by path; an image may restrict its own folders, as most do /root."""
+REQUEST_TIMEOUT_S = 60
+"""Longer than a busy engine takes to start a container."""
+WAIT_POLL_S = 10
+"""Poll interval while waiting for a container's end, which also detects lost connections."""
+PERIOD_US = 100_000
+MIB = 1024 * 1024
+_PROCESSES = 1024
+"""Processes and threads per container; `replica.threads` is at most 256."""
+_TMP = "rw,noexec,nosuid,nodev,size=64m,mode=1777"
+_SAID_BYTES = 65_536
+_NEEDED = ("MemoryLimit", "CpuCfsQuota")
+
+
+class EngineError(ServingError):
+    """The engine is unusable or refuses a request."""
+
+
+class ContainerGone(EngineError):
+    """The container no longer exists."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """Specification of a replica's container."""
+
+    name: str
+    """Unique on the engine."""
+    owner: str
+    worker: int
+    image: str
+    command: tuple[str, ...]
+    socket_folder: pathlib.Path
+    """Mounted read-only at `SOCKET_FOLDER`."""
+    files: Mapping[str, pathlib.Path]
+    """Read-only mounts: path in the container -> absolute file or folder."""
+    memory_mb: int | None
+    environment: dict[str, str]
+    gpu: str | None = None
+    """Index or UUID of its GPU; None: none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """Exit status from the engine."""
+
+    code: int
+    """128 + the signal's number if a signal ended it."""
+    oom: bool
+    said: str
+    """Last line of its output, or ""."""
+
+
+class ContainerEngine:
+    """Connections to the engine; created by `connect`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._idle: list[docker.APIClient] = []
+        """Connections that no request uses."""
+        self.limits_text = "enforced"
+        self.limits_swap = True
+        """Whether the kernel counts swap; else only memory is limited."""
+        self.offers_gpus = False
+        """Whether NVIDIA's container toolkit is set up."""
+
+    @classmethod
+    def connect(cls) -> ContainerEngine:
+        """Connect to the engine of DOCKER_HOST or the default one.
+
+        Raises:
+            EngineError: it is unusable.
+        """
+        address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+        if not address.startswith("unix://"):
+            raise EngineError(
+                f"DOCKER_HOST is {address}, expected unix://PATH: replicas speak over a Unix socket in a "
+                f"mounted folder, so the engine must be on this machine"
+            )
+        engine = cls(address)
+        with engine._asked("replica.home docker") as api:
+            facts: dict[str, Any] = api.info()
+        engine.offers_gpus = "nvidia" in (facts.get("Runtimes") or {})
+        lacking = [name for name in _NEEDED if not facts.get(name)]
+        engine.limits_swap = bool(facts.get("SwapLimit"))
+        if lacking:
+            engine.limits_text = f"not enforced: the Docker engine lacks {', '.join(lacking)}"
+        return engine
+
+    def has_image(self, image: str) -> bool:
+        """Whether an image exists."""
+        return self.image_id(image) is not None
+
+    def image_id(self, image: str) -> str | None:
+        """Return an image's id, or None if it does not exist."""
+        import docker.errors  # noqa: PLC0415 - only an installation with containers has it
+
+        with self._asked(f"image {image} cannot be looked up") as api:
+            try:
+                found = api.inspect_image(image)  # type: ignore[no-untyped-call]
+            except docker.errors.ImageNotFound:
+                return None
+        return str(found["Id"])
+
+    # One container
+
+    def create(self, spec: ContainerSpec) -> str:
+        """Create a container without network, capabilities, swap or CPU limit; return its id.
+
+        Raises:
+            EngineError: the engine refuses.
+        """
+        import docker.types  # noqa: PLC0415
+
+        mounts = [
+            docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
+        ]
+        mounts += [
+            docker.types.Mount(where, str(file), "bind", read_only=True)
+            for where, file in spec.files.items()
+        ]
+        gpus = None
+        if spec.gpu is not None:
+            gpus = [docker.types.DeviceRequest(device_ids=[spec.gpu], capabilities=[["gpu"]])]
+        memory = None if spec.memory_mb is None else spec.memory_mb * MIB
+        with self._asked(f"a container of {spec.image} cannot be made") as api:
+            host = api.create_host_config(
+                network_mode="none",
+                read_only=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges:true"],
+                pids_limit=_PROCESSES,
+                ipc_mode="none",
+                tmpfs={"/tmp": _TMP},  # noqa: S108 - the container's own
+                mounts=mounts,
+                device_requests=gpus,
+                mem_limit=memory,
+                memswap_limit=memory,
+                log_config=docker.types.LogConfig(
+                    type="json-file", config={"max-size": "1m", "max-file": "1"}
+                ),
+            )
+            made = api.create_container(
+                spec.image,
+                list(spec.command),
+                name=spec.name,
+                user=None if os.geteuid() == 0 else f"{os.geteuid()}:{os.getegid()}",
+                environment=spec.environment,
+                labels={OWNER_LABEL: spec.owner, WORKER_LABEL: str(spec.worker)},
+                host_config=host,
+            )
+        return str(made["Id"])
+
+    def start(self, container: str) -> int:
+        """Start it; return its host pid, 0 if it has ended.
+
+        Raises:
+            EngineError: the engine refuses.
+        """
+        with self._asked("a container cannot be started") as api:
+            api.start(container)
+            return int(api.inspect_container(container)["State"]["Pid"])
+
+    def limit(self, container: str, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Set a running container's limits and read them back; memory None: unchanged.
+
+        Raises:
+            EngineError: the engine refuses, or another value was read back.
+        """
+        wanted = {
+            "CpuPeriod": PERIOD_US,
+            "CpuQuota": -1 if cpu is None else round(cpu * PERIOD_US),
+        }
+        if memory_mb is not None:
+            wanted |= {"Memory": memory_mb * MIB, "MemorySwap": memory_mb * MIB}
+        unlimited = () if self.limits_swap else ("MemorySwap",)
+        with self._asked("the limits of a container cannot be set") as api:
+            api.update_container(
+                container,
+                cpu_period=wanted["CpuPeriod"],
+                cpu_quota=wanted["CpuQuota"],
+                mem_limit=wanted.get("Memory"),
+                memswap_limit=wanted.get("MemorySwap"),
+            )
+            taken = api.inspect_container(container)["HostConfig"]
+        for name, value in wanted.items():
+            if taken[name] != value and name not in unlimited:
+                raise EngineError(
+                    f"{name} of a container was set to {value}, but reads {taken[name]}"
+                )
+
+    def wait(self, container: str) -> Exit | None:
+        """Wait at most `WAIT_POLL_S` for its end; None: it still runs.
+
+        Raises:
+            ContainerGone: it was removed.
+            EngineError: the engine does not respond.
+        """
+        what = "the end of a container cannot be waited for"
+        with contextlib.suppress(EngineError), self._asked(what) as api:
+            api.wait(container, timeout=WAIT_POLL_S)
+        with self._asked(what) as api:  # read its state, whatever ended the wait
+            state = api.inspect_container(container)["State"]
+            if state["Running"]:
+                return None
+            said = api.logs(container, tail=20)[-_SAID_BYTES:].decode(errors="replace").splitlines()
+        lines = [line.strip() for line in said if line.strip()]
+        error = str(state.get("Error") or "")
+        return Exit(
+            code=int(state["ExitCode"]),
+            oom=bool(state["OOMKilled"]),
+            said=error or (lines[-1] if lines else ""),
+        )
+
+    def kill(self, container: str) -> None:
+        """Kill it, unless it has ended or is gone.
+
+        Raises:
+            EngineError: the engine does not respond.
+        """
+        self._harmless("a container cannot be ended", lambda api: api.kill(container))
+
+    def remove(self, container: str) -> None:
+        """Kill and remove it, unless it is gone.
+
+        Raises:
+            EngineError: the engine does not respond.
+        """
+        self._harmless(
+            "a container cannot be removed",
+            lambda api: api.remove_container(container, force=True, v=True),
+        )
+
+    # Clean-up
+
+    def of_owner(self, name: str) -> list[str]:
+        """Return the ids of an owner's containers, including ended ones.
+
+        Raises:
+            EngineError: the engine does not respond.
+        """
+        with self._asked("containers cannot be listed") as api:
+            found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
+        return [str(container["Id"]) for container in found]
+
+    def stale(self) -> dict[str, str]:
+        """Return containers of owners that are gone: id -> name."""
+        with self._asked("containers cannot be listed") as api:
+            found = api.containers(all=True, filters={"label": OWNER_LABEL})
+        stale = {}
+        for container in found:
+            maker = process_identity.of(container["Labels"].get(OWNER_LABEL, ""))
+            if maker is not None and maker.is_gone():
+                # No name while being removed.
+                names = container["Names"] or [container["Id"]]
+                stale[str(container["Id"])] = str(names[0]).removeprefix("/")
+        return stale
+
+    # The connection
+
+    def _connection(self) -> docker.APIClient:
+        import docker  # noqa: PLC0415
+
+        path = pathlib.Path(self.address.removeprefix("unix://"))
+        if not path.is_socket():  # the SDK leaks a failed connection
+            raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        return docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
+
+    @contextlib.contextmanager
+    def _asked(self, what: str) -> Iterator[docker.APIClient]:
+        try:
+            import docker.errors  # noqa: PLC0415
+            import requests.exceptions  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                "replica.home docker needs the Python package 'docker': "
+                "pip install '.[docker]' in a clone"
+            ) from error
+        api: docker.APIClient | None = None
+        is_broken = False
+        try:
+            api = self._connection()
+            yield api
+        except docker.errors.NotFound as error:
+            raise ContainerGone(f"{what}: {one_line(error.explanation)}") from error
+        except docker.errors.APIError as error:
+            raise EngineError(f"{what}: {one_line(error.explanation or error)}") from error
+        except (
+            docker.errors.DockerException,
+            requests.exceptions.RequestException,
+            OSError,
+        ) as error:
+            is_broken = True
+            raise EngineError(f"{what}: {self._unreachable(error)}") from error
+        finally:
+            if api is not None and is_broken:
+                api.close()
+            elif api is not None:
+                self._idle.append(api)
+
+    def close(self) -> None:
+        """Close unused connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _unreachable(self, error: Exception) -> str:
+        path = self.address.removeprefix("unix://")
+        if not os.path.exists(path):  # noqa: PTH110 - also true for a socket that may not be looked at
+            return f"no Docker engine at {path}; start one, or name another's socket by DOCKER_HOST"
+        if not os.access(path, os.W_OK):
+            return f"this user may not use {path}: it takes root or a member of its group"
+        return f"the Docker engine at {path} does not answer ({one_line(error)})"
+
+    def _harmless(self, what: str, request: Any) -> None:
+        import docker.errors  # noqa: PLC0415
+
+        with self._asked(what) as api, contextlib.suppress(docker.errors.NotFound):
+            try:
+                request(api)
+            except docker.errors.APIError as error:
+                if error.status_code != 409:  # it is already ending or being removed
+                    raise
+
+
+def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:
+    """Remove containers; errors are raised at the end.
+
+    Raises:
+        EngineError: the first error.
+    """
+    first: EngineError | None = None
+    for container in containers:
+        try:
+            engine.remove(container)
+        except EngineError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def cleanup_stale() -> list[str]:
+    """Remove containers of owners that are gone; return their names.
+
+    Raises:
+        EngineError: the engine is unusable or refuses.
+    """
+    with contextlib.closing(ContainerEngine.connect()) as engine:
+        stale = engine.stale()
+        remove_all(engine, list(stale))
+    return list(stale.values())

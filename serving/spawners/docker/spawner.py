@@ -1,0 +1,419 @@
+"""Spawner of replicas as containers of this machine's Docker engine; see `pool.home.Home`.
+
+The wire is a Unix socket in a mounted folder; there is no network. The CPU quota is set after
+HELLO, so a small one does not slow the start; the memory limit always holds. Mounts are fixed at
+creation: one model's files, or the staging folder (`shelf`) if models come and go.
+
+Containers are removed when they end and by `close`; after a `kill -9` of the gateway the reaper
+(`container_keeper`) cleans up, and after one of both the next spawner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import functools
+import logging
+import os
+import pathlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+from serving import __version__, wire
+from serving.accelerator import devices, nvml
+from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.models import EXTRAS
+from serving.settings import AcceleratorSettings
+from serving.spawners import handshake
+from serving.spawners.docker import client
+from serving.spawners.docker.client import (
+    FILES_FOLDER,
+    SOCKET_FOLDER,
+    ContainerEngine,
+    ContainerGone,
+    ContainerSpec,
+    EngineError,
+)
+from serving.spawners.docker.reaper import Keeper
+from serving.spawners.docker.replica import ContainerReplica
+from serving.spawners.docker.staging import Shelf
+from serving.spawners.exit_status import Ended
+from serving.spawners.process.forkserver_client import environment
+from serving.system import daemon_threads, process_identity
+from serving.system.cgroups import manager
+from serving.values import ModelCard
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_IMAGE = "luthier-replica"
+_SOCKET = "gateway.sock"
+_SHELF = "files"
+_END_S = 10.0
+_RETRY_S = 0.5
+_UNHEARD_S = 10.0
+"""Time without a report after which a container told to end is given up."""
+
+
+def image_of(kind: str) -> str:
+    """Return the image for a model kind, as named by `make images`."""
+    return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in EXTRAS else "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Nest:
+    """State of an open spawner."""
+
+    name: str
+    """Owner of the containers."""
+    directory: pathlib.Path
+    """Private folder of sockets and staged files."""
+    shelf: Shelf
+    keeper: Keeper
+
+    def folder_of(self, worker: int) -> pathlib.Path:
+        """Return the folder of a container's socket."""
+        return self.directory / str(worker)
+
+
+class ContainerHome:
+    """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
+
+    def __init__(self, image: str | None = None) -> None:
+        """Contact no engine yet; `image` overrides the image of the model kind."""
+        self._image = image
+        self._said_no_sharing = False
+        self._kind: str | None = None
+        self._engine: ContainerEngine | None = None
+        self._nest: _Nest | None = None
+        self._replicas: dict[int, ContainerReplica] = {}
+        self._lives: set[asyncio.Task[None]] = set()
+        self._unremoved: set[str] = set()
+        """Containers that the engine failed to remove."""
+        self._limits_text = "not enforced: the home of the replicas is not open"
+        self.software = ""
+        """Image id, once open."""
+
+    @property
+    def limits_text(self) -> str:
+        """Either "enforced", or "not enforced: " and the reason."""
+        return self._limits_text
+
+    async def open(self, kind: str) -> None:
+        """Connect to the engine for a model kind; clean up after killed gateways.
+
+        Raises:
+            ReplicaStartFailed: no usable engine, or no image.
+        """
+        image = self._image = self._image or image_of(kind)
+        try:
+            engine = self._engine = await _asked(ContainerEngine.connect)
+            self._limits_text = engine.limits_text
+            image_id = await _asked(engine.image_id, image)
+        except EngineError as error:
+            raise ReplicaStartFailed("engine", str(error)) from error
+        if image_id is None:
+            raise ReplicaStartFailed(
+                "engine",
+                f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
+                f"replica.image names another one",
+            )
+        self.software = image_id
+        if engine.limits_text != "enforced":
+            log.warning("limits are not enforced", extra={"reason": engine.limits_text})
+        await _clean_up()
+        self._nest = _new_nest()
+        self._kind = kind
+
+    async def start(
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        card: ModelCard | None,
+        accelerator: AcceleratorSettings | None = None,
+    ) -> ContainerReplica:
+        """Start a replica, see `Home.start`; if cancelled, end it.
+
+        The card's files are mounted read-only. By default it sees the first GPU, if any.
+
+        Raises:
+            ReplicaStartFailed: it ended, or was not ready in time.
+            LimitsUnavailable: the engine refuses these limits.
+        """
+        accelerator = accelerator or AcceleratorSettings()
+        gpu = await self._gpu(accelerator)
+        kind, nest, engine = self._kind, self._nest, self._engine
+        if kind is None or engine is None or nest is None:
+            raise NotReady("the home of the replicas is not open")
+        folder = nest.folder_of(worker)
+        folder.mkdir()
+        # The container's user is another one; the parent folder keeps others out.
+        folder.chmod(0o711)
+        replica = ContainerReplica(worker, engine, self._kill)
+        try:
+            with handshake.listening(folder / _SOCKET, mode=0o666) as listener:
+                spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
+                self._replicas[worker] = replica
+                life = asyncio.create_task(
+                    self._live(replica, spec, engine), name=f"container {worker}"
+                )
+                self._lives.add(life)
+                life.add_done_callback(self._lives.discard)
+                async with asyncio.timeout(ready_timeout_s):
+                    await handshake.while_alive(replica.ended, _greet(replica, listener))
+                    if cpu is not None:
+                        await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
+        except TimeoutError:
+            replica.abandon()
+            raise ReplicaStartFailed(
+                "timeout",
+                f"a container did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
+            ) from None
+        except LimitsUnavailable:
+            replica.abandon()
+            if replica.ended.done():  # explains the refusal
+                how = replica.ended.result()
+                text = f"a replica ended before it was ready: {how.text}"
+                raise ReplicaStartFailed(how.reason, text) from None
+            raise
+        except BaseException:
+            replica.abandon()
+            raise
+        return replica
+
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Stage a model's files; see `Home.lend`.
+
+        Raises:
+            ReplicaStartFailed: they cannot be staged.
+            NotReady: the spawner is not open.
+        """
+        if self._kind is None or self._nest is None:
+            raise NotReady("the home of the replicas is not open")
+        try:
+            return await _laid_out(self._nest.shelf, card.files)
+        except OSError as error:
+            text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                text += "; set TMPDIR to a folder on the file system of the models: there they take no room"
+            raise ReplicaStartFailed("load", text) from error
+
+    async def take_back(self, root: pathlib.Path | None) -> None:
+        """Unstage what `lend` returned."""
+        if root is not None and self._nest is not None:
+            await _asked(self._nest.shelf.remove, root)
+
+    async def close(self) -> None:
+        """End all replicas and clean up. May be called again."""
+        self._kind = None
+        for replica in self._replicas.values():
+            replica.kill()
+        if self._lives:
+            await asyncio.wait(self._lives, timeout=_END_S)
+        nest, self._nest = self._nest, None
+        if nest is not None:
+            closing = _asked(nest.shelf.close)  # aborts copies
+            await asyncio.wait({closing}, timeout=_END_S)
+            shutil.rmtree(nest.directory, ignore_errors=True)
+            await nest.keeper.close(is_clean=not (self._lives or self._unremoved))
+        if self._engine is not None:
+            self._engine.close()
+
+    def _spec(
+        self,
+        worker: int,
+        nest: _Nest,
+        memory_mb: int | None,
+        card: ModelCard | None,
+        kind: str,
+        accelerator: AcceleratorSettings,
+        gpu: str | None,
+    ) -> ContainerSpec:
+        assert self._image is not None
+        program = None if card is None else card.program
+        words = () if program is None else (str(program.folder), *program.words)
+        if card is None:  # the mount is fixed, its contents are not
+            files = {FILES_FOLDER: nest.shelf.folder}
+        else:
+            files = {f"{FILES_FOLDER}{file}": file for file in card.files}
+        return ContainerSpec(
+            name=f"{nest.name}-{worker}",
+            owner=nest.name,
+            worker=worker,
+            image=self._image,
+            command=(f"{SOCKET_FOLDER}/{_SOCKET}", FILES_FOLDER, kind, *words),
+            socket_folder=nest.folder_of(worker),
+            files=files,
+            memory_mb=memory_mb,
+            environment=environment(devices.replica_environment(accelerator, shares=False)),
+            gpu=gpu,
+        )
+
+    async def _gpu(self, accelerator: AcceleratorSettings) -> str | None:
+        """Return the GPU for a replica."""
+        if accelerator.share is not None and not self._said_no_sharing:
+            self._said_no_sharing = True
+            reason = "a container has no way to the CUDA MPS daemon of its machine"
+            log.warning("accelerator.share does nothing", extra={"reason": reason})
+        offers_gpus = self._engine is not None and self._engine.offers_gpus
+        has_gpu = offers_gpus and await _asked(nvml.is_there)
+        try:
+            return devices.container_gpu(accelerator, os.environ, has_gpu=has_gpu)
+        except AcceleratorUnavailable as error:
+            raise ReplicaStartFailed("load", f"accelerator.device is cuda: {error}") from error
+
+    # The life of a container
+
+    async def _live(
+        self, replica: ContainerReplica, spec: ContainerSpec, engine: ContainerEngine
+    ) -> None:
+        """Run a container from creation to removal; resolve `ended` when it has stopped."""
+        ended = Ended(reason="crash", text="it was never started")
+        try:
+            container = await _asked(engine.create, spec)
+            replica.made(spec.memory_mb)
+            if not replica.ending.is_set():
+                pid = await _asked(engine.start, container)
+                replica.runs(container, pid, manager.group_of(pid) if pid else None)
+                ended = await self._end_of(replica, container, engine)
+        except Exception as error:  # any error ends it, and it is removed
+            if not isinstance(error, EngineError):
+                log.exception("a container met a fault")
+            ended = Ended(reason="crash", text=str(error))
+        finally:
+            del self._replicas[replica.worker]
+            replica.usage()
+            replica.ended.set_result(ended)
+        await self._remove(spec.name, engine)
+        shutil.rmtree(spec.socket_folder, ignore_errors=True)
+
+    async def _end_of(
+        self, replica: ContainerReplica, container: str, engine: ContainerEngine
+    ) -> Ended:
+        """Wait for the end; an unreachable engine matters only after the end was requested."""
+        told = asyncio.create_task(_told_end(replica, container, engine))
+        ending = asyncio.create_task(replica.ending.wait())
+        try:
+            await asyncio.wait({told, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({told}, timeout=_UNHEARD_S)
+            return told.result() if told.done() else replica.unheard(_UNHEARD_S)
+        finally:
+            told.cancel()
+            ending.cancel()
+
+    async def _remove(self, name: str, engine: ContainerEngine) -> None:
+        """Remove a container if it was created, and those that failed before.
+
+        By name, because the response to its creation may be lost.
+        """
+        for one in [name, *self._unremoved]:
+            try:
+                await _asked(engine.remove, one)
+            except EngineError as error:
+                self._unremoved.add(one)
+                facts = {"container": one, "error": str(error)}
+                log.warning("a container is left for later", extra=facts)
+                return
+            self._unremoved.discard(one)
+
+    def _kill(self, container: str) -> None:
+        """Request a container's end; `_live` sees it."""
+        assert self._engine is not None
+        engine = self._engine
+
+        def kill() -> None:
+            try:
+                engine.kill(container)
+            except EngineError as error:  # it will be removed
+                facts = {"container": container, "error": str(error)}
+                log.warning("a container was not ended", extra=facts)
+
+        daemon_threads.asked(kill)
+
+
+def _asked(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+    return daemon_threads.asked(functools.partial(request, *args, **kwargs))
+
+
+def _new_nest() -> _Nest:
+    """Create the private directory and its reaper.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    name = process_identity.this_process().new_name()
+    directory = pathlib.Path(tempfile.gettempdir(), name)
+    directory.mkdir(mode=0o700)
+    try:
+        shelf = Shelf(directory / _SHELF)
+        return _Nest(name=name, directory=directory, shelf=shelf, keeper=Keeper(name, directory))
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+async def _clean_up() -> None:
+    """Clean up after killed gateways."""
+    await _asked(manager.cleanup_stale)
+    try:
+        for name in await _asked(client.cleanup_stale):
+            log.info("removed what a killed gateway left", extra={"container": name})
+    except EngineError as error:  # harmless
+        log.warning("what a killed gateway left stays", extra={"error": str(error)})
+
+
+async def _laid_out(shelf: Shelf, files: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Stage files; if cancelled, unstage them."""
+    lending = _asked(shelf.add, files)
+    try:
+        return await asyncio.shield(lending)
+    except asyncio.CancelledError:  # nobody will know their root
+        lending.add_done_callback(functools.partial(_removed, shelf))
+        raise
+
+
+def _removed(shelf: Shelf, lent: asyncio.Future[pathlib.Path]) -> None:
+    """Unstage a cancelled request's files."""
+    if not lent.cancelled() and lent.exception() is None:
+        daemon_threads.asked(functools.partial(shelf.remove, lent.result()))
+
+
+async def _told_end(replica: ContainerReplica, container: str, engine: ContainerEngine) -> Ended:
+    """Wait until the engine reports the end."""
+    while True:
+        try:
+            found = await _asked(engine.wait, container)
+        except ContainerGone:
+            return Ended(reason="crash", text="somebody removed its container")
+        except EngineError:  # the socket shows whether it lives
+            await asyncio.sleep(_RETRY_S)
+        else:
+            if found is not None:
+                return replica.ended_by(found)
+
+
+async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
+    """Accept the connection and read HELLO, whose pid is only valid inside the container.
+
+    Raises:
+        ReplicaStartFailed: protocol error.
+    """
+    sock = await handshake.accept(listener)
+    replica.connected(sock)
+    try:
+        hello = await handshake.hello_of(sock)
+    except wire.WireError as error:
+        raise handshake.not_the_wire(error) from error
+    if hello is None:  # ending; `ended` has the reason
+        await asyncio.shield(replica.ended)
+        return
+    replica.features = hello.features

@@ -1,0 +1,64 @@
+"""Exit status of a replica, be it a process or a container."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from typing import Literal
+
+from serving.wire import exit_codes
+
+_EXITS = {
+    exit_codes.NO_GATEWAY: "it could not connect to the gateway",
+    exit_codes.NO_PROGRAM: "its program cannot be started; its error output has the reason",
+    exit_codes.NOT_LIMITED: "it could not join its control groups",
+    exit_codes.NOT_MADE: "the kernel refused to make the process; its error output has the reason",
+}
+_SIGNALS = frozenset(signal.Signals)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Exit status of a replica.
+
+    oom: killed by the kernel for memory. killed: by another SIGKILL. crash: by another signal or
+    with an error code. exit: normally, after its socket was closed.
+    """
+
+    reason: Literal["oom", "crash", "killed", "exit"]
+    text: str
+
+
+def by_code(code: int, said: str = "") -> Ended:
+    """Return the status of an exit code; `said` is the last output line."""
+    if not code:
+        return Ended(reason="exit", text="exited in order")
+    why = _EXITS.get(code) or (
+        f"it said last: {said}" if said else "its error output has the reason"
+    )
+    return Ended(reason="crash", text=f"exited with code {code}: {why}")
+
+
+def by_signal(number: int, *, oom: str | None, asked: bool) -> Ended:
+    """Return the status of a replica ended by a signal.
+
+    `oom` has the memory facts if the kernel killed it for memory; `asked`: the gateway killed it.
+    """
+    name = f"signal {number}"
+    if number in _SIGNALS:  # most real-time signals have no name
+        name += f" ({signal.Signals(number).name})"
+    if number != signal.SIGKILL:
+        return Ended(reason="crash", text=f"ended by {name}")
+    if oom is not None:  # even if the gateway killed it too
+        return Ended(reason="oom", text=oom)
+    if asked:
+        return Ended(reason="killed", text=f"killed by {name}, as asked")
+    return Ended(reason="killed", text=f"killed by {name}, not for its memory")
+
+
+def oom_text(peak_memory_mb: float | None, limit_mb: int | None) -> str:
+    """Describe an OOM kill."""
+    facts = [] if peak_memory_mb is None else [f"peak {peak_memory_mb:.0f} MiB"]
+    if limit_mb is not None:
+        facts.append(f"limit {limit_mb} MiB")
+    return f"the kernel killed it for memory ({', '.join(facts)}); raise replica.memory_mb"

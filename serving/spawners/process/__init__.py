@@ -1,0 +1,1 @@
+"""Replicas as processes, forked from a fork server."""

@@ -1,0 +1,280 @@
+"""Spawner of replicas as processes of this machine; see `pool.home.Home`.
+
+One fork server (`template`) forks the replicas. They die with it; the next start makes a new one.
+`close` cleans up; after a `kill -9` of the gateway the fork server does, and after one of both the
+next spawner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import pathlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from serving import wire
+from serving.accelerator import devices, mps
+from serving.errors import NotReady, ReplicaStartFailed
+from serving.settings import AcceleratorSettings
+from serving.spawners import handshake
+from serving.spawners.exit_status import Ended
+from serving.spawners.process.forkserver_client import Forker
+from serving.spawners.process.replica import Replica
+from serving.system import process_identity
+from serving.system.cgroups.manager import Limits, LimitSupport, cleanup_stale
+from serving.values import ModelCard, Program
+
+log = logging.getLogger(__name__)
+
+WARM_TIMEOUT_S = 60.0
+"""Time limit for importing a runtime."""
+_END_S = 5.0
+_REMOVAL_S = 2.0
+_RETRY_S = 0.005
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Nest:
+    """State that ends with one fork server."""
+
+    forker: Forker
+    directory: pathlib.Path
+    limits: Limits
+
+
+class ProcessHome:
+    """All replicas of one gateway. All methods belong to the event loop's thread."""
+
+    def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
+        """Start nothing yet."""
+        self._warm_timeout_s = warm_timeout_s
+        self._kind: str | None = None
+        self._nest: _Nest | None = None
+        self._making = asyncio.Lock()
+        self._support = LimitSupport(kind=None, reason="the home of the replicas is not open")
+        self._replicas: dict[int, Replica] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._said_no_sharing = False
+        self.software = ""
+        """Replicas run this installation."""
+
+    @property
+    def limits_text(self) -> str:
+        """Either "enforced", or "not enforced: " and the reason."""
+        return self._support.text
+
+    async def open(self, kind: str) -> None:
+        """Start the fork server; clean up after killed gateways.
+
+        Raises:
+            ReplicaStartFailed: it does not become ready.
+        """
+        for path in cleanup_stale():
+            log.info("removed what a killed gateway left", extra={"path": str(path)})
+        self._kind = kind
+        await self._living_nest()
+        if self._support.kind is None:
+            log.warning("limits are not enforced", extra={"reason": self._support.reason})
+
+    async def start(
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        card: ModelCard | None,
+        accelerator: AcceleratorSettings | None = None,
+    ) -> Replica:
+        """Start a replica, see `Home.start`; if cancelled, end it.
+
+        Raises:
+            ReplicaStartFailed: it ended, or was not ready in time.
+            LimitsUnavailable: the kernel refuses these limits.
+        """
+        nest = await self._living_nest()
+        environment = self._environment(accelerator or AcceleratorSettings())
+        group = nest.limits.group(worker)
+        replica = Replica(worker, nest.forker, group)
+        try:
+            replica.limit(cpu=cpu, memory_mb=memory_mb)
+        except BaseException:
+            if group is not None:
+                nest.limits.remove(group)
+            raise
+        self._replicas[worker] = replica
+        try:
+            async with asyncio.timeout(ready_timeout_s):
+                program = None if card is None else card.program
+                await self._connect(replica, nest, environment, program)
+        except TimeoutError:
+            replica.abandon()
+            raise ReplicaStartFailed(
+                "timeout",
+                f"a replica did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
+            ) from None
+        except BaseException:
+            replica.abandon()
+            if not replica.ordered:
+                self._finish(replica, Ended(reason="crash", text="it was never started"))
+            raise
+        return replica
+
+    async def lend(self, _card: ModelCard) -> pathlib.Path | None:
+        """Do nothing: replicas see all files."""
+        return None
+
+    async def take_back(self, _root: pathlib.Path | None) -> None:
+        """Do nothing: nothing was staged."""
+
+    async def close(self) -> None:
+        """End all replicas and the fork server. May be called again."""
+        self._kind = None
+        async with self._making:
+            for replica in self._replicas.values():
+                replica.kill()
+            endings = [replica.ended for replica in self._replicas.values()]
+            if endings:
+                await asyncio.wait(endings, timeout=_END_S)
+            await self._remove_nest()
+
+    # The fork server
+
+    async def _living_nest(self) -> _Nest:
+        """Return the session of a living fork server, started if necessary."""
+        async with self._making:
+            if self._kind is None:
+                raise NotReady("the home of the replicas is not open")
+            if self._nest is None or not self._nest.forker.is_alive:
+                await self._remove_nest()
+                self._nest = await self._new_nest(self._kind)
+            return self._nest
+
+    async def _new_nest(self, kind: str) -> _Nest:
+        name = process_identity.this_process().new_name()
+        limits = Limits(name)
+        directory = _private_directory(name)
+        try:
+            self._support = limits.open()
+            forker = await Forker.started(
+                kind,
+                directory,
+                limits.directories,
+                on_event=self._heard,
+                timeout_s=self._warm_timeout_s,
+            )
+        except BaseException:
+            limits.close()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        if not forker.forks:
+            log.warning("replicas start slowly: their runtime starts threads when it is imported")
+        return _Nest(forker=forker, directory=directory, limits=limits)
+
+    async def _remove_nest(self) -> None:
+        """End the fork server and remove what it left."""
+        nest, self._nest = self._nest, None
+        if nest is None:
+            return
+        await nest.forker.close()
+        if self._finishing:
+            await asyncio.wait(self._finishing, timeout=_END_S)
+        if not await asyncio.to_thread(nest.limits.close):
+            log.warning("control groups are left", extra={"path": str(nest.limits.directories)})
+        shutil.rmtree(nest.directory, ignore_errors=True)
+
+    # A start
+
+    def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
+        """Return the variables to add to a replica's environment."""
+        lacking = None if accelerator.share is None else mps.lacking(os.environ)
+        if lacking is not None and not self._said_no_sharing:
+            self._said_no_sharing = True
+            log.warning("accelerator.share does nothing", extra={"reason": lacking})
+        return devices.replica_environment(accelerator, shares=lacking is None)
+
+    async def _connect(
+        self,
+        replica: Replica,
+        nest: _Nest,
+        environment: Mapping[str, str],
+        program: Program | None,
+    ) -> None:
+        path = nest.directory / f"{replica.worker}.sock"
+        with handshake.listening(path) as listener:
+            procs = replica.group.procs_files if replica.group is not None else ()
+            nest.forker.start(
+                replica.worker, path=path, procs=procs, environment=environment, program=program
+            )
+            replica.ordered = True
+            await handshake.while_alive(replica.ended, _greet(replica, listener))
+
+    # Events of the fork server
+
+    def _heard(self, forker: Forker, event: Mapping[str, Any]) -> None:
+        if event["event"] == "closed":
+            ended = Ended(reason="crash", text="its template process ended, and it ended with it")
+            for replica in list(self._replicas.values()):
+                if replica.forker is forker:
+                    self._finish(replica, ended)
+            return
+        replica = self._replicas[event["worker"]]
+        if event["event"] == "started":
+            replica.started.set_result(event["pid"])
+        else:
+            self._finish(replica, replica.ended_by(event))
+
+    def _finish(self, replica: Replica, ended: Ended) -> None:
+        """Record the last usage, remove the groups, then resolve `ended`."""
+        del self._replicas[replica.worker]
+        replica.usage()
+        task = asyncio.ensure_future(self._remove_group(replica, ended))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _remove_group(self, replica: Replica, ended: Ended) -> None:
+        nest, group = self._nest, replica.group
+        if group is not None and nest is not None:
+            until_s = asyncio.get_running_loop().time() + _REMOVAL_S
+            while not nest.limits.clear(group):
+                if asyncio.get_running_loop().time() > until_s:
+                    log.warning("a control group is left", extra={"worker": replica.worker})
+                    break
+                await asyncio.sleep(_RETRY_S)
+        replica.ended.set_result(ended)
+
+
+def _private_directory(name: str) -> pathlib.Path:
+    directory = pathlib.Path(tempfile.gettempdir(), name)
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+async def _greet(replica: Replica, listener: socket.socket) -> None:
+    """Accept the connection and read HELLO.
+
+    Raises:
+        ReplicaStartFailed: protocol error.
+    """
+    replica.pid = await asyncio.shield(replica.started)
+    sock = await handshake.accept(listener)
+    replica.connected(sock)
+    try:
+        hello = await handshake.hello_of(sock)
+        if hello is None:  # ending; `ended` has the reason
+            await asyncio.shield(replica.ended)
+            return
+        if hello.pid != replica.pid:
+            raise wire.WireError(
+                f"its HELLO is of process {hello.pid}, started was {replica.pid}; "
+                "a script that starts a program must `exec` it"
+            )
+        replica.features = hello.features
+    except wire.WireError as error:
+        raise handshake.not_the_wire(error) from error

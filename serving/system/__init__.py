@@ -1,0 +1,1 @@
+"""The operating system: processes, files, timers, memory, control groups. Knows nothing of models."""

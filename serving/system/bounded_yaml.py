@@ -1,0 +1,61 @@
+"""Read YAML from untrusted sources, with bounds on size, depth and aliases."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import yaml
+
+from serving.system import user_files
+
+MAX_DEPTH = 32
+"""Maximum nesting; parse time grows with its square."""
+MAX_BYTES = 1024 * 1024
+"""Maximum text size, parsed in a few seconds."""
+
+
+class Loader(yaml.SafeLoader):
+    """Safe loader that rejects aliases and deep nesting."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node and its children."""
+        if self.check_event(yaml.AliasEvent):
+            # A few lines of aliases can expand to gigabytes in an error or a record.
+            raise ValueError("anchors are not used here, nor aliases (*name); write the value out")
+        holds_more = self.check_event(yaml.CollectionStartEvent)
+        self._depth += holds_more
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        node = super().compose_node(parent, index)
+        self._depth -= holds_more
+        return node
+
+
+def parsed(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
+    """Return the data of a text with one document.
+
+    Raises:
+        yaml.YAMLError: invalid YAML.
+        ValueError: a limit is exceeded, or a value is impossible, such as May 32.
+    """
+    if len(text) > max_bytes:
+        raise ValueError(f"larger than {max_bytes} bytes")
+    loader = Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
+    """Return the data of a file.
+
+    Raises:
+        OSError: unreadable, not a regular file, or too large.
+        yaml.YAMLError: invalid YAML.
+        ValueError: as for `parsed`.
+    """
+    return parsed(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)

@@ -1,0 +1,285 @@
+"""CPU and memory limits of replicas by control groups.
+
+    <permitted parent>/luthier-<owner>/replica-<worker>      (v1: in each controller)
+
+The name shows which groups a killed owner left; others are never touched. Blocking, but short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from serving.errors import LimitsUnavailable
+from serving.system import process_identity
+from serving.system.cgroups.cgroup import CgroupFiles, Group, Hierarchy, hierarchies, mount_points
+from serving.system.cgroups.v1 import GroupV1
+from serving.system.cgroups.v2 import GroupV2, hand_down
+
+log = logging.getLogger(__name__)
+
+_MOUNTINFO = pathlib.Path("/proc/self/mountinfo")
+_CGROUP = pathlib.Path("/proc/self/cgroup")
+_REMOVAL_S = 2.0
+_RETRY_S = 0.005
+_MAX_SEARCHED = 20_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSupport:
+    """Version of usable control groups, or why there are none."""
+
+    kind: Literal["v1", "v2"] | None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """Either "enforced", or "not enforced: " and the reason."""
+        return "enforced" if self.kind else f"not enforced: {self.reason}"
+
+
+class Limits:
+    """All groups of one gateway; without support there are none."""
+
+    def __init__(self, name: str, files: CgroupFiles | None = None) -> None:
+        self._name = name
+        self._files = files or CgroupFiles()
+        self._roots: dict[str, pathlib.Path] = {}
+        self.support = LimitSupport(kind=None, reason="not tried yet")
+
+    @property
+    def directories(self) -> tuple[pathlib.Path, ...]:
+        """Directories of all groups, left behind empty if the owner is killed."""
+        return tuple(dict.fromkeys(self._roots.values()))
+
+    def open(self, places: Sequence[Hierarchy] | None = None) -> LimitSupport:
+        """Find a place for limited groups by trying; `places` are candidates, best first."""
+        reasons = []
+        for place in system_places() if places is None else places:
+            self._roots = {name: parent / self._name for name, parent in place.parents.items()}
+            try:
+                self._make_roots(place)
+                self._try_group(place.kind)
+            except (LimitsUnavailable, OSError) as error:
+                self.close()
+                reasons.append(f"{place.kind}: {error}")
+                continue
+            self.support = LimitSupport(kind=place.kind)
+            return self.support
+        self._roots = {}
+        reason = reasons[-1] if reasons else "this system has no control groups with cpu and memory"
+        hint = "" if os.geteuid() == 0 else " (needs root, or a delegated control group)"
+        self.support = LimitSupport(kind=None, reason=reason + hint)
+        return self.support
+
+    def group(self, worker: int) -> Group | None:
+        """Create a replica's group; return None without support.
+
+        Raises:
+            LimitsUnavailable: the kernel refuses.
+        """
+        if self.support.kind is None:
+            return None
+        return self._group(self.support.kind, f"replica-{worker}")
+
+    def remove(self, group: Group) -> bool:
+        """Remove a group; return False while its processes are ending."""
+        left = [path for path in group.directories if not _removed(path, self._files)]
+        return not left
+
+    def clear(self, group: Group) -> bool:
+        """Kill and remove a group without waiting; return False while processes are ending."""
+        left = [path for path in group.directories if not _cleared(path, self._files)]
+        return not left
+
+    def kill(self, group: Group) -> bool:
+        """Kill and remove a group; return False after a timeout."""
+        left = [path for path in group.directories if not cleaned(path)]
+        return not left
+
+    def close(self) -> bool:
+        """Remove all groups, which must be empty; return False after a timeout."""
+        until_s = time.monotonic() + _REMOVAL_S
+        while True:
+            left = [root for root in self.directories if not _tree_removed(root, self._files)]
+            if not left or time.monotonic() > until_s:
+                return not left
+            time.sleep(_RETRY_S)
+
+    def _make_roots(self, place: Hierarchy) -> None:
+        if place.kind == "v2":
+            hand_down(place.parents["unified"], self._files)
+        for root in self.directories:
+            self._files.make(root)
+        if place.kind == "v2":
+            hand_down(self._roots["unified"], self._files)
+
+    def _group(self, kind: Literal["v1", "v2"], name: str) -> Group:
+        directories = {controller: root / name for controller, root in self._roots.items()}
+        try:
+            for directory in dict.fromkeys(directories.values()):
+                self._files.make(directory)
+        except OSError as error:
+            raise LimitsUnavailable(f"no control group can be made: {error}") from error
+        if kind == "v2":
+            return GroupV2(directories["unified"], self._files)
+        return GroupV1(directories, self._files)
+
+    def _try_group(self, kind: Literal["v1", "v2"]) -> None:
+        group = self._group(kind, "trial")
+        try:
+            group.set_limits(cpu=0.5, memory_mb=64)
+        finally:
+            self.remove(group)
+
+
+def system_places() -> list[Hierarchy]:
+    """Return where this process may try to create groups (Linux only)."""
+    try:
+        return hierarchies(
+            _MOUNTINFO.read_text(encoding="utf-8"), _CGROUP.read_text(encoding="utf-8")
+        )
+    except OSError:
+        return []
+
+
+def group_of(pid: int) -> Group | None:
+    """Return the group of a process that is alone in it, to read its usage.
+
+    None if it is not visible.
+    """
+    try:
+        own = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+        places = hierarchies(_MOUNTINFO.read_text(encoding="utf-8"), own)
+    except OSError:
+        return None
+    for place in places:
+        if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
+            continue
+        group: Group = (
+            GroupV2(place.parents["unified"], CgroupFiles())
+            if place.kind == "v2"
+            else GroupV1(place.parents, CgroupFiles())
+        )
+        pids = CgroupFiles().read(group.procs_files[-1])  # None: it has ended
+        usage = group.usage()
+        if (
+            pids is not None
+            and pids.split() == [str(pid)]
+            and None not in (usage.cpu_s, usage.peak_memory_mb)
+        ):
+            return group
+    return None
+
+
+def probe() -> LimitSupport:
+    """Report whether limits can be enforced, by creating a limited group."""
+    limits = Limits(process_identity.this_process().new_name())
+    try:
+        return limits.open()
+    finally:
+        limits.close()
+
+
+def cleanup_stale(
+    *, temporary: pathlib.Path | None = None, mounts: Sequence[pathlib.Path] | None = None
+) -> list[pathlib.Path]:
+    """Remove groups, processes and directories of owners that are gone; return what was removed.
+
+    By default all cgroup mounts and the system's temporary folder are searched.
+    """
+    removed = []
+    for mount in _mounts() if mounts is None else mounts:
+        removed += [root for root in _stale_groups(mount) if cleaned(root)]
+    base = pathlib.Path(tempfile.gettempdir()) if temporary is None else temporary
+    for directory in _stale_directories(base):
+        shutil.rmtree(directory, ignore_errors=True)
+        removed.append(directory)
+    return removed
+
+
+def _mounts() -> Sequence[pathlib.Path]:
+    """Return all cgroup mounts."""
+    try:
+        return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
+    except OSError:
+        return ()
+
+
+def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
+    found = []
+    for searched, (path, names, _) in enumerate(os.walk(mount)):
+        if searched > _MAX_SEARCHED:
+            log.warning("too many control groups to search", extra={"mount": str(mount)})
+            break
+        ours = [name for name in names if process_identity.of(name) is not None]
+        found += [pathlib.Path(path, name) for name in ours if _is_stale(name)]
+        names[:] = [name for name in names if name not in ours]
+    return found
+
+
+def _stale_directories(base: pathlib.Path) -> list[pathlib.Path]:
+    """Return stale runtime directories of this user only."""
+    found = []
+    for entry in os.scandir(base):
+        with contextlib.suppress(OSError):
+            mine = entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            if mine and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
+                found.append(pathlib.Path(entry.path))
+    return found
+
+
+def _is_stale(name: str) -> bool:
+    maker = process_identity.of(name)
+    return maker is not None and maker.is_gone()
+
+
+def cleaned(root: pathlib.Path) -> bool:
+    """Kill and remove a group with its subgroups; return False after `_REMOVAL_S`."""
+    files = CgroupFiles()
+    until_s = time.monotonic() + _REMOVAL_S
+    while not _cleared(root, files):
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(_RETRY_S)
+    return True
+
+
+def _cleared(root: pathlib.Path, files: CgroupFiles) -> bool:
+    """Kill a group's processes; remove it with its subgroups if they have ended."""
+    if _tree_removed(root, files):
+        return True
+    for path, _, _ in os.walk(root):  # yields nothing for what another process removes meanwhile
+        for text in (files.read(pathlib.Path(path, "cgroup.procs")) or "").split():
+            if int(text) > 0:  # 0: a process of another pid namespace
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(text), signal.SIGKILL)
+    return _tree_removed(root, files)
+
+
+def _tree_removed(root: pathlib.Path, files: CgroupFiles) -> bool:
+    """Remove a directory of groups if none has processes."""
+    with contextlib.suppress(OSError):
+        for path in list(root.iterdir()):
+            if path.is_dir():
+                _removed(path, files)
+    return _removed(root, files)
+
+
+def _removed(directory: pathlib.Path, files: CgroupFiles) -> bool:
+    try:
+        files.remove(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

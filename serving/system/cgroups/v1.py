@@ -1,0 +1,76 @@
+"""Control groups version 1: one directory per controller (cpu, cpuacct, memory).
+
+Source: kernel documentation, admin-guide/cgroup-v1/memory and scheduler/sched-bwc. Memory and
+memory plus swap get the same limit, so no replica swaps. The second must never be below the first,
+which decides the order of writes.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+
+from serving.errors import LimitsUnavailable
+from serving.system.cgroups.cgroup import MIB, PERIOD_US, CgroupFiles, Group, Usage
+
+
+class GroupV1(Group):
+    """Existing group; `directories` is by controller."""
+
+    def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:
+        super().__init__(files)
+        self._cpu = directories["cpu"]
+        self._cpuacct = directories["cpuacct"]
+        self._memory = directories["memory"]
+
+    @property
+    def directories(self) -> tuple[pathlib.Path, ...]:
+        """Directories of the group; cpu and cpuacct may share one."""
+        return tuple(dict.fromkeys((self._cpu, self._cpuacct, self._memory)))
+
+    def usage(self) -> Usage:
+        """Return the usage, including ended processes."""
+        peak_bytes = self._files.number(self._memory / "memory.max_usage_in_bytes")
+        cpu_ns = self._files.number(self._cpuacct / "cpuacct.usage")
+        throttled_ns = self._files.table(self._cpu / "cpu.stat").get("throttled_time")
+        return Usage(
+            peak_memory_mb=None if peak_bytes is None else peak_bytes / MIB,
+            cpu_s=None if cpu_ns is None else cpu_ns * 1e-9,
+            throttled_s=None if throttled_ns is None else throttled_ns * 1e-9,
+        )
+
+    def oom_kills(self) -> int:
+        """Return how many processes the kernel killed for memory."""
+        return self._files.table(self._memory / "memory.oom_control").get("oom_kill", 0)
+
+    def _set_cpu(self, cpu: float | None) -> None:
+        quota_us = -1 if cpu is None else round(cpu * PERIOD_US)
+        self._files.write(self._cpu / "cpu.cfs_period_us", str(PERIOD_US))
+        self._write(self._cpu / "cpu.cfs_quota_us", quota_us)
+
+    def _set_memory(self, memory_mb: int | None) -> None:
+        memory = self._memory / "memory.limit_in_bytes"
+        with_swap = self._memory / "memory.memsw.limit_in_bytes"
+        limit = -1 if memory_mb is None else memory_mb * MIB
+        order = [memory]
+        swap_limit = self._files.number(with_swap)
+        if swap_limit is not None:
+            raised = limit == -1 or limit > swap_limit
+            order = [with_swap, memory] if raised else [memory, with_swap]
+        for file in order:
+            self._write(file, limit)
+
+    def _write(self, file: pathlib.Path, value: int) -> None:
+        try:
+            self._files.write(file, str(value))
+        except LimitsUnavailable as error:
+            used = self._files.number(self._memory / "memory.usage_in_bytes") or 0
+            if file.parent == self._memory and 0 <= value < used:
+                raise LimitsUnavailable(
+                    f"a replica that uses {used / MIB:.0f} MiB cannot be limited to "
+                    f"{value / MIB:g} MiB: the kernel takes nothing away; start a new replica"
+                ) from error
+            raise
+        taken = self._files.number(file)
+        if taken != value and not (value == -1 and taken is not None and taken >= 2**62):
+            raise LimitsUnavailable(f"{file} was set to {value}, but reads {taken}")

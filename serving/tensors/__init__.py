@@ -1,0 +1,1 @@
+"""Shapes, sizes and values of tensors, and where items lie in them."""

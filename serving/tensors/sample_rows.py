@@ -1,0 +1,121 @@
+"""Samples in an array of a samples file (npz, one array per input).
+
+The first axis counts samples where possible. By the array's rank, relative to its input:
+
+    one more              each entry is a sample
+    equal, batched        each entry is an item, whose item axis is the first or left out; if the
+                          sizes say so, items lie along the item axis; shared inputs: one sample
+    equal, not batched    as many rows as the fixed first dimension (1 if free) are a sample,
+                          else the whole array is
+
+All inputs must have equally many samples; an input that is the same for all may have one. Of
+several layouts, that on which the inputs agree counts, then the first in this order. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.tensors.shapes import item_axis
+from serving.values import Signature, TensorSpec
+
+
+class Way(NamedTuple):
+    """Layout of one input's samples in an array."""
+
+    samples: int
+    """Number of samples."""
+    axis: int | None
+    """Array axis along which they lie; None: the array is one sample."""
+    entries: int = 1
+    """Entries along that axis per sample."""
+    into: int | None = None
+    """Sample axis for a sample's entries; None: its single entry has all axes of the input."""
+
+    def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the samples along the first axis, then all axes of the input.
+
+        `array` has the layout's shape, or holds its first samples.
+        """
+        if self.axis is None:
+            return array[np.newaxis]
+        first = np.moveaxis(array, self.axis, 0)
+        if self.into is None:
+            return first
+        samples = first.reshape(len(first) // self.entries, self.entries, *first.shape[1:])
+        return np.moveaxis(samples, 1, self.into + 1)
+
+    def rows(self, most: int) -> int | None:
+        """Return how many entries of the first axis hold `most` samples; None: all."""
+        return most * self.entries if self.axis == 0 else None
+
+
+def ways_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> list[Way]:
+    """Return the possible layouts of an array, the likeliest first."""
+    own = spec.shape
+    if len(shape) == len(own) + 1 and _fits(shape[1:], own):
+        return [Way(shape[0], 0)]
+    if len(shape) != len(own):
+        return []
+    found = []
+    axis = item_axis(spec, signature)
+    if axis is not None:
+        if _fits(shape[1:], (*own[:axis], *own[axis + 1 :])):
+            found.append(Way(shape[0], 0, 1, axis))
+        if axis and _fits(shape, own):
+            found.append(Way(shape[axis], axis, 1, axis))
+        return found
+    if not signature.is_batched and own and _fits(shape[1:], own[1:]):
+        rows = max(1, own[0])
+        if shape[0] % rows == 0:
+            found.append(Way(shape[0] // rows, 0, rows, 0))
+    if _fits(shape, own):
+        found.append(Way(1, None))
+    return found
+
+
+def agreed(shapes: Mapping[str, Sequence[int]], signature: Signature) -> dict[str, Way] | None:
+    """Return layouts with equally many samples for all inputs; None: impossible, or no samples.
+
+    `shapes` are those of the arrays, by input.
+    """
+    ways = {spec.name: ways_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
+    best: tuple[tuple[int, int, int], dict[str, Way]] | None = None
+    for count in {way.samples for each in ways.values() for way in each if way.samples}:
+        chosen: dict[str, Way] = {}
+        repeated = unlikely = 0
+        for spec in signature.inputs:
+            each = ways[spec.name]
+            place = _place(each, count)
+            if place is None:
+                place = _place(each, 1)
+                repeated += _varies(spec, signature)
+            if place is None:
+                break
+            chosen[spec.name] = each[place]
+            unlikely += place
+        else:
+            rank = (repeated, unlikely, -count)
+            if best is None or rank < best[0]:
+                best = rank, chosen
+    return None if best is None else best[1]
+
+
+def _fits(given: Sequence[int], expected: Sequence[int]) -> bool:
+    return len(given) == len(expected) and all(
+        want in {-1, have} for have, want in zip(given, expected, strict=True)
+    )
+
+
+def _place(ways: Sequence[Way], count: int) -> int | None:
+    return next((place for place, way in enumerate(ways) if way.samples == count), None)
+
+
+def _varies(spec: TensorSpec, signature: Signature) -> bool:
+    """Whether an input likely differs between samples: neither shared nor of fixed size."""
+    is_shared = signature.is_batched and spec.item_axis is None
+    return not is_shared and any(size < 0 for size in spec.shape)

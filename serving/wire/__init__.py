@@ -1,0 +1,103 @@
+"""Replica wire, version 1: the messages between the gateway and one replica.
+
+Pure: bytes in, values out. The format is language-neutral (little-endian structs, JSON where speed
+does not matter). docs/replica-wire.md describes it; change both together.
+
+Rule 1: a message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
+Rule 2: a length is checked against `max_message_bytes` before anything is allocated for it.
+Rule 3: payloads are not copied; functions return views of their arguments.
+Rule 4: equal descriptor bytes mean equal frame layouts, so a descriptor is parsed once (`frames`).
+
+Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0 means "open".
+
+WARNING: the numbers of `MessageType`, `Encoding` and `ActionStatus`, and the order of
+`serving.values.ITEM_BYTES` (datatype codes), are on the wire: never renumber, only add.
+"""
+
+from serving.wire.batches import (
+    ActionStatus,
+    Encoding,
+    InferEntry,
+    InferMessage,
+    ReplicaTimes,
+    ResultMessage,
+    infer_head,
+    parse_infer,
+    parse_result,
+    result_head,
+)
+from serving.wire.control import (
+    FEATURES,
+    HelloMessage,
+    LoadMessage,
+    UnloadMessage,
+    encode_hello,
+    encode_load,
+    encode_loaded,
+    encode_unload,
+    encode_unloaded,
+    parse_hello,
+    parse_load,
+    parse_loaded,
+    parse_unload,
+    parse_unloaded,
+)
+from serving.wire.frames import (
+    MAX_CACHED_LAYOUTS,
+    Layout,
+    TensorLayout,
+    decode_frame,
+    describe,
+    encode_descriptor,
+    split_frame,
+)
+from serving.wire.stream import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    HEAD,
+    MAX_RESULT_BYTES,
+    MessageType,
+    Parser,
+    WireError,
+    parse_head,
+)
+
+__all__ = [
+    "DEFAULT_MAX_MESSAGE_BYTES",
+    "FEATURES",
+    "HEAD",
+    "MAX_CACHED_LAYOUTS",
+    "MAX_RESULT_BYTES",
+    "ActionStatus",
+    "Encoding",
+    "HelloMessage",
+    "InferEntry",
+    "InferMessage",
+    "Layout",
+    "LoadMessage",
+    "MessageType",
+    "Parser",
+    "ReplicaTimes",
+    "ResultMessage",
+    "TensorLayout",
+    "UnloadMessage",
+    "WireError",
+    "decode_frame",
+    "describe",
+    "encode_descriptor",
+    "encode_hello",
+    "encode_load",
+    "encode_loaded",
+    "encode_unload",
+    "encode_unloaded",
+    "infer_head",
+    "parse_head",
+    "parse_hello",
+    "parse_infer",
+    "parse_load",
+    "parse_loaded",
+    "parse_result",
+    "parse_unload",
+    "parse_unloaded",
+    "result_head",
+    "split_frame",
+]

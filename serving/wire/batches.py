@@ -1,0 +1,275 @@
+"""Batch messages INFER and RESULT, with one frame per request.
+
+    INFER  = u64 action, u32 model, i64 earliest_ns, i64 latest_ns, u32 count, entries, frames
+    entry  = u32 bytes of the frame, u16 encoding, u16 reserved, u32 start, u32 stop
+    RESULT = u64 action, u16 status, u16 reserved, i64 started_ns, u64 input_ns, u64 exec_ns,
+             u64 output_ns, u32 count, entries, frames
+    entry  = u32 bytes of the frame, u16 status, u16 reserved
+
+This module builds the heads. The caller then writes the frames buffer by buffer, without a copy.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from serving.wire.stream import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    HEAD,
+    MAGIC,
+    MAX_RESULT_BYTES,
+    VERSION,
+    MessageType,
+    WireError,
+    unpack_start,
+)
+
+_INFER = struct.Struct("<QIqqI")
+_INFER_ENTRY = struct.Struct("<IHHII")
+_RESULT = struct.Struct("<QHHqQQQI")
+_RESULT_ENTRY = struct.Struct("<IHH")
+
+
+@functools.lru_cache(maxsize=256)
+def _entries(entry: str, count: int) -> struct.Struct:
+    """Return the struct that packs all entries in one call."""
+    return struct.Struct("<" + entry * count)
+
+
+class Encoding(enum.IntEnum):
+    """Encoding of a request's frame."""
+
+    TENSORS = 0
+    """See `frames`."""
+    OIP_JSON = 1
+    """JSON body of an Open Inference Protocol v2 request, unchanged."""
+
+
+class ActionStatus(enum.IntEnum):
+    """Outcome of an action or of one request in it; numbers from 10 are Clockwork's."""
+
+    OK = 0
+    MODEL_RAISED = 1
+    INVALID_INPUT = 2
+    BROKEN_CONTRACT = 3
+    OUT_OF_MEMORY = 4
+    TOO_LARGE = 5
+    UNKNOWN_MODEL = 10
+    TOO_LATE = 11
+    INVALID_ACTION = 12
+    LOAD_FAILED = 41
+    NO_ROOM = 53
+
+
+InferEntry = tuple[int, int, int, memoryview]
+"""One request: encoding, start and stop of its items (0 and 0: all), frame."""
+
+
+class InferMessage:
+    """One batch for a model."""
+
+    __slots__ = ("action_id", "earliest_ns", "entries", "even", "latest_ns", "model")
+
+    def __init__(
+        self,
+        action_id: int,
+        model: int,
+        earliest_ns: int,
+        latest_ns: int,
+        entries: list[InferEntry],
+        even: memoryview | None = None,
+    ) -> None:
+        """Create the message.
+
+        `even` holds all frames back to back if the entries differ in nothing else. For the other
+        arguments see `infer_head`.
+        """
+        self.action_id = action_id
+        self.model = model
+        self.earliest_ns = earliest_ns
+        self.latest_ns = latest_ns
+        self.entries = entries
+        self.even = even
+
+
+class ReplicaTimes(NamedTuple):
+    """Start of an action in the replica (CLOCK_MONOTONIC) and the durations of its stages."""
+
+    started_ns: int
+    input_ns: int
+    exec_ns: int
+    output_ns: int
+
+
+class ResultMessage:
+    """Responses to one batch: (status, frame) per request, in the INFER's order.
+
+    A frame holds tensors if its status is 0, else UTF-8 text. The message's status is 0 if any
+    request succeeded, else that of the first one.
+    """
+
+    __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple
+
+    def __init__(
+        self,
+        action_id: int,
+        status: int,
+        times: ReplicaTimes,
+        entries: list[tuple[int, memoryview]],
+    ) -> None:
+        self.action_id = action_id
+        self.status = status
+        self.times = times
+        self.entries = entries
+
+
+def infer_head(
+    action_id: int,
+    model: int,
+    earliest_ns: int,
+    latest_ns: int,
+    frames: Sequence[tuple[int, int, int, int]],
+) -> bytes:
+    """Build INFER up to its frames, whose buffers the caller writes next.
+
+    Args:
+        action_id: repeated in the result.
+        model: number of the model from LOAD.
+        earliest_ns: earliest start, 0: open.
+        latest_ns: latest start, 0: open.
+        frames: (bytes of the frame, encoding, start, stop) per request.
+
+    Raises:
+        WireError: larger than a replica's message limit.
+    """
+    count = len(frames)
+    total = _INFER.size + _INFER_ENTRY.size * count
+    if count and frames.count(frames[0]) == count:  # most batches
+        frame_bytes, encoding, start, stop = frames[0]
+        head = _head(MessageType.INFER, total + frame_bytes * count, DEFAULT_MAX_MESSAGE_BYTES)
+        table = _INFER_ENTRY.pack(frame_bytes, encoding, 0, start, stop) * count
+    else:
+        fields: list[int] = []
+        for frame_bytes, encoding, start, stop in frames:
+            total += frame_bytes
+            fields += (frame_bytes, encoding, 0, start, stop)
+        head = _head(MessageType.INFER, total, DEFAULT_MAX_MESSAGE_BYTES)
+        table = _entries("IHHII", count).pack(*fields)
+    return head + _INFER.pack(action_id, model, earliest_ns, latest_ns, count) + table
+
+
+def parse_infer(body: memoryview) -> InferMessage:
+    """Parse INFER's body; the frames are views of it.
+
+    Raises:
+        WireError: malformed.
+    """
+    action_id, model, earliest_ns, latest_ns, count = unpack_start(_INFER, body, "INFER")
+    position = _end_of_entries(_INFER, _INFER_ENTRY, count, body, "INFER")
+    table = bytes(body[_INFER.size : position])
+    entries: list[InferEntry] = []
+    even = None
+    if table == table[: _INFER_ENTRY.size] * count:  # most batches
+        even = body[position:]
+        size, encoding, _, start, stop = (
+            _INFER_ENTRY.unpack_from(table) if count else (0, 0, 0, 0, 0)
+        )
+        for _each in range(count):
+            end = position + size
+            entries.append((encoding, start, stop, body[position:end]))
+            position = end
+    else:
+        for size, encoding, _, start, stop in _INFER_ENTRY.iter_unpack(table):
+            end = position + size
+            entries.append((encoding, start, stop, body[position:end]))
+            position = end
+    _check_end(position, body, "INFER")
+    return InferMessage(action_id, model, earliest_ns, latest_ns, entries, even)
+
+
+def result_head(
+    action_id: int,
+    status: int,
+    times: ReplicaTimes,
+    frames: Sequence[tuple[int, int]],
+    max_answer_bytes: int | None = None,
+) -> bytes:
+    """Build RESULT up to its frames.
+
+    `frames` gives (bytes of the frame, status) in the INFER's order, `max_answer_bytes` the
+    gateway's limit (None: `MAX_RESULT_BYTES`).
+
+    Raises:
+        WireError: larger than the limit.
+    """
+    most = MAX_RESULT_BYTES
+    if max_answer_bytes is not None and max_answer_bytes < most:
+        most = max_answer_bytes
+    count = len(frames)
+    total = _RESULT.size + _RESULT_ENTRY.size * count
+    if count and frames.count(frames[0]) == count:  # most batches
+        frame_bytes, entry_status = frames[0]
+        head = _head(MessageType.RESULT, total + frame_bytes * count, most)
+        table = _RESULT_ENTRY.pack(frame_bytes, entry_status, 0) * count
+    else:
+        fields: list[int] = []
+        for frame_bytes, entry_status in frames:
+            total += frame_bytes
+            fields += (frame_bytes, entry_status, 0)
+        head = _head(MessageType.RESULT, total, most)
+        table = _entries("IHH", count).pack(*fields)
+    return head + _RESULT.pack(action_id, status, 0, *times, count) + table
+
+
+def parse_result(body: memoryview) -> ResultMessage:
+    """Parse RESULT's body; the frames are views of it.
+
+    Raises:
+        WireError: malformed.
+    """
+    action_id, status, _, started_ns, input_ns, exec_ns, output_ns, count = unpack_start(
+        _RESULT, body, "RESULT"
+    )
+    position = _end_of_entries(_RESULT, _RESULT_ENTRY, count, body, "RESULT")
+    entries: list[tuple[int, memoryview]] = []
+    table = bytes(body[_RESULT.size : position])
+    if table == table[: _RESULT_ENTRY.size] * count:  # most responses
+        size, entry_status, _ = _RESULT_ENTRY.unpack_from(table) if count else (0, 0, 0)
+        for _each in range(count):
+            end = position + size
+            entries.append((entry_status, body[position:end]))
+            position = end
+    else:
+        for size, entry_status, _ in _RESULT_ENTRY.iter_unpack(table):
+            end = position + size
+            entries.append((entry_status, body[position:end]))
+            position = end
+    _check_end(position, body, "RESULT")
+    times = ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
+    return ResultMessage(action_id, status, times, entries)
+
+
+def _head(kind: MessageType, body_bytes: int, most: int) -> bytes:
+    if body_bytes > most:
+        raise WireError(f"{kind.name} would have a body of {body_bytes} bytes, at most {most} fit")
+    return HEAD.pack(MAGIC, VERSION, kind, body_bytes)
+
+
+def _end_of_entries(
+    form: struct.Struct, entry: struct.Struct, count: int, body: memoryview, what: str
+) -> int:
+    end = form.size + entry.size * count
+    if end > len(body):
+        raise WireError(
+            f"{what} has a body of {len(body)} bytes, its {count} entries alone need {end}"
+        )
+    return end
+
+
+def _check_end(position: int, body: memoryview, what: str) -> None:
+    if position != len(body):
+        raise WireError(f"{what} has a body of {len(body)} bytes, its entries say {position}")

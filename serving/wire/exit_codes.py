@@ -1,0 +1,10 @@
+"""Exit codes by which the process of a replica reports why it did not start."""
+
+NO_GATEWAY = 69
+"""No connection to the gateway (EX_UNAVAILABLE)."""
+NOT_MADE = 72
+"""Reported by the fork server: the kernel refused the process (EX_OSFILE)."""
+NOT_LIMITED = 71
+"""Control groups not joined (EX_OSERR)."""
+NO_PROGRAM = 127
+"""Program not started (shell convention)."""

@@ -1,0 +1,13 @@
+"""Paths of files that are staged for a container."""
+
+from __future__ import annotations
+
+import pathlib
+
+
+def placed(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
+    """Return an absolute path below a root; others, such as module names, are unchanged."""
+    found = pathlib.Path(path)
+    if root is None or not found.is_absolute():
+        return found
+    return root / found.relative_to(found.anchor)

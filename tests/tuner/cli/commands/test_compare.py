@@ -1,0 +1,104 @@
+"""`tune compare --surface`: what it writes, and which options go with which kind of comparison."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from tests.fakes import recorded
+from tuner.cli import main
+
+
+@pytest.fixture
+def surface(tmp_path: pathlib.Path) -> pathlib.Path:
+    return recorded.written(tmp_path / "toy-20", recorded.surface(passes=4, every=8))
+
+
+def compare(tmp_path: pathlib.Path, *words: str) -> int:
+    return main.main(["compare", *words, "--runs-dir", str(tmp_path / "runs")])
+
+
+def test_a_comparison_on_a_surface_leaves_a_page_and_its_data(
+    surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--samplers", "random,hill-climb", "--reference", "ridge", "--trials", "8"]
+    words += ["--initial", "4", "--seeds", "2", "--jobs", "1", "--study", "c", "--json"]
+    assert compare(tmp_path, "--surface", str(surface), *words) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["samplers"] == ["ridge", "random", "hill-climb"]
+    assert data["surfaces"][0]["noninferiority"][0]["budget"] == 8
+    folder = tmp_path / "runs" / "c"
+    assert {path.name for path in folder.iterdir()} >= {"compare.html", "compare.json"}
+    kept = json.loads((folder / "compare.json").read_text())
+    assert kept["surfaces"] == data["surfaces"]
+
+
+def test_it_says_in_words_who_is_how_good(
+    surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--samplers", "random", "--reference", "ridge", "--trials", "8", "--initial", "4"]
+    assert compare(tmp_path, "--surface", str(surface), *words, "--seeds", "3", "--jobs", "1") == 0
+    said = capsys.readouterr().out
+    assert "random: mean regret" in said
+    assert "ridge against random after 8:" in said
+    assert "3 seeds" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--model", "resnet"], "--model: a recorded surface was measured already"),
+        (["--pairs", "4"], "--pairs: a recorded surface was measured already"),
+        (["--repeats", "3"], "on a surface it is --seeds"),
+        (["--seeds", "0"], "--seeds 0: expected a whole number from 1"),
+        (["--jobs", "0"], "--jobs 0: expected a whole number from 1"),
+        (["--samplers", "ridge", "--reference", "ridge"], "others than the reference"),
+        (["--samplers", "rigde"], "did you mean 'ridge'"),
+    ],
+)
+def test_wrong_use_on_a_surface_is_one_line(
+    surface: pathlib.Path,
+    tmp_path: pathlib.Path,
+    words: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert compare(tmp_path, "--surface", str(surface), *words) == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--samplers", "random,gp"], "needed: --model, --concurrency; or --surface DIR"),
+        (["--model", "linear", "--concurrency", "5"], "needed: --samplers"),
+        (
+            ["--model", "linear", "--concurrency", "5", "--samplers", "random,gp", "--seeds", "3"],
+            "--seeds is for recorded surfaces",
+        ),
+    ],
+)
+def test_wrong_use_without_a_surface_is_one_line(
+    tmp_path: pathlib.Path, words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(tmp_path, *words) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_folder_that_is_there_is_left_alone(
+    surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "c").mkdir(parents=True)
+    assert compare(tmp_path, "--surface", str(surface), "--study", "c") == 2
+    assert "choose another --study" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_surface_leaves_nothing_behind(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(tmp_path, "--surface", str(tmp_path / "none"), "--samplers", "random,gp") != 0
+    assert "none" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,138 @@
+"""`tune replay --json` as anybody reads it: the keys, and figures that follow from what is printed and the truth."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fakes import recorded
+from tuner.cli import main
+from tuner.lab import replay
+from tuner.lab.tables import table_files
+from tuner.lab.tables.ground_truth import Truth
+from tuner.lab.tables.table_evaluator import DrawnLaunches, Wrappers
+from tuner.lab.tables.table_files import SurfaceFolder
+from tuner.values.values import Configuration
+
+SHARES = ("0.01", "0.03", "0.05")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A recorded surface as it stands on disk."""
+    surface = recorded.surface(passes=4, every=6)
+    path = tmp_path_factory.mktemp("surfaces") / "toy-20"
+    with SurfaceFolder(path) as out:
+        out.begin(surface.head)
+        for launch in surface.launches:
+            out.append(launch)
+        out.finish(surface.head)
+    return path
+
+
+def replayed(folder: pathlib.Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
+    assert main.main(["replay", str(folder), "--json", *more]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def good_cells(truth: Truth, share: float) -> set[Configuration]:
+    """By the definition: within the larger of the share and two standard errors of the optimum."""
+    values = dict(zip(truth.cells, np.exp(truth.log_mean).tolist(), strict=True))
+    best = min(values, key=lambda cell: values[cell])
+    error = truth.se[truth.cells.index(best)]
+    limit = values[best] * (1 + max(share, 2 * error)) * (1 + 1e-12)
+    return {cell for cell, value in values.items() if value <= limit}
+
+
+def first_good(recommended: list[dict[str, Any] | None], good: set[Configuration]) -> float:
+    """The trial from which on every recommendation is good; infinite where there is none."""
+    is_good = [cell is not None and Configuration(cell) in good for cell in recommended]
+    held = sum(1 for _ in itertools.takewhile(bool, reversed(is_good)))
+    return len(is_good) - held + 1 if held else math.inf
+
+
+def random_median(cells: int, good: int) -> int:
+    """Random search without repeats: half of all searches have met a good cell after so many trials."""
+    missed = 1.0
+    for trial in range(cells):
+        missed *= (cells - good - trial) / (cells - trial)
+        if missed < 0.5:
+            return trial + 1
+    raise AssertionError("no good cell")
+
+
+def test_the_contract_of_the_json(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every key that is promised, with a list as long as the trials for each seed; nothing else on stdout."""
+    data = replayed(folder, capsys, "--sampler", "gp", "--trials", "12", "--seeds", "2")
+    promised = {
+        *("surface", "sampler", "cells", "optimum_ms", "optimum_se"),
+        *("good_cells", "trials_to", "runs"),
+    }
+    assert promised <= set(data)
+    assert (data["surface"], data["sampler"]) == ("toy-20", "gp")
+    assert isinstance(data["cells"], int)
+    assert set(SHARES) <= set(data["trials_to"])
+    assert set(data["good_cells"]) == set(data["trials_to"])
+    for found in data["trials_to"].values():
+        assert {"median", "p90", "reached", "random_median"} <= set(found)
+    assert [run["seed"] for run in data["runs"]] == [0, 1]
+    names = set(recorded.head().default)
+    for run in data["runs"]:
+        assert len(run["cells"]) == len(run["recommended"]) == 12
+        for cell in (*run["cells"], *run["recommended"]):
+            assert set(cell) == names
+
+
+@pytest.mark.parametrize("sampler", ["random", "gp"])
+def test_trials_to_follows_from_the_runs_and_the_truth_alone(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], sampler: str
+) -> None:
+    """Median and 90th percentile are the least number of trials that so many seeds do not exceed."""
+    seeds = 5
+    data = replayed(folder, capsys, "--sampler", sampler, "--trials", "20", "--seeds", str(seeds))
+    truth = replay.ground_of(table_files.read(folder)).truth
+    assert data["optimum_ms"] == pytest.approx(float(np.exp(truth.log_mean.min())))
+    for share in SHARES:
+        good = good_cells(truth, float(share))
+        assert data["good_cells"][share] == len(good)
+        firsts = sorted(first_good(run["recommended"], good) for run in data["runs"])
+        found = data["trials_to"][share]
+        assert found["reached"] == sum(map(math.isfinite, firsts)) / seeds
+        for name, level in (("median", 0.5), ("p90", 0.9)):
+            expected = firsts[math.ceil(level * seeds) - 1]
+            assert found[name] == (expected if math.isfinite(expected) else None)
+        assert found["random_median"] == random_median(data["cells"], len(good))
+
+
+def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> None:
+    """Each launch as it was recorded, all of them before one comes again, and none that makes the truth."""
+    ground = replay.ground_of(table_files.read(folder))
+    cell = ground.truth.cells[0]
+    bench: DrawnLaunches = replay.launches_of(ground, Wrappers(), 3)
+    waiting = ground.halves.drawn[cell]
+    held_out = {launch.started_at for launch in ground.halves.held_out[cell]}
+    drawn = [bench.launch(cell) for _ in waiting]
+    by_time = {launch.started_at: launch for launch in waiting}
+    assert sorted(launch.started_at for launch in drawn) == sorted(by_time)
+    assert not held_out & set(by_time)
+    for launch in drawn:
+        assert launch.measurement == ground.surface.measured(by_time[launch.started_at])
+
+
+def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:
+    """The mean logarithm of 400 launches of a cell is its truth, within 5 standard errors, as they were not."""
+    ground = replay.ground_of(table_files.read(folder))
+    bench = replay.launches_of(ground, Wrappers(is_resampled=True), 3)
+    for place in (0, ground.truth.best):
+        cell = ground.truth.cells[place]
+        launches = [bench.launch(cell).measurement for _ in range(400)]
+        logs = np.log([one.mean_ms for one in launches if one is not None])
+        assert logs.mean() == pytest.approx(
+            ground.truth.log_mean[place], abs=5 * logs.std() / math.sqrt(400)
+        )

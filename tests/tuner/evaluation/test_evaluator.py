@@ -1,0 +1,303 @@
+"""The bench with a real engine and a real client: launches, deaths, restarts, nothing left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tuner.errors import LaunchFailed, LoadFailed
+from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Bench
+from tuner.launching import statistics
+from tuner.launching.engine import Served
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.plan import OpenLoad, Race
+from tuner.measurement.interference import Others
+from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.study import problem
+from tuner.values.values import Configuration, HostNoise
+
+CONCURRENCY = 4
+ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
+
+
+SETTINGS = MeasurementSettings(seconds=0.4, warmup_s=0.1)
+STEADY = dataclasses.replace(SETTINGS, seconds=2.0)
+"""Long enough for Little's law, whatever a busy machine does at its ends."""
+
+
+def requests_of(served: Served, client_batch: int = 1) -> Payloads:
+    target = TargetSettings(model="echo", concurrency=CONCURRENCY, client_batch=client_batch)
+    return problem.payloads_of(target, problem.card_of("echo"), served, seed=0)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Bench]:
+    with Bench(model="echo", concurrency=CONCURRENCY, settings=SETTINGS) as made:
+        served = made.start()
+        made.send(requests_of(served))
+        yield made
+
+
+@pytest.fixture
+def bench(running: Bench) -> Bench:
+    """The bench of all tests, with the load that each of them begins with."""
+    running.settings, running.open_load, running.stream = SETTINGS, None, 0
+    return running
+
+
+def server_pid(bench: Bench) -> int:
+    assert bench._engine is not None
+    return bench._engine.facts.pid
+
+
+def test_a_launch_is_measured(bench: Bench) -> None:
+    """A configuration that works has a measurement, its requests, and what the host told."""
+    bench.settings = STEADY
+    launch = bench.launch(ONE)
+    assert launch.outcome.status == "ok"
+    assert launch.measurement is not None
+    assert launch.records is not None
+    assert launch.measurement.little_error < 0.2
+    assert launch.measurement.seconds == pytest.approx(2.0, abs=0.05)
+    assert launch.measurement.noise.server_cpu_s is not None
+    assert launch.loaded_s == pytest.approx(launch.measurement.warmup_s + 2.0, abs=0.05)
+    assert launch.launch_s > 0
+
+
+def test_a_load_that_others_disturb_is_driven_again(bench: Bench) -> None:
+    """A process that is neither the server's nor the tuner's takes what it can get of the machine."""
+    before = bench._others
+    bench._others = Others(os.cpu_count() or 1)
+    for _ in range(5):  # what is usual: nothing
+        bench._others.has_disturbed(HostNoise(foreign_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
+    spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        launch = bench.launch(ONE)
+    finally:
+        spins.kill()
+        spins.wait()
+        bench._others = before
+    assert launch.measurement is not None
+    assert launch.measurement.repeats >= 1
+    assert launch.measurement.noise.foreign_cpu_s > 0.05
+    assert launch.loaded_s > 2 * launch.measurement.seconds
+    assert [block.client_cpu_s > 0 for block in launch.measurement.blocks] == [True] * 4
+
+
+@pytest.mark.parametrize(("disturbed", "kept"), [(0, 4), (1, 3), (2, 2), (3, 4)])
+def test_disturbed_slices_are_left_out_unless_most_are(
+    bench: Bench, disturbed: int, kept: int
+) -> None:
+    """What is left of a launch is measured as long as it is, and says how many are not in it."""
+    bench.launch(ONE)
+    assert bench._engine is not None
+    slices = [
+        dataclasses.replace(
+            bench.slice(bench._engine, seconds=0.1, warmup_s=0.05, is_new=False),
+            repeats=0,
+            is_disturbed=number < disturbed,
+        )
+        for number in range(4)
+    ]
+    launch = bench.joined(ONE, slices, launch_s=1.0, started_at=0.0)
+    assert launch.measurement is not None
+    assert launch.measurement.seconds == pytest.approx(0.1 * kept, abs=0.02)
+    assert launch.measurement.repeats == 4 - kept
+    assert len(launch.slices_ms) == kept
+
+
+@pytest.mark.parametrize(
+    ("objective", "lengthens"), [("p99", True), ("p99", False), ("mean", True)]
+)
+def test_a_launch_whose_p99_needs_more_requests_is_measured_for_longer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, objective: str, lengthens: bool
+) -> None:
+    """0.4 s are too short for one: where it is needed, up to six times as long; the time counts."""
+    settings = MeasurementSettings(seconds=0.4, warmup_s=0.1, objective=objective)
+    monkeypatch.setattr(bench, "settings", settings)
+    monkeypatch.setattr(bench, "lengthens", lengthens)
+    launch = bench.launch(ONE)
+    assert launch.measurement is not None
+    if objective == "p99" and lengthens:
+        assert launch.measurement.seconds == pytest.approx(2.4, abs=0.05)
+        assert launch.loaded_s > 2.4 + 0.4
+    else:
+        assert launch.measurement.seconds == pytest.approx(0.4, abs=0.05)
+        assert not launch.measurement.has_p99
+
+
+def test_a_launch_that_is_no_rival_ends_early(bench: Bench) -> None:
+    """It has a measurement all the same, of the time that it lasted, and says so."""
+    race = Race(look_s=0.1, limits_ms=(1e-3, 1e-3, 1e-3))
+    measured = bench.launch(ONE, race).measurement
+    assert measured is not None
+    assert measured.ended_early
+    assert measured.seconds == pytest.approx(0.1, abs=0.01)
+    rival = bench.launch(ONE, Race(look_s=0.1, limits_ms=(1e6, 1e6, 1e6))).measurement
+    assert rival is not None
+    assert not rival.ended_early
+
+
+def test_requests_of_several_items_are_served_and_counted(bench: Bench) -> None:
+    """Each request holds three items, also where a batch holds two, and Little's law is as ever."""
+    served = bench.start()
+    several, one = requests_of(served, client_batch=3), requests_of(served)
+    bench.send(several)
+    bench.settings = STEADY
+    launch = bench.launch(Configuration({**ONE, "batching.max_size": 2}))
+    bench.send(one)
+    assert launch.measurement is not None
+    assert launch.measurement.errors == 0
+    assert launch.measurement.client_batch == 3
+    assert launch.measurement.items_per_s == 3 * launch.measurement.throughput_per_s
+    assert launch.measurement.little_error < 0.2
+
+
+def test_the_engine_lives_on_between_launches(bench: Bench) -> None:
+    """Two launches are two sets of replicas in one gateway."""
+    bench.launch(ONE)
+    before = server_pid(bench)
+    bench.launch(Configuration({**ONE, "replica.count": 2}))
+    assert server_pid(bench) == before
+
+
+def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Bench) -> None:
+    """The launch in which it died is a crash with a reason; the next one has a server again."""
+    bench.launch(ONE)
+    timer = threading.Timer(0.3, os.kill, (server_pid(bench), signal.SIGKILL))
+    timer.start()
+    launch = bench.launch(ONE)
+    timer.join()
+    assert (launch.outcome.status, launch.outcome.cause) == ("failed", "crash")
+    assert "SIGKILL" in launch.outcome.reason
+    assert launch.measurement is None
+    assert bench.launch(ONE).outcome.status == "ok"
+
+
+def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Bench) -> None:
+    """The load is driven again by another process, and the launch is measured."""
+    bench.launch(ONE)
+    lost = bench._generator.pid
+    assert lost is not None
+    timer = threading.Timer(0.3, os.kill, (lost, signal.SIGKILL))
+    timer.start()
+    launch = bench.launch(ONE)
+    timer.join()
+    assert launch.outcome.status == "ok"
+    assert launch.measurement is not None
+    assert bench._generator.pid != lost
+
+
+def test_a_fresh_launch_has_a_server_of_its_own(bench: Bench) -> None:
+    """It is measured like any other, and its server is gone afterwards."""
+    launch = bench.launch_fresh(ONE)
+    assert launch.outcome.status == "ok"
+    assert bench.address is None
+
+
+def test_an_open_loop_is_measured_from_when_requests_were_due(bench: Bench) -> None:
+    """At a rate that the echo serves: its figures, its rate, and as many answers as requests were due."""
+    bench.open_load = OpenLoad(rate_per_s=400.0, spread="burst")
+    launch = bench.launch(ONE)
+    bench.open_load = None
+    assert launch.measurement is not None, launch.outcome
+    assert launch.measurement.rate_per_s == 400.0
+    assert launch.measurement.little_error is None
+    assert launch.records is not None
+    assert not np.array_equal(launch.records.intended_s, launch.records.started_s)
+    assert bench.launch(ONE).measurement.rate_per_s is None
+
+
+def test_launches_of_one_stream_have_the_same_arrivals(bench: Bench) -> None:
+    """So that no configuration is luckier than another; another stream has others."""
+    bench.open_load = OpenLoad(rate_per_s=300.0)
+    due = []
+    for stream in (0, 0, 1):
+        bench.stream = stream
+        launch = bench.launch(ONE)
+        assert launch.records is not None
+        due.append(np.sort(launch.records.intended_s)[:50].tolist())
+    assert due[0] == due[1] != due[2]
+
+
+def test_a_rate_that_cannot_be_served_is_an_overload(bench: Bench) -> None:
+    """Infeasible, with the rate; the launch costs its time, and not that of all that waits."""
+    bench.open_load = OpenLoad(rate_per_s=200_000.0, spread="constant")
+    launch = bench.launch(ONE)
+    bench.open_load = None
+    assert (launch.outcome.status, launch.outcome.cause) == ("infeasible", "overload")
+    assert launch.outcome.reason.startswith("cannot serve 200,000 requests/s: it fell behind by")
+    assert launch.measurement is None
+    assert bench.launch(ONE).outcome.status == "ok"
+
+
+def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Bench) -> None:
+    """Of several that one launch tries; the figures are those of the highest, and it keeps the limit."""
+    bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=100.0)
+    bench.open_load = OpenLoad(rate_per_s=FIRST_RATE_PER_S)
+    launch = bench.launch(ONE)
+    bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=1e-3)
+    hopeless = bench.launch(ONE)
+    assert launch.measurement is not None, launch.outcome
+    assert launch.measurement.rate_per_s > FIRST_RATE_PER_S
+    assert launch.measurement.p99_ms <= 100.0
+    assert 2 * 0.5 < launch.loaded_s < 8 * 2
+    assert (hopeless.outcome.status, hopeless.outcome.cause) == ("infeasible", "constraint")
+    assert "p99 is above the limit of 0.001 ms (--slo-ms) even at" in hopeless.outcome.reason
+    assert hopeless.measurement is None
+
+
+class Mute:
+    """An engine that lives, and answers 500 when it is asked for its replicas."""
+
+    stopped = False
+
+    def replica_facts(self) -> ReplicaFacts:
+        raise LaunchFailed(
+            "crash", "the engine answered 500 to GET /admin/replicas: no such replica"
+        )
+
+    def is_running(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
+    """Also where the load could not be driven: the reason is its answer, and another one is started."""
+    idle = Bench(model="echo", concurrency=1, settings=MeasurementSettings())
+    engine = Mute()
+    idle._engine = engine  # type: ignore[assignment]
+    with idle:
+        outcome = idle._without_load(engine, LoadFailed("no connection"))  # type: ignore[arg-type]
+    assert (outcome.status, outcome.cause) == ("failed", "crash")
+    assert "answered 500" in outcome.reason
+    assert "ended" not in outcome.reason
+    assert engine.stopped
+
+
+def test_what_batches_took_is_told_by_their_size(bench: Bench) -> None:
+    """One batch for each request, where a batch holds one, and less time than the launch had."""
+    before = bench.batch_times()
+    launch = bench.launch(Configuration({"replica.count": 1, "batching.max_size": 1}))
+    after = bench.batch_times()
+    assert launch.measurement is not None
+    count = after[1][0] - before.get(1, (0, 0.0))[0]
+    seconds = after[1][1] - before.get(1, (0, 0.0))[1]
+    assert count >= launch.measurement.requests
+    assert 0 < seconds < launch.loaded_s * 2
+
+
+def test_a_server_without_statistics_tells_of_no_batch() -> None:
+    """Nor does one that is not there."""
+    assert statistics.batch_times("127.0.0.1", 1, "echo") == {}

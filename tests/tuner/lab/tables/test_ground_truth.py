@@ -1,0 +1,51 @@
+"""The truth of a surface: near what is true, its errors honest, and its lowest value not too low."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.fakes import benches, recorded, studies
+from tuner.lab.tables.ground_truth import Truth, halves, truth
+from tuner.metrics import objective as objectives
+from tuner.sampling.candidates import Candidates
+from tuner.values.values import Configuration
+
+
+def found(seed: int) -> tuple[Truth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """The truth of a toy surface, and the errors of its means."""
+    surface = recorded.surface(passes=4, every=4, seed=seed)
+    candidates = Candidates.of(tuple(surface.by_cell), benches.arena().space.encode)
+    known = truth(surface, halves(surface).held_out, objectives.named("mean"), candidates)
+    true = [
+        math.log(studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY))
+        for cell in known.cells
+    ]
+    return known, known.log_mean - np.array(true)
+
+
+def test_means_are_closer_to_the_truth_than_single_launches() -> None:
+    _, errors = found(0)
+    assert np.sqrt(np.mean(errors**2)) < recorded.LAUNCH_SD / math.sqrt(2)
+
+
+def test_standard_errors_are_honest() -> None:
+    known, errors = found(1)
+    inside = np.mean(np.abs(errors) < 2 * known.se)
+    assert inside > 0.85
+
+
+def test_the_optimum_is_not_the_luckiest_launch() -> None:
+    errors = []
+    for seed in range(6):
+        known, off = found(seed)
+        errors.append(off[known.best])
+    assert np.mean(errors) == pytest.approx(0.0, abs=0.015)
+
+
+def test_cells_that_fail_are_no_part_of_it() -> None:
+    known, _ = found(0)
+    assert known.lost
+    assert not known.lost & set(known.cells)

@@ -1,0 +1,153 @@
+"""A surface in its folder: written launch by launch, read back, packed, and cut off by a kill."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import pytest
+
+from tests.fakes import recorded
+from tuner.errors import InvalidSurface, WrongUse
+from tuner.lab.tables import table_files
+from tuner.lab.tables.table import RecordedLaunch, Surface
+from tuner.lab.tables.table_files import CELLS, HEAD, HISTOGRAMS, SurfaceFolder
+
+
+def written(path: pathlib.Path, surface: Surface, *, finish: bool = True) -> pathlib.Path:
+    with SurfaceFolder(path) as folder:
+        folder.begin(surface.head)
+        for launch in surface.launches:
+            folder.append(launch)
+        if finish:
+            folder.finish(surface.head)
+    return path
+
+
+def same(first: RecordedLaunch, second: RecordedLaunch) -> bool:
+    """To six digits."""
+    return (
+        (first.number, first.cell, first.sweep, first.outcome.status, first.outcome.cause)
+        == (second.number, second.cell, second.sweep, second.outcome.status, second.outcome.cause)
+        and (first.histogram, first.errors) == (second.histogram, second.errors)
+        and first.noise == second.noise
+        and [block.requests for block in first.blocks]
+        == [block.requests for block in second.blocks]
+        and [block.mean_ms for block in first.blocks]
+        == pytest.approx([block.mean_ms for block in second.blocks], rel=1e-5)
+    )
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_what_is_written_is_read(tmp_path: pathlib.Path, finish: bool) -> None:
+    surface = recorded.surface()
+    found = table_files.read(written(tmp_path / "toy-20", surface, finish=finish))
+    assert found.head == (
+        surface.head if finish else recorded.head(is_finished=surface.head.is_finished)
+    )
+    assert len(found.launches) == len(surface.launches)
+    assert all(map(same, found.launches, surface.launches))
+    assert any(launch.outcome.cause == "oom" for launch in found.launches)
+
+
+def test_a_finished_surface_is_packed_and_small(tmp_path: pathlib.Path) -> None:
+    path = written(tmp_path / "toy-20", recorded.surface())
+    assert sorted(file.name for file in path.iterdir()) == [
+        f"{CELLS}.gz",
+        f"{HISTOGRAMS}.gz",
+        HEAD,
+    ]
+
+
+def test_packing_gives_the_same_bytes_each_time(tmp_path: pathlib.Path) -> None:
+    surface = recorded.surface()
+    first, second = (written(tmp_path / name, surface) for name in ("a", "b"))
+    for name in (f"{CELLS}.gz", f"{HISTOGRAMS}.gz", HEAD):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+def test_a_packed_surface_is_gone_on_with(tmp_path: pathlib.Path) -> None:
+    surface = recorded.surface()
+    path = written(tmp_path / "toy-20", surface)
+    with SurfaceFolder(path) as folder:
+        folder.begin(surface.head)
+        folder.append(
+            RecordedLaunch(
+                **{
+                    **{
+                        name: getattr(surface.launches[0], name)
+                        for name in RecordedLaunch.__slots__
+                    },
+                    "number": 10_000,
+                }
+            )
+        )
+        folder.finish(surface.head)
+    assert [one.number for one in table_files.read(path).launches][-1] == 10_000
+
+
+@pytest.mark.parametrize("name", [CELLS, HISTOGRAMS])
+def test_a_row_that_a_kill_has_cut_off_is_left_out(tmp_path: pathlib.Path, name: str) -> None:
+    surface = recorded.surface()
+    path = written(tmp_path / "toy-20", surface, finish=False)
+    whole = (path / name).read_bytes()
+    (path / name).write_bytes(whole[:-5])
+    before = table_files.read(path).launches
+    assert len(before) >= len(surface.launches) - 1
+    with SurfaceFolder(path) as folder:
+        folder.begin(surface.head)
+    assert (path / name).read_bytes() == whole[: whole[:-5].rfind(b"\n") + 1]
+
+
+def test_two_processes_do_not_record_into_one_folder(tmp_path: pathlib.Path) -> None:
+    surface = recorded.surface()
+    with SurfaceFolder(tmp_path / "a") as first, SurfaceFolder(tmp_path / "a") as second:
+        first.begin(surface.head)
+        with pytest.raises(WrongUse, match="another `tune record`"):
+            second.begin(surface.head)
+
+
+def _spoilt_head(path: pathlib.Path) -> None:
+    (path / HEAD).write_text("version: 9\n")
+
+
+def _no_yaml(path: pathlib.Path) -> None:
+    (path / HEAD).write_text("a: [\n")
+
+
+def _no_rows(path: pathlib.Path) -> None:
+    (path / f"{CELLS}.gz").unlink()
+
+
+def _no_gzip(path: pathlib.Path) -> None:
+    (path / f"{CELLS}.gz").write_bytes(b"x")
+
+
+def _no_model(path: pathlib.Path) -> None:
+    lines = (path / HEAD).read_text().splitlines()
+    (path / HEAD).write_text("\n".join(line for line in lines if not line.startswith("default")))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_spoilt_head, "version: expected 1"),
+        (_no_yaml, "no YAML"),
+        (_no_rows, "cells.csv: cannot be read"),
+        (_no_gzip, "cells.csv: cannot be read"),
+        (_no_model, "surface.yaml"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    tmp_path: pathlib.Path, spoil: Callable[[pathlib.Path], None], told: str
+) -> None:
+    path = written(tmp_path / "toy-20", recorded.surface())
+    spoil(path)
+    with pytest.raises(InvalidSurface, match=told) as caught:
+        table_files.read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_folder_is_one_line(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InvalidSurface, match="tune record"):
+        table_files.read(tmp_path / "none")

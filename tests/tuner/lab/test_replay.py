@@ -1,0 +1,82 @@
+"""Searches on a recorded surface: repeatable, of any sampler, and their figures can be computed again."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+
+from tests.fakes import recorded
+from tuner.errors import InvalidSurface
+from tuner.lab import replay
+from tuner.lab.replay import Order
+from tuner.lab.tables.table_evaluator import Wrappers
+from tuner.sampling import registry
+from tuner.values.values import Configuration
+
+GROUND = replay.ground_of(recorded.surface(passes=4, every=4))
+
+
+SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
+"""Samplers of other libraries; the contract suite runs over them."""
+
+
+@pytest.mark.parametrize("sampler", [name for name in registry.NAMES if name not in SLOW])
+def test_every_sampler_searches_a_surface(sampler: str) -> None:
+    order = Order(sampler=sampler, trials=8, initial=4, seeds=(0, 1))
+    replayed = replay.replay(GROUND, order, workers=1)
+    for run in replayed.runs:
+        assert len(run.cells) == len(run.recommended) == len(run.seconds) == 8
+        assert run.cells[0] == GROUND.arena.default
+        assert set(run.cells) <= set(GROUND.arena.candidates.cells)
+    again = replay.one_run(GROUND, order, 1)
+    assert (again.cells, again.recommended) == (
+        replayed.runs[1].cells,
+        replayed.runs[1].recommended,
+    )
+
+
+def test_processes_give_what_one_gives() -> None:
+    order = Order(sampler="random", trials=6, seeds=(0, 1, 2))
+    alone = replay.replay(GROUND, order, workers=1)
+    several = replay.replay(GROUND, order, workers=2)
+    assert [run.cells for run in alone.runs] == [run.cells for run in several.runs]
+    assert [run.seed for run in several.runs] == [0, 1, 2]
+
+
+def test_the_figures_follow_from_what_is_printed() -> None:
+    order = Order(sampler="random", trials=30, seeds=tuple(range(5)))
+    data = json.loads(json.dumps(replay.replay(GROUND, order, workers=1).as_json()))
+    assert (data["surface"], data["sampler"]) == ("toy-20", "random")
+    assert data["cells"] == len(GROUND.arena.candidates.cells)
+    good = GROUND.truth.good(0.05)
+    firsts = []
+    for run in data["runs"]:
+        bad = [
+            number
+            for number, cell in enumerate(run["recommended"], 1)
+            if cell is None or Configuration(cell) not in good
+        ]
+        firsts.append(max(bad, default=0) + 1)
+    reached = [first for first in firsts if first <= 30]
+    assert data["trials_to"]["0.05"]["reached"] == len(reached) / 5
+    if len(reached) >= 3:
+        assert data["trials_to"]["0.05"]["median"] == statistics.median_low(firsts)
+
+
+def test_walls_are_failures_of_the_search() -> None:
+    order = Order(sampler="random", trials=20, seeds=(0,), wrappers=Wrappers(has_walls=True))
+    walled = replay.replay(GROUND, order, workers=1).runs[0]
+    plain = replay.replay(GROUND, Order(sampler="random", trials=20, seeds=(0,)), workers=1).runs[0]
+    assert len(walled.lost) > len(plain.lost)
+
+
+def test_a_surface_has_no_highest_rate() -> None:
+    with pytest.raises(InvalidSurface, match="closed loop, which has no objective rate"):
+        replay.ground_of(recorded.surface(passes=4), "rate")
+
+
+def test_a_surface_with_one_launch_each_cannot_be_replayed() -> None:
+    with pytest.raises(InvalidSurface, match="fewer than two launches"):
+        replay.ground_of(recorded.surface(passes=1))

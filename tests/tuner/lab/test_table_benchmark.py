@@ -1,0 +1,120 @@
+"""Samplers on recorded surfaces: paired, complete, and the same whoever counts them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tests.fakes import recorded
+from tuner.errors import WrongUse
+from tuner.lab import table_benchmark
+from tuner.lab.table_benchmark import Order
+from tuner.measurement.noninferiority import bounded
+
+
+@pytest.fixture(scope="module")
+def surfaces(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, ...]:
+    """Two small surfaces on disk."""
+    made = []
+    for seed in (0, 1):
+        surface = recorded.surface(passes=4, every=6, seed=seed)
+        head = dataclasses.replace(surface.head, name=f"toy-{seed}")
+        folder = tmp_path_factory.mktemp("surfaces") / head.name
+        made.append(recorded.written(folder, dataclasses.replace(surface, head=head)))
+    return tuple(made)
+
+
+@pytest.fixture(scope="module")
+def order(surfaces: tuple[pathlib.Path, ...]) -> Order:
+    return Order(
+        surfaces=surfaces,
+        samplers=("ridge", "random", "hill-climb", "guess"),
+        reference="ridge",
+        trials=16,
+        seeds=(0, 1, 2, 3, 4),
+        jobs=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def record(order: Order):
+    return table_benchmark.compare(order, name="c")
+
+
+def test_every_sampler_has_its_searches_on_every_surface(record) -> None:
+    for surface in record.surfaces:
+        assert [one.sampler for one in surface.contestants] == ["ridge", "random", "hill-climb"]
+        for one in surface.contestants:
+            assert np.shape(one.regrets) == np.shape(one.seconds) == (5, 16)
+
+
+def test_without_a_profile_the_guess_takes_no_part_and_that_is_said(record) -> None:
+    assert all("guess takes no part" in surface.notes[-1] for surface in record.surfaces)
+
+
+def test_the_figures_can_be_computed_from_what_is_written(record) -> None:
+    """Regrets per seed are enough for every difference and bound."""
+    data = json.loads(json.dumps(record.as_json()))
+    for surface in data["surfaces"]:
+        by_name = {one["sampler"]: np.array(one["regrets"]) for one in surface["contestants"]}
+        for found in surface["noninferiority"]:
+            place = found["budget"] - 1
+            apart = by_name["ridge"][:, place] - by_name[found["peer"]][:, place]
+            again = bounded(apart, data["margin"])
+            assert found["difference"] == pytest.approx(again.mean)
+            assert found["upper"] == pytest.approx(again.upper)
+            assert found["corrected_p"] >= found["p"]
+
+
+def test_over_surfaces_a_surface_is_one_unit(record) -> None:
+    assert {(one.peer, one.budget) for one in record.over_surfaces} == {
+        ("random", 15),
+        ("hill-climb", 15),
+    }
+    for one in record.over_surfaces:
+        assert one.units == 2
+        each = [
+            found.difference
+            for surface in record.surfaces
+            for found in surface.noninferiority
+            if found.peer == one.peer
+        ]
+        assert one.difference == pytest.approx(np.mean(each))
+
+
+def test_one_surface_says_nothing_of_others(order: Order) -> None:
+    alone = dataclasses.replace(order, surfaces=order.surfaces[:1], seeds=(0, 1))
+    assert table_benchmark.compare(alone, name="c").over_surfaces == ()
+
+
+def test_the_same_seeds_give_the_same(record, order: Order) -> None:
+    again = table_benchmark.compare(order, name="c")
+    for one, other in zip(record.surfaces, again.surfaces, strict=True):
+        assert [each.regrets for each in one.contestants] == [
+            each.regrets for each in other.contestants
+        ]
+
+
+@pytest.mark.parametrize(
+    ("trials", "budgets"), [(50, (15, 30, 50)), (49, (15, 30)), (15, (15,)), (7, (7,))]
+)
+def test_budgets_are_those_that_are_reached(trials: int, budgets: tuple[int, ...]) -> None:
+    assert table_benchmark.budgets_of(trials) == budgets
+
+
+def test_the_reference_is_the_first_and_never_alone() -> None:
+    assert table_benchmark.contestants_of(["random", "gp", "random"], "gp") == ("gp", "random")
+    with pytest.raises(WrongUse, match="others than the reference"):
+        table_benchmark.contestants_of(["gp"], "gp")
+
+
+def test_a_sampler_that_cannot_be_made_is_refused_first(order: Order) -> None:
+    said: list[str] = []
+    wrong = dataclasses.replace(order, samplers=("ridge", "rigde"))
+    with pytest.raises(WrongUse, match="did you mean 'ridge'"):
+        table_benchmark.compare(wrong, name="c", say=said.append)
+    assert said == []

@@ -1,0 +1,52 @@
+"""Plans of load phases."""
+
+import json
+
+import pytest
+
+from tuner.load_generator.plan import LoadPlan, Warmup
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        LoadPlan(host="h", port=1, concurrency=2, seconds=0.5),
+        LoadPlan(
+            host="h", port=1, concurrency=2, seconds=1, rate_per_s=9.5, spread="constant", seed=3
+        ),
+        LoadPlan(
+            host="h",
+            port=1,
+            concurrency=2,
+            seconds=1,
+            rate_per_s=3,
+            spread="trace",
+            offsets_s=(0.5, 0.75, 4.0),
+            cuts_overload=True,
+        ),
+        LoadPlan(
+            host="h", port=1, concurrency=2, requests=9, warmup=Warmup(seconds=0, round_trips=0)
+        ),
+    ],
+)
+def test_a_plan_survives_json(plan):
+    """What the client's process reads is what the tuner wrote."""
+    assert LoadPlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "one of the two"),
+        ({"seconds": 1.0, "requests": 5}, "one of the two"),
+        ({"seconds": 0.0}, "more than 0"),
+        ({"requests": 0}, "more than 0"),
+        ({"requests": 1, "timeout_s": 0.0}, "timeout_s"),
+        ({"requests": 1, "concurrency": 0}, "at least 1"),
+        ({"requests": 1, "rate_per_s": 0.0}, "a rate of"),
+    ],
+)
+def test_a_plan_without_sense_is_refused(changes, text):
+    """Neither or both of seconds and requests, and numbers that are none."""
+    with pytest.raises(ValueError, match=text):
+        LoadPlan(**{"host": "h", "port": 1, "concurrency": 1, **changes})

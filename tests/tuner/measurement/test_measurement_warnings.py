@@ -1,0 +1,29 @@
+"""Reasons to doubt a measurement."""
+
+import pytest
+
+from tuner.measurement.measurement_warnings import doubts
+from tuner.values.values import HostNoise
+
+
+def test_a_sound_measurement_has_none(measured):
+    """Enough requests, Little's law, an idle client, no steal; unknown noise is no reason."""
+    assert doubts(measured(), cores=2) == ()
+    noise = HostNoise(client_cpu_s=1.5, steal_s=0.05)
+    assert doubts(measured(noise=noise), cores=2) == ()
+    assert doubts(measured(little_error=None), cores=2) == (), "an open loop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"little_error": 0.06}, "by 6 % (Little's law)"),
+        ({"late_share": 0.02}, "2 % of the requests were sent more than 1 ms after they were due"),
+        ({"noise": HostNoise(client_cpu_s=1.7)}, "used 85 % of a core"),
+        ({"noise": HostNoise(steal_s=0.1)}, "took 2.5 % of the machine's"),
+    ],
+)
+def test_each_reason_is_one_sentence_with_its_figure(measured, changes, text):
+    """Of 2 s on 2 cores."""
+    (sentence,) = doubts(measured(**changes), cores=2)
+    assert text in sentence

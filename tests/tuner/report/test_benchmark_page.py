@@ -1,0 +1,118 @@
+"""The page of a contest: the answer first, whole with one surface or several, and nobody's name a tag."""
+
+import dataclasses
+import functools
+
+import pytest
+
+from tests.fakes import contests
+from tuner.metrics.benchmark import ContestRecord
+from tuner.report import benchmark_figures, benchmark_page, files
+
+RECORD = contests.record(surfaces=5)
+HOSTILE = "</script><img src=x>"
+RECORDS = {
+    "five surfaces": RECORD,
+    "two surfaces": contests.record(),
+    "one surface": contests.record(surfaces=1),
+    "one seed": contests.record(surfaces=1, seeds=1),
+    "few trials": contests.record(trials=6),
+    "two samplers": contests.record(samplers=("gp", "random")),
+}
+
+
+@functools.cache
+def page_of(name):
+    """The page of a record, made once."""
+    return benchmark_page.render(RECORDS[name])
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_contest_has_a_page(name, read_page):
+    record = RECORDS[name]
+    parsed = read_page(page_of(name))
+    assert benchmark_page.title_of(record) in parsed.text
+    for surface in record.surfaces:
+        assert surface.name in parsed.text
+    for place in range(len(record.surfaces)):
+        assert {f"regret-{place}", f"within-{place}"} <= parsed.figures.keys()
+    assert ("forest" in parsed.figures) == bool(record.over_surfaces)
+
+
+def test_the_head_says_against_whom_nothing_is_shown(read_page):
+    text = read_page(page_of("five surfaces")).text
+    assert "After 15 trials structured is" in text
+    few = read_page(page_of("two surfaces")).text
+    assert "undecided against all of the 4 others" in few
+    assert "Nothing is shown of fewer than 5 surfaces; here 2." in few
+    alone = read_page(page_of("one seed")).text
+    assert "undecided against all of the 4 others" in alone
+
+
+def test_what_is_shown_is_no_more_than_the_record_says():
+    each = [one for one in RECORD.over_surfaces if one.budget == 50]
+    better = [dataclasses.replace(one, standing="better") for one in each]
+    assert "no worse than any of the 4 others" in benchmark_page._sentence(RECORD, better, 50)
+    worse = [dataclasses.replace(each[0], standing="worse"), *better[1:]]
+    said = benchmark_page._sentence(RECORD, worse, 50)
+    assert said.endswith("no worse than tpe, botorch and hill-climb; worse than random.")
+    mixed = [dataclasses.replace(each[0], standing="not shown"), *better[1:]]
+    assert "undecided against random." in benchmark_page._sentence(RECORD, mixed, 50)
+
+
+def test_every_difference_stands_in_a_table_with_its_bound(read_page):
+    rows = read_page(page_of("five surfaces")).rows
+    one = RECORD.over_surfaces[0]
+    row = next(row for row in rows if row and row[0] == one.peer and len(row) == 13)
+    first = 1 + 4 * [15, 30, 50].index(one.budget)
+    assert row[first : first + 2] == [f"{100 * one.difference:+.2f}", f"{100 * one.upper:+.2f}"]
+    assert row[first + 3].endswith(one.standing)
+
+
+def test_each_panel_has_its_own_sampler_over_the_others():
+    surface = RECORD.surfaces[0]
+    drawn = benchmark_figures.regret(surface, "structured")
+    thick = [trace for trace in drawn.data if trace.line.width == 3]
+    assert len(thick) == len(surface.contestants)
+    assert drawn.layout.annotations[0].text == "structured"
+    medians = [100 * value for value in surface.contestants[0].regret.median]
+    assert list(thick[0].y) == [max(benchmark_figures.FLOOR, value) for value in medians]
+
+
+def test_a_tolerance_that_is_not_reached_is_a_pale_bar_to_the_end():
+    surface = RECORD.surfaces[0]
+    drawn = benchmark_figures.within(surface, "structured", RECORD.trials)
+    strict = next(trace for trace in drawn.data if trace.name == "within 3.0 %")
+    place = list(strict.y).index("hill-climb")
+    assert (strict.x[place], strict.text[place]) == (50, "not reached")
+    assert strict.marker.opacity[place] < 1
+
+
+def test_a_bar_goes_to_the_median_and_its_line_to_the_90th_percentile():
+    surface = RECORD.surfaces[0]
+    drawn = benchmark_figures.within(surface, "structured", RECORD.trials)
+    wide = next(trace for trace in drawn.data if trace.name == "within 10 %")
+    place = list(wide.y).index("structured")
+    reached = surface.of("structured").reached(0.10)
+    assert wide.x[place] == reached.median
+    assert wide.x[place] + wide.error_x.array[place] == pytest.approx(reached.p90)
+
+
+def test_hostile_names_stay_text(read_page):
+    surface = dataclasses.replace(RECORD.surfaces[0], name=HOSTILE, notes=(HOSTILE,))
+    record = dataclasses.replace(RECORD, surfaces=(surface,), over_surfaces=(), name=HOSTILE)
+    parsed = read_page(benchmark_page.render(record))
+    assert "img" not in parsed.tags
+    assert HOSTILE in parsed.text
+
+
+def test_it_is_written_whole(tmp_path):
+    path = files.write_contest(RECORDS["one seed"], tmp_path / "compare.html")
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_all_figures_of_a_record_are_in_its_json():
+    assert isinstance(RECORD, ContestRecord)
+    data = RECORD.as_json()
+    assert data["surfaces"][0]["good_cells"] == {"0.1": 20, "0.05": 9, "0.03": 4}
+    assert len(data["surfaces"][1]["contestants"]) == len(contests.SAMPLERS)

@@ -1,0 +1,86 @@
+"""A study read back whole."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from tests.fakes import benches, searches, studies
+from tuner.errors import WrongUse
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study import study_files
+from tuner.study.search import Search
+from tuner.values.values import OK, Ending, FreshStart, Outcome, StudyRecord, Tally
+
+DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+
+
+@pytest.fixture
+def searched(tmp_path: pathlib.Path) -> tuple[RunFolder, StudyStore, Search]:
+    """A study of eight trials without an end."""
+    return searches.searched(tmp_path)
+
+
+def read(folder: RunFolder) -> StudyRecord:
+    """The record, through the files alone."""
+    settings = study_files.settings_of(folder)
+    return study_files.read(folder, study_files.store_of(folder, settings), settings)
+
+
+def test_an_unfinished_study_shows_its_lowest_and_says_so(
+    searched: tuple[RunFolder, StudyStore, Search],
+) -> None:
+    """Without an end the best is the lowest measurement, and a note says that it flatters."""
+    folder, _, search = searched
+    record = read(folder)
+    lowest = search.best_seen()
+    assert lowest is not None
+    assert record.best == lowest.configuration
+    assert record.verdict is None
+    command = f"go on with: tune resume {folder.path}"
+    assert record.notes[-1] == f"{study_files.UNFINISHED}; {command}"
+    assert record.trials == search.trials
+    assert record.knobs == search.arena.knobs
+    assert record.default == search.arena.default
+    assert not study_files.is_finished(folder)
+    assert not record.is_finished
+    assert record.settings["search"]["initial"] == 4, "the one that was chosen for the user"
+
+
+def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """Best, verdict, fresh starts and the reason of the end come back as they were kept."""
+    folder, store, search = searched
+    store.note("payloads are synthetic")
+    verdict = studies.study().verdict
+    best = search.recommended()
+    starts = (
+        FreshStart(role="default", outcome=OK, measurement=search.trials[0].measurement),
+        FreshStart(role="best", outcome=DIED, measurement=None),
+    )
+    ending = Ending(stopped="the budget is used up", best=best, pairs=1, starts=starts)
+    study_files.keep_ending(folder, ending)
+    between = read(folder)
+    assert (between.best, between.verdict) == (best, None)
+    assert between.notes[-1].startswith(f"the budget is used up; {study_files.UNVERIFIED}; go on")
+    study_files.keep_end(folder, ending, verdict)
+    record = read(folder)
+    assert (record.best, record.verdict) == (best, verdict)
+    assert record.is_finished
+    assert record.signature == studies.SIGNATURE
+    assert record.fresh_starts == between.fresh_starts
+    assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
+    told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]
+    assert told["best"] == {"launched": 1, "failed": 1, "reason": "peak 64 MiB"}
+    assert record.notes == ("payloads are synthetic", "the budget is used up")
+
+
+def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """A space that differs from the one searched so far is refused, with the knob."""
+    _, store, search = searched
+    study_files.check_same_space(store, search.arena)
+    other = benches.arena(benches.SPACE.replace("[1, 2, 3, 4]", "[1, 2]"))
+    with pytest.raises(WrongUse, match=r"replica\.count over \[1, 2, 3, 4\]"):
+        study_files.check_same_space(store, other)

@@ -1,0 +1,206 @@
+"""Alternating fresh launches: their order, their pairs, and launches that fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from tests.fakes.benches import ToyBench
+from tuner.evaluation.evaluator import Launch
+from tuner.evaluation.outcomes import tallied
+from tuner.measurement.outcome import Needs
+from tuner.metrics import metric_constraints
+from tuner.study import verification
+from tuner.study.verification import FreshStarts, Pairs, among, counted
+from tuner.values.values import Configuration, FreshStart, Outcome, Tally
+
+ONE = Configuration({"replica.count": 1})
+TWO = Configuration({"replica.count": 2})
+THREE = Configuration({"replica.count": 3})
+NEEDS = Needs(objective="mean")
+
+
+def alternated(bench, configurations, **options):
+    """Rounds of fresh starts."""
+    return verification.alternate(FreshStarts(bench, configurations), **options)
+
+
+def test_rounds_alternate_so_that_drift_favours_neither() -> None:
+    """Two configurations in four rounds are launched A B B A A B B A, each round a pair."""
+    bench = ToyBench()
+    seen: list[tuple[int, str]] = []
+    rounds = alternated(
+        bench,
+        {"default": ONE, "best": TWO},
+        rounds=4,
+        needs=NEEDS,
+        report=lambda starts, _: seen.append((len(starts), starts[-1].role)),
+    )
+    assert bench.launched == [ONE, TWO, TWO, ONE] * 2
+    assert [number for number, _ in seen] == list(range(1, 9))
+    assert [role for _, role in seen[:4]] == ["default", "best", "best", "default"]
+    assert rounds.counted == 4
+    assert {len(found) for found in rounds.measurements.values()} == {4}
+    assert all(start.measurement is not None for start in rounds.starts)
+
+
+@dataclasses.dataclass
+class FailsOnce(ToyBench):
+    """The third launch fails."""
+
+    def launch_fresh(self, configuration: Configuration) -> Launch:
+        launch = self.launch(configuration)
+        if len(self.launched) != 3:
+            return launch
+        outcome = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+        return dataclasses.replace(launch, outcome=outcome, measurement=None)
+
+
+def test_a_round_with_a_failed_launch_does_not_count() -> None:
+    """The other launch of that round is left out too, so that pairs stay pairs; the reason is kept."""
+    rounds = alternated(
+        FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, needs=NEEDS, report=lambda *_: None
+    )
+    assert rounds.counted == 2
+    assert {len(found) for found in rounds.measurements.values()} == {2}
+    assert tallied(rounds.starts) == {
+        "default": Tally(launched=3),
+        "best": Tally(launched=3, failed=1, reason="peak 64 MiB"),
+    }
+
+
+def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
+    """Each is measured; the tally of a side whose launches miss the limit together says by how much."""
+    rounds = alternated(
+        ToyBench(), {"default": ONE, "best": TWO}, rounds=2, needs=NEEDS, report=lambda *_: None
+    )
+    assert rounds.counted == 2
+    best = metric_constraints.parse("mean_ms <= 1").of.together(rounds.measurements["best"])
+    tight = metric_constraints.checked([f"mean_ms <= {0.99 * best}"])
+    missed = tallied(rounds.starts, tight)["best"]
+    assert (missed.launched, missed.failed) == (2, 2)
+    assert "is above the limit of" in missed.reason
+    assert (
+        tallied(rounds.starts, metric_constraints.checked([f"mean_ms <= {1.01 * best}"]))[
+            "best"
+        ].failed
+        == 0
+    )
+
+
+def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
+    """No energy is counted here."""
+    rounds = alternated(
+        ToyBench(),
+        {"default": ONE, "best": TWO},
+        rounds=2,
+        needs=Needs(objective="mean", limits=metric_constraints.checked(["energy_j <= 1"])),
+        report=lambda *_: None,
+    )
+    assert rounds.counted == 0
+    assert "its energy_j is not known" in tallied(rounds.starts)["best"].reason
+
+
+@pytest.mark.parametrize("interrupted_at", range(8))
+def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at: int) -> None:
+    """No pair is of two commands: one that was split is launched again, whole ones are not."""
+    sides = {"default": ONE, "best": TWO}
+    kept: list[FreshStart] = []
+
+    def keep(starts: Sequence[FreshStart], _launch: Launch) -> None:
+        kept[:] = starts
+
+    first = ToyBench(interrupt_at=interrupted_at)
+    with pytest.raises(KeyboardInterrupt):
+        alternated(first, sides, rounds=4, needs=NEEDS, report=keep)
+    assert len(kept) == interrupted_at
+    done = tuple(kept)
+    second = ToyBench(seed=1)
+    rounds = alternated(second, sides, rounds=4, needs=NEEDS, report=keep, done=done)
+    whole = interrupted_at // 2 * 2
+    assert first.launched[:whole] + second.launched == [ONE, TWO, TWO, ONE] * 2
+    assert tuple(kept[:whole]) == done[:whole]
+    assert not set(map(id, kept[whole:])) & set(map(id, done))
+    assert rounds == counted(kept, tuple(sides))
+    assert rounds.counted == 4
+
+
+def test_a_fresh_start_survives_its_file() -> None:
+    """With a measurement and without one."""
+    seen: list[FreshStart] = []
+    alternated(
+        FailsOnce(),
+        {"one": ONE},
+        rounds=3,
+        needs=NEEDS,
+        report=lambda starts, _: seen.append(starts[-1]),
+    )
+    assert [start.measurement is None for start in seen] == [False, False, True]
+    for start in seen:
+        assert FreshStart.from_json(json.loads(json.dumps(start.as_json()))) == start
+
+
+def test_a_third_that_fails_costs_the_others_no_pair() -> None:
+    """The prediction's choice runs out of memory: default and best are compared all the same."""
+
+    class Dies(ToyBench):
+        def launch_fresh(self, configuration: Configuration) -> Launch:
+            launch = self.launch(configuration)
+            if configuration != THREE:
+                return launch
+            died = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+            return dataclasses.replace(launch, outcome=died, measurement=None)
+
+    roles = {"default": ONE, "best": TWO, "guess": THREE}
+    rounds = alternated(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
+    assert rounds.counted == 0
+    assert among(rounds.starts, "default", "best").counted == 4
+    assert among(rounds.starts, "guess", "best").counted == 0
+
+
+def test_it_ends_with_the_round_that_is_enough() -> None:
+    bench = ToyBench()
+    rounds = alternated(
+        bench,
+        {"default": ONE, "best": TWO},
+        rounds=10,
+        needs=NEEDS,
+        report=lambda *_: None,
+        is_enough=lambda found: found.counted >= 3,
+    )
+    assert rounds.counted == 3
+    assert len(bench.launched) == 6
+
+
+def test_two_objectives_share_the_error_of_their_pairs() -> None:
+    """However they are compared, in a study or in a replay."""
+    one, two = (Pairs(names=names, most=8, sd=0.02) for names in (("mean",), ("mean", "cost")))
+    assert two.rule.alpha == one.rule.alpha / 2
+    assert (two.rule.most, two.rule.sd) == (8, 0.02)
+
+
+@pytest.mark.parametrize("others", [{}, {"guess": THREE}])
+def test_pairs_are_compared_alike_whoever_else_was_launched(
+    others: dict[str, Configuration],
+) -> None:
+    """Until the pairs of default and best are enough; one of them shows nothing."""
+    pairs = Pairs(names=("mean",), most=8, sd=0.02)
+    roles = {"default": ONE, "best": TWO, **others}
+    rounds = alternated(
+        ToyBench(),
+        roles,
+        rounds=8,
+        needs=NEEDS,
+        report=lambda *_: None,
+        is_enough=pairs.is_enough,
+    )
+    assert pairs.is_enough(rounds)
+    before = among(rounds.starts[: -len(roles)], *roles)
+    assert not pairs.is_enough(before)
+    found = pairs.verdict(rounds)
+    assert found is not None
+    assert len(found.best) == len(found.default) == rounds.counted
+    assert pairs.verdict(among(rounds.starts[: len(roles)], *roles)) is None

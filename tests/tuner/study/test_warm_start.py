@@ -1,0 +1,119 @@
+"""What earlier studies teach: which of them count, where their launches lie, and that it helps."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tests.fakes import benches, studies
+from tuner.sampling import model_averaging
+from tuner.sampling.history import History
+from tuner.sampling.knowledge import Knowledge
+from tuner.study import warm_start
+from tuner.study.problem import Arena
+from tuner.study.warm_start import EarlierStudy, Launched
+from tuner.values.values import Configuration
+
+ARENA = benches.arena()
+CELLS = ARENA.candidates.cells
+
+
+def true_ms(cell: Configuration, concurrency: int) -> float:
+    return studies.mean_ms(Configuration({**studies.default(), **cell}), concurrency)
+
+
+def earlier(concurrency: int, count: int = 40, seed: int = 0) -> EarlierStudy:
+    rng = np.random.default_rng(seed)
+    chosen = [CELLS[place] for place in rng.choice(len(CELLS), count, replace=False)]
+    launches = [
+        Launched(
+            configuration=cell,
+            objective=true_ms(cell, concurrency) * math.exp(0.03 * rng.normal()),
+        )
+        for cell in chosen
+    ]
+    return EarlierStudy(
+        name=f"toy-{concurrency}",
+        environment=dataclasses.replace(ARENA.environment, concurrency=concurrency),
+        launches=tuple(launches),
+        winner=min(chosen, key=lambda cell: true_ms(cell, concurrency)),
+    )
+
+
+def taught(*studies_: EarlierStudy) -> Arena:
+    return warm_start.with_earlier(ARENA, studies_, objective="mean")
+
+
+def test_launches_get_a_place_and_their_load_beside_it() -> None:
+    found = taught(earlier(10)).earlier
+    assert found is not None
+    assert found.vectors.shape == (40, ARENA.candidates.width)
+    assert found.context.shape == (40, 1), "one load differs, the client batch does not"
+    assert found.own_context[0] > found.context[0, 0]
+
+
+def test_the_winner_is_a_cell_to_begin_with() -> None:
+    made = taught(earlier(10))
+    assert made.winners is not None
+    assert set(made.winners) <= set(CELLS)
+
+
+def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
+    history = _history(6)
+    every = np.arange(len(CELLS))
+    truth = np.log([true_ms(cell, benches.CONCURRENCY) for cell in CELLS])
+
+    def error(known: Knowledge) -> float:
+        mean, _ = model_averaging.fitted(history, ARENA.candidates, known).predict(every)
+        return float(np.sqrt(np.mean((mean - truth) ** 2)))
+
+    assert error(Knowledge(earlier=taught(earlier(10)).earlier)) < 0.6 * error(Knowledge())
+
+
+def test_a_knob_value_that_the_space_does_not_have_has_a_place_all_the_same() -> None:
+    odd = Launched(configuration=Configuration({**CELLS[0], "replica.count": 9}), objective=5.0)
+    study = dataclasses.replace(earlier(10), launches=(odd,))
+    found = taught(study).earlier
+    assert found is None or found.vectors.max() <= 1.0
+
+
+def test_without_launches_nothing_is_learnt() -> None:
+    assert taught(dataclasses.replace(earlier(10), launches=())) is ARENA
+
+
+@pytest.mark.parametrize(
+    ("objective", "grows"), [("mean", True), ("p99", True), ("throughput", False)]
+)
+def test_a_busy_servers_round_trip_grows_with_the_load(objective: str, grows: bool) -> None:
+    then = dataclasses.replace(ARENA.environment, concurrency=5)
+    shift = warm_start._shift(ARENA.environment, then, objective)
+    assert shift == pytest.approx(math.log(4) if grows else 0.0)
+
+
+def _history(count: int) -> History:
+    rng = np.random.default_rng(5)
+    at = rng.choice(len(CELLS), count, replace=False)
+    targets = np.log([true_ms(CELLS[place], benches.CONCURRENCY) for place in at])
+    width = ARENA.candidates.width
+    return History(
+        configurations=tuple(CELLS[place] for place in at),
+        vectors=ARENA.candidates.vectors[at],
+        targets=targets + 0.03 * rng.normal(size=count),
+        errors=np.full(count, np.nan),
+        headroom=np.full(count, np.nan),
+        at_s=np.full(count, np.nan),
+        efforts=np.full(count, np.nan),
+        scale="log",
+        scale_reason="",
+        sign=1.0,
+        lost_configurations=(),
+        lost_vectors=np.empty((0, width)),
+        killed_vectors=np.empty((0, width)),
+        pending_vectors=np.empty((0, width)),
+        seen=frozenset(),
+        earlier=count,
+        hyperparameters=(),
+    )

@@ -1,0 +1,270 @@
+"""`tune compare`: samplers with equal budgets, served or on benchmark tables."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import rich.console
+import rich.text
+
+from tuner.cli.commands import options
+from tuner.cli.commands.study import finite
+from tuner.cli.result import Said
+from tuner.errors import StudyExists, WrongUse
+from tuner.lab import compare, table_benchmark
+from tuner.lab.compare import Order
+from tuner.metrics.benchmark import LEAST_UNITS, Contestant, ContestRecord, NonInferiority
+from tuner.report import console_text, formatting
+from tuner.report import files as report_files
+from tuner.report.console_text import Copied
+from tuner.sampling import registry
+from tuner.settings import GROUPS, SearchSettings, StoreSettings
+from tuner.settings import options as settings_options
+from tuner.store.run_folder import RunFolder
+from tuner.study.progress import Terminal
+
+ALL = "all"
+"""Value of --samplers for all that are installed."""
+SEEDS = 20
+SERVED = ("model", "concurrency")
+"""Options that a served comparison needs."""
+OF_LAUNCHES = frozenset({"objective", "slo_ms", "constraints", "prices"})
+"""Measurement settings that recorded evaluations can provide."""
+ON_A_SURFACE = OF_LAUNCHES | {"trials", "initial", "seed", "study", "runs_dir"}
+"""Settings that are free on a benchmark table."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    surfaces = parser.add_argument_group("on recorded surfaces, without serving")
+    surfaces.add_argument(
+        "--surface",
+        nargs="+",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folders of `tune record`: compare on these; default: serve --model at --concurrency",
+    )
+    surfaces.add_argument(
+        "--seeds",
+        type=options.parsing(int),
+        metavar="K",
+        help=f"searches of each sampler on each surface, each with a seed of its own; default {SEEDS}",
+    )
+    surfaces.add_argument(
+        "--reference",
+        metavar="NAME",
+        help="sampler that is to be no worse than each of the others; default "
+        f"{table_benchmark.REFERENCE}",
+    )
+    surfaces.add_argument(
+        "--jobs",
+        type=options.parsing(int),
+        metavar="COUNT",
+        help="processes that search at the same time; default: as many as cores",
+    )
+    target = options.add_group(parser, "target", but=["rate", "arrivals"])
+    for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
+        if action.required:  # `run` requires them unless there is a table
+            action.required = False
+            action.help = f"{action.help}; no default: needed without --surface"
+    group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
+    group.add_argument(
+        "--samplers",
+        metavar="NAMES",
+        help="samplers to compare, with commas between them, for example random,gp; or all, those whose "
+        "packages are installed; default all on a surface, and needed without one",
+    )
+    group.add_argument(
+        "--repeats",
+        type=options.parsing(int),
+        metavar="COUNT",
+        help="searches of each sampler that are served, each with a seed of its own; default 1",
+    )
+    options.add_group(parser, "measurement")
+    options.add_group(parser, "store", only=["study", "runs_dir"])
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    if arguments.surface is not None:
+        return _on_surfaces(arguments, terminal)
+    return _served(arguments, terminal)
+
+
+def _served(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Compare on a server."""
+    is_scenario = hasattr(arguments, "scenario")
+    missing = [f"--{name}" for name in SERVED if not is_scenario and not hasattr(arguments, name)]
+    if arguments.samplers is None:
+        missing.append("--samplers")
+    if missing:
+        raise WrongUse(
+            f"needed: {', '.join(missing)}; or --surface DIR, to compare on what was recorded"
+        )
+    for option in ("seeds", "reference", "jobs"):
+        if getattr(arguments, option) is not None:
+            raise WrongUse(
+                f"--{option} is for recorded surfaces; give --surface DIR, or leave it out"
+            )
+    samplers = _named(arguments.samplers)
+    repeats = 1 if arguments.repeats is None else arguments.repeats
+    if len(samplers) < 2:
+        raise WrongUse(f"--samplers {arguments.samplers}: expected at least two, as random,gp")
+    if repeats < 1:
+        raise WrongUse(f"--repeats {repeats}: expected a whole number from 1")
+    settings = options.settings_of(arguments)
+    if settings.measurement.second is not None:
+        raise WrongUse(
+            f"--objective {settings.measurement.objective}: a comparison has one objective"
+        )
+    order = Order(settings=settings, samplers=samplers, repeats=repeats)
+    record, folder = compare.compare(order, terminal=terminal)
+    page = report_files.write_comparison(record, folder.path / "compare.html")
+    sentences = [difference.text for difference in record.differences]
+    sentences += [f"note: {note}" for note in record.notes]
+    return _said(sentences, record.as_json(), page, folder)
+
+
+def _on_surfaces(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Compare on benchmark tables."""
+    order = _order(arguments)
+    store = options.group_of(arguments, StoreSettings)
+    names = [path.resolve().name for path in order.surfaces]
+    first = names[0] if len(names) == 1 else f"{len(names)}-surfaces"
+    name = store.study or f"compare-{first}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    folder = RunFolder(pathlib.Path(store.runs_dir), name)
+    if folder.exists():
+        instead = "a comparison cannot be gone on with; choose another --study"
+        raise StudyExists(str(folder.path), instead)
+    folder.create(_asked(order), {}, settings_file=compare.SETTINGS_FILE)
+    try:
+        record = table_benchmark.compare(
+            order,
+            name=name,
+            say=lambda text: console_text.say(terminal.console, text),
+            check=terminal.check,
+        )
+    except BaseException:
+        folder.discard()
+        raise
+    folder.write_json("compare.json", record.as_json())
+    page = report_files.write_contest(record, folder.path / "compare.html")
+    return _said(list(_sentences(record)), record.as_json(), page, folder)
+
+
+def _order(arguments: argparse.Namespace) -> table_benchmark.Order:
+    for flag, name in _given(arguments):
+        if name not in ON_A_SURFACE:
+            raise WrongUse(f"{flag}: a recorded surface was measured already; leave it out")
+    if arguments.repeats is not None:
+        raise WrongUse("--repeats is for searches that are served; on a surface it is --seeds")
+    seeds = SEEDS if arguments.seeds is None else arguments.seeds
+    for option, value in (("--seeds", seeds), ("--jobs", arguments.jobs)):
+        if value is not None and value < 1:
+            raise WrongUse(f"{option} {value}: expected a whole number from 1")
+    reference = arguments.reference or table_benchmark.REFERENCE
+    search = options.group_of(arguments, SearchSettings)
+    samplers = _named(arguments.samplers or ALL)
+    return table_benchmark.Order(
+        surfaces=tuple(arguments.surface),
+        samplers=table_benchmark.contestants_of(samplers, reference),
+        reference=reference,
+        trials=search.trials,
+        seeds=tuple(range(search.seed, search.seed + seeds)),
+        initial=search.initial,
+        measurement={
+            name: tuple(value) if name == "constraints" else value
+            for name in sorted(OF_LAUNCHES)
+            if (value := getattr(arguments, name, None)) is not None
+        },
+        jobs=arguments.jobs,
+    )
+
+
+def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yield (option, name) of the given settings."""
+    for group in GROUPS.values():
+        for field, option in settings_options(group):
+            if hasattr(arguments, field.name):
+                yield option.flag, field.name
+
+
+def _named(text: str) -> tuple[str, ...]:
+    """Return the named samplers, or all that are installed."""
+    if text == ALL:
+        return tuple(name for name in registry.NAMES if registry.is_installed(name))
+    return tuple(dict.fromkeys(filter(None, text.split(","))))
+
+
+def _asked(order: table_benchmark.Order) -> dict[str, Any]:
+    return {
+        "surfaces": [str(path) for path in order.surfaces],
+        "samplers": list(order.samplers),
+        "reference": order.reference,
+        "trials": order.trials,
+        "seeds": list(order.seeds),
+        "initial": order.initial,
+        **{name: _plain(value) for name, value in order.measurement.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _sentences(record: ContestRecord) -> Iterator[str]:
+    """Yield a line per table and sampler, then the non-inferiority results."""
+    for surface in record.surfaces:
+        searches = formatting.plural(record.seeds, "search")
+        yield (
+            f"{surface.name}: {formatting.plural(surface.cells, 'configuration')}, "
+            f"{searches} of {formatting.plural(record.trials, 'trial')} for each sampler"
+        )
+        yield from (f"  {_line(one, record.trials)}" for one in surface.contestants)
+        yield from (f"  note: {note}" for note in surface.notes)
+        yield from _standings(surface.noninferiority, record, "seeds")
+    if record.over_surfaces:
+        yield f"over {formatting.plural(len(record.surfaces), 'surface')}:"
+        yield from _standings(record.over_surfaces, record, "surfaces")
+
+
+def _line(one: Contestant, trials: int) -> str:
+    budgets = table_benchmark.budgets_of(trials)
+    regrets = " / ".join(formatting.percent(one.regret.mean[budget - 1]) for budget in budgets)
+    within = "; ".join(
+        f"within {100 * each.share:g} % after {formatting.reached(each.median)} "
+        f"(90th percentile {formatting.reached(each.p90)})"
+        for each in one.within
+    )
+    return (
+        f"{one.sampler}: mean regret {regrets} after {' / '.join(map(str, budgets))} trials; {within}; "
+        f"{one.sampler_ms:.0f} ms a trial"
+    )
+
+
+def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str) -> Iterator[str]:
+    for one in found:
+        bound = f"no bound of fewer than {LEAST_UNITS}"
+        if one.upper is not None:
+            bound = f"upper 95 % bound {100 * one.upper:+.2f}"
+        yield (
+            f"  {record.reference} against {one.peer} after {one.budget}: {one.standing} "
+            f"(difference {100 * one.difference:+.2f} points, {bound}, {one.units} {unit})"
+        )
+
+
+def _said(
+    sentences: Sequence[str], data: dict[str, Any], page: pathlib.Path, folder: RunFolder
+) -> Said:
+    return Said(
+        text=rich.console.Group(*map(rich.text.Text, sentences), Copied("report ", str(page))),
+        data={
+            **finite(data),
+            "files": {"report": str(page), "folder": str(folder.path)},
+        },
+    )

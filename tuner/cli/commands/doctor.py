@@ -1,0 +1,206 @@
+"""`tune doctor`: whether this machine can measure, and which gains it can detect.
+
+By default it evaluates one configuration a few times in half a minute; `--noise` runs the noise
+measurement of `tuner.lab.noise_measurement`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+import rich.console
+import rich.text
+
+from tuner.cli.commands import noise, options
+from tuner.cli.commands.study import finite
+from tuner.cli.result import Said
+from tuner.errors import WrongUse
+from tuner.lab import doctor, noise_measurement
+from tuner.lab.doctor import Finding
+from tuner.report import console_text
+from tuner.settings import (
+    GROUPS,
+    MeasurementSettings,
+    SearchSettings,
+    StudySettings,
+    TargetSettings,
+)
+from tuner.settings import options as options_of
+from tuner.study import problem
+from tuner.study.interruption import resumable
+from tuner.study.progress import Terminal
+
+FEWEST_LAUNCHES = 2
+USUAL_LAUNCHES = 5
+ONLY_PILOT = {
+    "target": ["client_batch", "space", "payload", "engine", "hook", "home"],
+    "measurement": ["warmup_s", "timeout_s", "pairs"],
+}
+"""Study settings that the noise measurement accepts."""
+TOLD = ("trust", "shape", "values")
+"""Model settings that are always accepted."""
+COUNTS = ("configurations",)
+FEWEST_OF_PILOT = 2
+"""Minimum configurations and evaluations; one alone shows no difference."""
+STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--model",
+        metavar="NAME|FILE",
+        default="echo",
+        help="model of the noise measurement; default echo",
+    )
+    parser.add_argument(
+        "--concurrency",
+        metavar="N",
+        type=options.parsing(int),
+        default=8,
+        help="requests in flight; default 8",
+    )
+    parser.add_argument(
+        "--launches",
+        metavar="COUNT",
+        type=options.parsing(int),
+        default=None,
+        help="fresh launches that are measured, some 4 s each; 0 skips the measurement; with --noise, of "
+        "each configuration; default 5, with --noise 75, some 5 minutes in all",
+    )
+    parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="remove control groups, processes, directories, containers and GPU clocks that dead servers left, "
+        "and measure nothing; default: only look",
+    )
+    nested = parser.add_argument_group("the noise pilot")
+    nested.add_argument(
+        "--noise",
+        action="store_true",
+        help="launch several configurations again and again, and say what the machine's moments, launches and "
+        "blocks bring to the noise, and which gains can be shown in which time, in some 5 minutes; "
+        "default: one configuration, in half a minute",
+    )
+    nested.add_argument(
+        "--configurations",
+        metavar="COUNT",
+        type=options.parsing(int),
+        default=None,
+        help="configurations that are launched: the default and others of the faster half; default 4",
+    )
+    nested.add_argument(
+        "--seed",
+        metavar="S",
+        type=options.parsing(int),
+        default=None,
+        help="seed of the configurations and of their orders; default 0",
+    )
+    nested.add_argument(
+        "--seconds",
+        metavar="S",
+        type=options.parsing(float),
+        default=argparse.SUPPRESS,
+        help="seconds measured in each launch, as a study does; default 0.6",
+    )
+    options.add_group(parser, "target", only=TOLD)
+    for group, names in ONLY_PILOT.items():
+        options.add_group(parser, group, only=names)
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    if arguments.concurrency < 1:
+        raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
+    order = None
+    if arguments.noise:
+        order = _order(arguments)
+    else:
+        _refuse_options_of_pilot(arguments)
+    launches = USUAL_LAUNCHES if arguments.launches is None else arguments.launches
+    if launches and launches < FEWEST_LAUNCHES:
+        raise WrongUse(f"--launches {launches}: expected 0, or a whole number from 2")
+    if arguments.clean:
+        return _cleaned()
+    if launches and order is None:
+        is_trusted = hasattr(arguments, "trust")
+        # Report a wrong name before all checks.
+        problem.card_of(arguments.model, is_trusted=is_trusted)
+    findings = doctor.findings()
+    parts: list[rich.console.RenderableType] = [_line(finding) for finding in findings]
+    data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
+    if order is not None:
+        found = noise_measurement.measure(order, terminal=terminal)
+        parts += ["", noise.text(found)]
+        data["pilot"] = noise.as_json(found)
+    elif launches:
+        parts += _short(arguments, launches, terminal, data)
+    is_wrong = any(finding.state == "wrong" for finding in findings)
+    return Said(text=rich.console.Group(*parts), data=data, exit_code=1 if is_wrong else 0)
+
+
+def _short(
+    arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
+) -> list[rich.console.RenderableType]:
+    """Measure one configuration, with metrics into `data`."""
+    console_text.say(
+        terminal.console,
+        f"measuring the noise of {arguments.model}: {launches} fresh launches",
+    )
+    with resumable(None):
+        target = options.group_of(arguments, TargetSettings)
+        found = doctor.noise_of(target, launches=launches)
+    data["noise"] = finite(dataclasses.asdict(found))
+    return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
+
+
+def _order(arguments: argparse.Namespace) -> noise_measurement.Order:
+    """Return the validated request.
+
+    Raises:
+        WrongUse: a value is out of range.
+    """
+    if arguments.clean:
+        raise WrongUse("--clean and --noise: choose one; cleaning measures nothing")
+    given = {name: getattr(arguments, name) for name in COUNTS}
+    given["launches"] = arguments.launches
+    for name, value in given.items():
+        if value is not None and value < FEWEST_OF_PILOT:
+            raise WrongUse(
+                f"--{name} {value}: expected a whole number from {FEWEST_OF_PILOT} with --noise"
+            )
+    return noise_measurement.Order(
+        settings=StudySettings(
+            target=options.group_of(arguments, TargetSettings),
+            search=SearchSettings(sampler="random", seed=arguments.seed or 0),
+            measurement=options.group_of(arguments, MeasurementSettings),
+        ),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _refuse_options_of_pilot(arguments: argparse.Namespace) -> None:
+    """Reject options without effect.
+
+    Raises:
+        WrongUse: an option needs --noise.
+    """
+    given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
+    settings = ["seconds", *(name for names in ONLY_PILOT.values() for name in names)]
+    given += [name for name in settings if hasattr(arguments, name)]
+    if given:
+        flags = {f.name: o.flag for kind in GROUPS.values() for f, o in options_of(kind)}
+        raise WrongUse(f"{flags.get(given[0], f'--{given[0]}')}: only --noise takes it")
+
+
+def _cleaned() -> Said:
+    removed = doctor.cleaned()
+    said = [f"removed {path}" for path in removed] or ["nothing was left behind"]
+    return Said(text="\n".join(said), data={"removed": list(removed)})
+
+
+def _line(finding: Finding) -> rich.text.Text:
+    line = rich.text.Text(f"{finding.state:<6}", style=STYLES[finding.state])
+    return line.append(f"{finding.name:<12} {finding.text}", style="not bold default")

@@ -1,0 +1,307 @@
+"""`tune load`: measure any HTTP server at a fixed concurrency or rate."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+from typing import Any
+
+import rich.console
+import rich.table
+import rich.text
+
+from serving import zoo
+from serving.errors import ServingError
+from serving.system import user_files
+from serving.values import Signature
+from tuner.cli.commands import options
+from tuner.cli.result import Said
+from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
+from tuner.evaluation import request_source
+from tuner.evaluation.open_loop import open_load_of
+from tuner.launching import machine, readiness
+from tuner.load_generator import payloads, stacking
+from tuner.load_generator.endpoint import Target, parse_header, parse_url
+from tuner.load_generator.generator import Generator, LoadResult
+from tuner.load_generator.payload_files import MOST_BYTES
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.plan import LoadPlan, OpenLoad, Warmup
+from tuner.measurement import host, summary
+from tuner.measurement.measurement_warnings import doubts
+from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
+from tuner.metrics import tail_latency
+from tuner.report import console_text, formatting
+from tuner.settings import (
+    NO_ARRIVALS,
+    NO_LOAD,
+    SETTLING_S,
+    MeasurementSettings,
+    TargetSettings,
+)
+from tuner.study.interruption import resumable
+from tuner.study.progress import Terminal
+from tuner.values.values import Interval, Measurement
+
+LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
+"""Target settings that it accepts."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "url",
+        metavar="URL",
+        help="the server: http://HOST:PORT with --model, or the whole URL of a model or a page",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="model of an Open Inference Protocol server; default: from the URL",
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="header that is sent with every request; may be repeated; default none",
+    )
+    options.add_group(parser, "target", only=LOAD)
+    options.add_group(
+        parser,
+        "measurement",
+        only=["requests", "seconds", "warmup_s", "timeout_s"],
+        instead={"seconds": 2},
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    settings = options.group_of(arguments, MeasurementSettings)
+    asked = _asked(arguments)
+    load = open_load_of(asked)
+    target = parse_url(arguments.url)
+    if arguments.model:
+        target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
+    sent = _payloads(target, asked, arguments.header)
+    with resumable(None), Generator() as generator:
+        console_text.say(
+            terminal.console,
+            f"{sent.method} {target.host}:{target.port}{sent.path}: {sent.description}",
+        )
+        generator.set_payloads(sent)
+        before = host.read()
+        plan = _plan(target, asked, load, settings)
+        result = generator.run(plan)
+        after = host.read()
+    return _said(result, before, after, plan, settings, sent)
+
+
+def _asked(arguments: argparse.Namespace) -> TargetSettings:
+    """Return the requested workload.
+
+    Raises:
+        WrongUse: the options contradict each other.
+    """
+    named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
+    asked = options.group_of(named, TargetSettings)
+    if asked.concurrency is None and not asked.is_open:
+        raise WrongUse(NO_LOAD)
+    if asked.arrivals is not None and not asked.is_open:
+        raise WrongUse(f"--arrivals {asked.arrivals}: {NO_ARRIVALS}")
+    return asked
+
+
+def _plan(
+    target: Target, asked: TargetSettings, load: OpenLoad | None, settings: MeasurementSettings
+) -> LoadPlan:
+    plan = LoadPlan(
+        host=target.host,
+        port=target.port,
+        concurrency=asked.in_flight,
+        seconds=settings.measured_s if settings.requests is None else None,
+        requests=settings.requests,
+        warmup=Warmup(seconds=settings.warmup_s, settling_s=SETTLING_S),
+        timeout_s=settings.timeout_s,
+    )
+    return plan if load is None else plan.at(load)
+
+
+def _payloads(target: Target, asked: TargetSettings, headers: list[str]) -> Payloads:
+    """Return the requests: a model's inputs, a raw file, or no body."""
+    extra = dict(parse_header(text) for text in headers)
+    if target.metadata_path is None:
+        for flag, told in (
+            (f"--client-batch {asked.client_batch}", asked.client_batch > 1),
+            (f"--shape {' '.join(asked.shape)}", asked.shape),
+            (f"--values {' '.join(asked.values)}", asked.values),
+        ):
+            if told:
+                raise WrongUse(
+                    f"{flag}: only for a model (--model NAME, or its URL); "
+                    "what any other URL is sent is sent as it is"
+                )
+        return _raw(target, asked.payload, extra)
+    name = target.model or ""
+    signature = _signature(target, extra)
+    stacking.check_free(signature, asked.client_batch, name)
+    found = _sent(asked, name, signature)
+    path = target.infer_path or found.path
+    return dataclasses.replace(found, path=path, headers={**found.headers, **extra})
+
+
+def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
+    if target.path == "/" and file is None:
+        raise WrongUse(
+            f"URL http://{target.host}:{target.port}/ names no model: give --model NAME, or the URL of a page"
+        )
+    if file is None:
+        return payloads.raw(
+            [b""], path=target.path, method="GET", headers=headers, description="GET without a body"
+        )
+    try:
+        body = user_files.read(file, max_bytes=MOST_BYTES)
+    except OSError as error:
+        raise WrongUse(f"--payload {file}: {error.strerror or error}") from error
+    return payloads.raw(
+        [body],
+        path=target.path,
+        method="POST",
+        headers=headers,
+        description=f"{file}, {len(body)} bytes",
+    )
+
+
+def _sent(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
+    """Return the requested inputs, else a bundled model's if they fit, else random."""
+    card = None
+    # Ignore another model of the same name, or one that cannot be built here.
+    with contextlib.suppress(ServingError):
+        card = zoo.find(model) if model in zoo.names() else None
+    try:
+        found = request_source.sending(asked, card, signature)
+        return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
+    except (WrongUse, TunerError):
+        if card is None:
+            raise
+    found = request_source.sending(asked, None, signature)
+    return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
+
+
+def _signature(target: Target, headers: dict[str, str]) -> Signature:
+    """Return the signature that the server reports."""
+    assert target.metadata_path is not None
+    try:
+        return readiness.signature(target.host, target.port, target.metadata_path, headers)
+    except LaunchFailed as error:
+        raise LoadFailed(str(error)) from error
+
+
+def _said(
+    result: LoadResult,
+    before: host.HostReading,
+    after: host.HostReading,
+    plan: LoadPlan,
+    settings: MeasurementSettings,
+    sent: Payloads,
+) -> Said:
+    is_open = plan.rate_per_s is not None
+    outcome, measurement = measure_outcome(
+        result.records,
+        concurrency=None if is_open else plan.concurrency,
+        warmup_s=result.warmup_end_s,
+        seconds=result.measured_s,
+        block_s=settings.block_s,
+        noise=host.noise_between(before, after, client_cpu_s=result.client_cpu_s),
+        most_error_share=1.0,
+        why_failed=result.why_failed,
+        client_batch=sent.client_batch,
+        rate_per_s=plan.rate_per_s,
+    )
+    if measurement is None:
+        raise TunerError(f"nothing could be measured: {outcome.reason}")
+    notes = list(doubts(measurement, cores=machine.read().cores))
+    if not measurement.has_p99:
+        notes.append(f"no p99: {tail_latency.too_few(measurement)}")
+    is_served = not result.fell_behind
+    if result.fell_behind:
+        notes.append(
+            f"the server fell behind by {formatting.percent(result.fell_behind)} of the requests that were due: "
+            "it is overloaded, and the longer one measures, the longer its answers take"
+        )
+    if sent.is_synthetic:
+        notes.append(f"the payloads are synthetic: {sent.description}")
+    if measurement.errors:
+        finished = measurement.requests + measurement.errors
+        share = measurement.errors / finished
+        notes.append(_failed(result, measurement.errors, finished, is_open=is_open))
+        if share > MOST_ERROR_SHARE:
+            is_served = False
+            notes.append(
+                f"more than {formatting.percent(MOST_ERROR_SHARE)} of the requests failed: errors are "
+                "often quicker than answers, so the figures of the others say little"
+            )
+    text = rich.console.Group(
+        _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
+    )
+    return Said(text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1)
+
+
+def _failed(result: LoadResult, failed: int, finished: int, *, is_open: bool) -> str:
+    """Describe failed requests: count, statuses, server's reason."""
+    measured = summary.is_measured(
+        result.records,
+        warmup_s=result.warmup_end_s,
+        seconds=result.measured_s,
+        is_open=is_open,
+    )
+    because = f"; {result.why_failed}" if result.why_failed else ""
+    return (
+        f"{failed:,} of {finished:,} requests failed ({formatting.percent(failed / finished)}): "
+        f"{summary.statuses(result.records, measured)}{because}"
+    )
+
+
+def _table(measurement: Measurement) -> rich.table.Table:
+    made = rich.table.Table(box=None, pad_edge=False, show_header=False)
+    for name, value, interval in _latencies(measurement):
+        made.add_row(
+            name, f"{formatting.number(value)} ms", f"95 % interval {formatting.interval(interval)}"
+        )
+    tail = tail_latency.of_one(measurement)
+    worth = f"{tail.effective:,.0f} effective requests"
+    told = f"95 % interval {formatting.interval(tail.interval)}, {worth}" if tail.is_told else worth
+    made.add_row("p99", f"{formatting.number(tail.value_ms)} ms" if tail.is_told else "–", told)
+    spread = formatting.interval(measurement.spread_interval)
+    made.add_row(
+        "p95 - p5", f"{formatting.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
+    )
+    made.add_row("throughput", f"{formatting.number(measurement.throughput_per_s)} requests/s", "")
+    if measurement.client_batch > 1:
+        made.add_row("", f"{formatting.number(measurement.items_per_s)} items/s", "")
+        made.add_row("per item", f"{formatting.number(measurement.time_per_item_ms)} ms", "")
+    count = f"{measurement.requests:,} in {measurement.seconds:.3g} s"
+    made.add_row("answered", count, f"{measurement.errors:,} failed")
+    return made
+
+
+def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], ...]:
+    return (
+        ("mean", measurement.mean_ms, measurement.mean_interval),
+        ("p50", measurement.p50_ms, measurement.p50_interval),
+        ("p95", measurement.p95_ms, measurement.p95_interval),
+    )
+
+
+def _data(measurement: Measurement, plan: LoadPlan, notes: list[str]) -> dict[str, Any]:
+    load = {
+        "concurrency": plan.concurrency,
+        "arrivals": None if plan.rate_per_s is None else plan.spread,
+    }
+    items = {
+        "items_per_s": measurement.items_per_s,
+        "time_per_item_ms": measurement.time_per_item_ms if measurement.items_per_s else None,
+    }
+    told = {"p99_ms": measurement.p99_ms if measurement.has_p99 else None}
+    return {**load, **measurement.as_json(), **told, **items, "notes": notes}

@@ -1,0 +1,179 @@
+"""`tune record`: evaluate a grid's configurations repeatedly into a benchmark table."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import pathlib
+
+from tuner.cli.commands import options
+from tuner.cli.result import Said
+from tuner.errors import WrongUse
+from tuner.lab import record
+from tuner.lab.record import Order
+from tuner.lab.tables.schedule import Thoroughness
+from tuner.lab.tables.table import status_of
+from tuner.report import formatting
+from tuner.settings import (
+    RATE,
+    SCENARIO_S,
+    MeasurementSettings,
+    SearchSettings,
+    StoreSettings,
+    StudySettings,
+    TargetSettings,
+)
+from tuner.study.progress import Terminal
+
+TARGET = [
+    "model",
+    "trust",
+    "scenario",
+    "concurrency",
+    "client_batch",
+    "payload",
+    "shape",
+    "values",
+    "fixed",
+    "engine",
+    "hook",
+    "home",
+    "min_accuracy",
+]
+REFUSED = {
+    RATE: "a surface is measured in a closed loop, which has none",
+    "goodput": "a replay counts it, for any deadline (tune replay --objective goodput --slo-ms MS); "
+    "record with --objective mean",
+}
+"""Objectives that are not recorded."""
+SECONDS = 2.0
+"""Measured seconds of an evaluation of one model."""
+LEAST_PASSES = 3
+"""With fewer, none could be held out as ground truth."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    target = options.add_group(parser, "target", only=TARGET)
+    for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
+        if action.dest == "concurrency":  # `run` requires it unless there is a scenario
+            action.required = False
+            action.help = f"{action.help}; no default: needed without --scenario"
+    target.add_argument(
+        "--grid",
+        required=True,
+        metavar="FILE",
+        help="search space whose configurations are all measured (docs/search-spaces.md)",
+    )
+    thorough = parser.add_argument_group("how thoroughly")
+    thorough.add_argument(
+        "--passes",
+        default=Thoroughness().passes,
+        type=options.parsing(int),
+        metavar="K",
+        help="times that every configuration is launched, each time in a new order; default 3, the least",
+    )
+    thorough.add_argument(
+        "--most",
+        default=Thoroughness().most,
+        type=options.parsing(int),
+        metavar="K",
+        help="launches that one of the best 5 %% of the configurations gets at most, until its standard "
+        "error is 1 %%; default 16",
+    )
+    thorough.add_argument(
+        "--seed",
+        default=0,
+        type=options.parsing(int),
+        metavar="S",
+        help="seed of the orders and of random inputs; default 0",
+    )
+    measured = options.add_group(
+        parser, "measurement", only=["objective", "seconds", "warmup_s", "timeout_s"]
+    )
+    for action in measured._group_actions:  # noqa: SLF001 - argparse has no public name for them
+        if action.dest == "seconds" and action.help is not None:
+            before = action.help.partition("; default")[0]
+            action.help = f"{before}; default {SECONDS:g}, and {SCENARIO_S:g} under a --scenario"
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folder of the surface; made, or gone on with",
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    done = record.record(_order(arguments), terminal=terminal)
+    surface = done.surface
+    statuses = collections.Counter(status_of(launch.outcome) for launch in surface.launches)
+    ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    cells = len(surface.by_cell)
+    return Said(
+        text=(
+            f"{arguments.out}: {formatting.plural(cells, 'configuration')}, "
+            f"{formatting.plural(len(surface.launches), 'launch')} ({ended}), {done.measured} of them new"
+        ),
+        data={
+            "folder": str(arguments.out),
+            "cells": cells,
+            "launches": len(surface.launches),
+            "measured": done.measured,
+            "statuses": dict(statuses),
+            "notes": list(surface.head.notes),
+        },
+    )
+
+
+def _order(arguments: argparse.Namespace) -> Order:
+    """Return the validated request.
+
+    Raises:
+        WrongUse: a value is out of range, or the folder is unusable.
+    """
+    for option, value, least in (
+        ("--passes", arguments.passes, LEAST_PASSES),
+        ("--most", arguments.most, arguments.passes),
+        ("--seed", arguments.seed, 0),
+    ):
+        if value < least:
+            raise WrongUse(f"{option} {value}: expected a whole number from {least}")
+    is_scenario = hasattr(arguments, "scenario")
+    options.take_scenario(arguments)
+    if not is_scenario:
+        if not hasattr(arguments, "concurrency"):
+            raise WrongUse("how much load? give --concurrency N, or --scenario FILE")
+        if not hasattr(arguments, "seconds"):
+            arguments.seconds = SECONDS
+    for objective, why in {} if is_scenario else REFUSED.items():
+        if getattr(arguments, "objective", None) == objective:
+            raise WrongUse(f"--objective {objective}: {why}")
+    out: pathlib.Path = arguments.out
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_surface(out))):
+        raise WrongUse(
+            f"--out {out} is no surface; name a new folder, or one that was recorded into"
+        )
+    target = options.group_of(arguments, TargetSettings)
+    measurement = options.group_of(arguments, MeasurementSettings)
+    if measurement.second is not None:
+        raise WrongUse(
+            f"--objective {measurement.objective}: a surface is recorded for one objective"
+        )
+    return Order(
+        settings=StudySettings(
+            target=dataclasses.replace(target, space=arguments.grid),
+            search=SearchSettings(sampler="random", seed=arguments.seed),
+            measurement=measurement,
+            store=StoreSettings(),
+        ),
+        thoroughness=Thoroughness(passes=arguments.passes, most=arguments.most),
+        out=out,
+    )
+
+
+def _is_surface(path: pathlib.Path) -> bool:
+    return (path / "surface.yaml").is_file()

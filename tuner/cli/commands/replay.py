@@ -1,0 +1,214 @@
+"""`tune replay`: searches on a benchmark table, without serving."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from tuner.cli.commands import options
+from tuner.cli.result import Said
+from tuner.errors import WrongUse
+from tuner.lab import replay
+from tuner.lab.tables import scoring, table_files
+from tuner.lab.tables.scoring import ReplayedVerdict, Run
+from tuner.lab.tables.table_evaluator import Wrappers
+from tuner.metrics import objective as objectives
+from tuner.metrics import prices
+from tuner.metrics.objective import NAMES as OBJECTIVES
+from tuner.report import console_text, formatting
+from tuner.sampling import registry
+from tuner.settings import RATE, MeasurementSettings, SearchSettings
+from tuner.study.progress import Terminal
+
+TOLD = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
+"""Objectives that a table records."""
+GIVEN = ("slo_ms", "constraints", "prices")
+"""Measurement settings that apply to a recorded table."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "surface", type=pathlib.Path, metavar="SURFACE", help="folder of `tune record`"
+    )
+    parser.add_argument(
+        "--sampler",
+        default=SearchSettings().sampler,
+        choices=registry.NAMES,
+        help=f"what proposes; default {SearchSettings().sampler}",
+    )
+    parser.add_argument(
+        "--trials",
+        default=50,
+        type=options.parsing(int),
+        metavar="N",
+        help="launches of each search; default 50",
+    )
+    parser.add_argument(
+        "--seeds",
+        default=20,
+        type=options.parsing(int),
+        metavar="K",
+        help="searches, with the seeds 0 to K - 1; default 20",
+    )
+    parser.add_argument(
+        "--initial",
+        default=None,
+        type=options.parsing(int),
+        metavar="N",
+        help="launches before results guide the sampler; default: the sampler's own",
+    )
+    parser.add_argument("--objective", default=None, choices=TOLD, help="default: the surface's")
+    options.add_group(parser, "measurement", only=["slo_ms", "constraints", "prices"])
+    parser.add_argument(
+        "--guess",
+        default="profile",
+        choices=replay.GUESSES,
+        help="prediction that the sampler structured is given: by the surface's profile, whose time "
+        "counts as trials, none, or a wrong one; default profile",
+    )
+    parser.add_argument(
+        "--after",
+        default=None,
+        type=pathlib.Path,
+        metavar="SURFACE",
+        help="another surface of the model, under another load, that each search has searched before; "
+        "default: none",
+    )
+    parser.add_argument(
+        "--pairs",
+        default=0,
+        type=options.parsing(int),
+        metavar="COUNT",
+        help="end every search with finals and a verdict of at most so many pairs, and count false and "
+        "true ones; default 0, none",
+    )
+    laid = parser.add_argument_group("laid over the surface")
+    laid.add_argument(
+        "--noise",
+        default=0.0,
+        type=options.parsing(float),
+        metavar="SD",
+        help="each launch is slower or quicker by a factor of its own, 0.05 for 5 %%; default 0",
+    )
+    laid.add_argument(
+        "--null",
+        action="store_true",
+        help="every configuration draws from the launches of one; default: each from its own",
+    )
+    laid.add_argument(
+        "--resampled",
+        action="store_true",
+        help="launches have their configuration's truth for their mean, and differ from it as launches "
+        "of the whole surface do from theirs; default: as they were recorded",
+    )
+    laid.add_argument(
+        "--oom",
+        action="store_true",
+        help="configurations beyond a wall run out of memory; default: none do",
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    order = _order(arguments)
+    ground = _ground(arguments.surface, arguments)
+    if arguments.after is not None:
+        before = _ground(arguments.after, arguments)
+        order = dataclasses.replace(order, after=before)
+    done = 0
+
+    def report(_run: Run) -> None:
+        nonlocal done
+        done += 1
+        terminal.check()
+        if done % 10 == 0 or done == len(order.seeds):
+            console_text.say(terminal.console, f"{done} of {len(order.seeds)} searches")
+
+    replayed = replay.replay(ground, order, report=report)
+    data = replayed.as_json()
+    cells = len(ground.arena.candidates.cells)
+    objective = objectives.named(ground.objective)
+    optimum = formatting.number(objective.from_minimised(ground.truth.optimum))
+    head = (
+        f"{data['surface']}: {formatting.plural(cells, 'configuration')}, {order.sampler}, "
+        f"{formatting.plural(len(order.seeds), 'search')} of {formatting.plural(order.trials, 'trial')}; "
+        f"optimum of {objective.label} {optimum} {objective.unit} (standard error "
+        f"{formatting.percent(ground.truth.optimum_se)})"
+    )
+    said = [head]
+    for share in scoring.SHARES:
+        one = scoring.reached(replayed.runs, ground.truth, share, cells=cells)
+        said.append(
+            f"within {_tolerance(one)} ({formatting.plural(one.good_cells, 'configuration')}): "
+            f"median {formatting.reached(one.median)}, 90th percentile {formatting.reached(one.p90)}, reached in "
+            f"{formatting.percent(one.reached)}; random search: median {one.random_median}"
+        )
+    said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
+    each_ms = 1e3 * sum(one.sampler_s for one in replayed.runs) / (len(order.seeds) * order.trials)
+    said.append(f"the sampler took {each_ms:.0f} ms a trial")
+    return Said(text="\n".join(said), data=data)
+
+
+def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replay.Ground:
+    """Return a table with the requested objective, constraints, deadline and prices."""
+    surface = table_files.read(path)
+    objective = arguments.objective or surface.head.objective
+    given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
+    given["constraints"] = tuple(given.get("constraints", ()))
+    if surface.head.deadline_ms is not None:
+        given.setdefault("slo_ms", surface.head.deadline_ms)
+    asked = MeasurementSettings(objective=objective, **given)
+    surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
+    return replay.ground_of(surface, objective, asked.limits)
+
+
+def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
+    """Yield the verdicts, and how often their intervals held the truth."""
+    if not verdicts:
+        return
+    counts = collections.Counter(one.outcome for one in verdicts)
+    yield "verdicts: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    covered = [one.covers for one in verdicts if one.covers is not None]
+    if covered:
+        share = sum(covered) / len(covered)
+        yield f"the true ratio lay in {share:.1%} of {len(covered)} intervals"
+
+
+def _tolerance(one: scoring.Reached) -> str:
+    """Describe the tolerance, and why it exceeds its share."""
+    told = formatting.percent(one.tolerance)
+    if one.tolerance <= one.share:
+        return told
+    return f"{told}, two standard errors of the optimum, for {formatting.percent(one.share)}"
+
+
+def _order(arguments: argparse.Namespace) -> replay.Order:
+    for option, value in (("--trials", arguments.trials), ("--seeds", arguments.seeds)):
+        if value < 1:
+            raise WrongUse(f"{option} {value}: expected a whole number from 1")
+    if arguments.pairs < 0 or arguments.pairs == 1:
+        raise WrongUse(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
+    if arguments.null and arguments.resampled:
+        raise WrongUse("--null and --resampled: choose one; all configurations are alike, or not")
+    if not 0 <= arguments.noise <= 1:
+        raise WrongUse(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
+    return replay.Order(
+        sampler=arguments.sampler,
+        trials=arguments.trials,
+        seeds=tuple(range(arguments.seeds)),
+        initial=arguments.initial,
+        objective=arguments.objective,
+        guess=arguments.guess,
+        pairs=arguments.pairs,
+        wrappers=Wrappers(
+            noise_sd=arguments.noise,
+            is_null=arguments.null,
+            is_resampled=arguments.resampled,
+            has_walls=arguments.oom,
+        ),
+    )

@@ -1,0 +1,90 @@
+"""`tune space`: probe a model and write a search space for review."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import pathlib
+
+from tuner.cli.commands import options
+from tuner.cli.result import Said
+from tuner.errors import WrongUse
+from tuner.evaluation import probe
+from tuner.evaluation.evaluator import Bench
+from tuner.launching import machine
+from tuner.report import console_text
+from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.space import files
+from tuner.store.run_folder import storage_errors
+from tuner.study import problem
+from tuner.study.interruption import resumable
+from tuner.study.preparation import started
+from tuner.study.progress import Terminal
+
+TARGET = (
+    "model",
+    "trust",
+    "concurrency",
+    "client_batch",
+    "payload",
+    "shape",
+    "values",
+    "home",
+    "engine",
+    "hook",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    options.add_group(parser, "target", only=TARGET)
+    parser.add_argument(
+        "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite the file if it is there; default: refuse"
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    target = options.group_of(arguments, TargetSettings)
+    if target.is_of_other_engine:
+        raise WrongUse(
+            f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
+            "write them down, as docs/engines.md shows"
+        )
+    card = problem.card_of(target.model, is_trusted=target.trust)
+    out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
+    if out.exists() and not arguments.force:
+        raise WrongUse(f"{out} exists: name another --out, or overwrite it with --force")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        missing = "" if out.parent.is_dir() else f": there is no folder {out.parent}"
+        raise WrongUse(f"--out {out} cannot be written{missing}")
+    environment = problem.environment_of(target, machine.read(), card)
+    settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
+    bench = Bench(
+        model=target.model,
+        concurrency=target.in_flight,
+        settings=settings,
+        launcher=problem.launcher_of(target),
+    )
+    with resumable(None), bench:
+        served = started(bench)
+        bench.send(problem.payloads_of(target, card, served, seed=0))
+        environment = problem.with_gpu(environment, None, device=served.device)
+        text = f"probing {served.model} at a few batch sizes, some ten seconds"
+        console_text.say(terminal.console, text)
+        text = probe.text(bench, environment, served)
+    space = files.parse(text, file=str(out))
+    cells = len(space.cells(environment))
+    with storage_errors(str(out), option="--out"):
+        partial = out.with_name(out.name + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    return Said(
+        text=f"{out}: {len(space.knobs)} knobs, {cells} configurations that differ here; look the ranges over",
+        data={"file": str(out), "cells": cells, "knobs": [knob.name for knob in space.knobs]},
+    )

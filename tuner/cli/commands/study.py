@@ -1,0 +1,187 @@
+"""`tune`: a new study, from the default configuration to the verdict."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.console
+import rich.text
+
+from tuner.advice import advised
+from tuner.cli.commands import options
+from tuner.cli.result import Said
+from tuner.errors import WrongUse
+from tuner.metrics import objective as objectives
+from tuner.report import study_view
+from tuner.report import terminal as end_of_study
+from tuner.settings import GROUPS, RATE
+from tuner.study import concurrency_sweep, study
+from tuner.study.progress import Terminal
+from tuner.study.study import Finished
+from tuner.values.values import StudyRecord
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    for group in GROUPS:
+        made = options.add_group(parser, group)
+        if group == "target":
+            _take_several_loads(made)
+    parser.add_argument(
+        "--find-rate",
+        action="store_true",
+        help="find the configuration with the highest rate of an open loop that keeps --slo-ms: each launch "
+        "tries up to eight rates; the same as --objective rate; default: no",
+    )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="delete a study of the same name first; default: an existing study is an error",
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run the command."""
+    if arguments.find_rate:
+        if getattr(arguments, "objective", RATE) != RATE:
+            raise WrongUse(
+                f"--find-rate: its objective is the rate, and not {arguments.objective}; give one of the two"
+            )
+        arguments.objective = RATE
+    given: int | tuple[int, ...] | None = getattr(arguments, "concurrency", None)
+    loads = given if isinstance(given, tuple) else ()
+    if loads:
+        arguments.concurrency = loads[0]
+    settings = options.settings_of(arguments)
+    if not loads:
+        return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+    if settings.is_open:
+        raise WrongUse(
+            f"--concurrency {','.join(map(str, loads))}: several loads are closed loops, without --rate"
+        )
+    return said_of_all(
+        concurrency_sweep.tune(settings, loads, fresh=arguments.fresh, terminal=terminal)
+    )
+
+
+def _take_several_loads(group: options.ArgumentGroup) -> None:
+    """Let `--concurrency` accept a list."""
+    for action in group._group_actions:  # noqa: SLF001 - argparse has no public name for it
+        if action.dest == "concurrency":
+            action.type = options.parsing(loads_of)
+            action.metavar = "N[,N...]"
+            action.help = f"{action.help}; several with commas between them: a study of each"
+
+
+def loads_of(text: str) -> int | tuple[int, ...]:
+    """Parse one number (`20`) or ascending ones (`1,5,20`).
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a whole number, or several with commas between them, as 1,5,20"
+        ) from None
+    if list(found) != sorted(set(found)):
+        raise ValueError(f"{text!r}: expected each load once, from the lowest to the highest")
+    return found if len(found) > 1 else found[0]
+
+
+def said_of_all(finished: Sequence[Finished]) -> Said:
+    """Return the result of several studies."""
+    changed = list(concurrency_sweep.changes(finished))
+    parts: list[rich.console.RenderableType] = []
+    for one in finished:
+        parts += [end_of_study.summary(one.record, one.files), ""]
+    parts.append(rich.text.Text(_changes_in_words(finished, changed), style="bold"))
+    return Said(
+        text=rich.console.Group(*parts),
+        data={
+            "studies": [as_json(one.record, one.files, stopped=one.stopped) for one in finished],
+            "changes": [dataclasses.asdict(change) for change in changed],
+        },
+    )
+
+
+def _changes_in_words(
+    finished: Sequence[Finished], changed: Sequence[concurrency_sweep.Change]
+) -> str:
+    if not changed:
+        loads = ", ".join(str(one.record.concurrency) for one in finished)
+        return f"One configuration is to be run at all of these loads: {loads}."
+    places = "; ".join(
+        f"between {one.below} and {one.above} ({', '.join(one.knobs)})" for one in changed
+    )
+    return f"The configuration to run changes with the concurrency {places}."
+
+
+def said(finished: Finished) -> Said:
+    """Return the result of a study."""
+    return Said(
+        text=end_of_study.summary(finished.record, finished.files),
+        data=as_json(finished.record, finished.files, stopped=finished.stopped),
+    )
+
+
+def as_json(
+    record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
+) -> dict[str, Any]:
+    """Return a study as a JSON object."""
+    advice = advised(record) if record.is_finished else None
+    overheads = [trial.overhead_s for trial in record.trials]
+    best_trial = next(
+        (t for t in record.trials if t.configuration == record.best and t.objective is not None),
+        None,
+    )
+    return {
+        "study": record.name,
+        "model": record.model,
+        "engine": record.engine,
+        "concurrency": record.concurrency,
+        "rate_per_s": record.rate_per_s,
+        "offered_per_s": record.offered_per_s,
+        "arrivals": record.arrivals,
+        "client_batch": record.client_batch,
+        "sampler": record.sampler,
+        "objective": record.objective,
+        "second_objective": record.second,
+        "front": [point.as_json() for point in record.front],
+        "trials": len(record.trials),
+        "failed_trials": len(study_view.failed(record.trials)),
+        "stopped": stopped,
+        "median_overhead_s": statistics.median(overheads) if overheads else None,
+        "default": dict(record.default),
+        "best": None if record.best is None else dict(record.best),
+        "recommended": None if advice is None else dict(advice.configuration),
+        "recommendation": None if advice is None else advice.reason,
+        "best_seen": None
+        if best_trial is None
+        else objectives.named(record.objective).of(best_trial),
+        "headline": study_view.headline(record),
+        "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
+        "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),
+        "fresh_starts": {
+            role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
+        },
+        "notes": [*study_view.warnings(record), *study_view.remarks(record)],
+        "files": {name: str(path) for name, path in files.items()},
+    }
+
+
+def finite(value: Any) -> Any:
+    """Replace infinity and NaN by None, as JSON lacks them."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

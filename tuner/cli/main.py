@@ -1,0 +1,225 @@
+"""Entry of `tune`, behind `tuner.__main__`: commands, output, errors and signals.
+
+    tune --model ...     a study (`tuner.cli.commands.study`); of many models: tune --scenario FILE
+    tune COMMAND ...     one of `COMMANDS`
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error is one line on standard error;
+an unexpected one names the file with its traceback. `--json` prints exactly one JSON object, also
+for an error.
+
+Only this module handles signals. Commands are imported later, as Optuna and SciPy take a second in
+which Ctrl-C must work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import rich.console
+
+from serving import __version__
+from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest, one_line
+from tuner.cli.commands.options import Parser
+from tuner.cli.result import Said
+from tuner.errors import Interrupted, TunerError, UnknownSize, WrongUse
+from tuner.report import console_text
+from tuner.store.event_log import EventLog
+from tuner.study.progress import Terminal
+
+STUDY = "tuner.cli.commands.study"
+COMMANDS: Mapping[str, str] = {
+    "ab": "compare two settings files, studies, models, engines or running servers, without a search",
+    "resume": "go on with a study that was interrupted, to the budget it was given",
+    "report": "write report.html of studies anew and print their results",
+    "compare": "compare samplers under one total budget each, and re-measure their winners",
+    "record": "measure every configuration of a grid, several times over, into a surface to search again",
+    "replay": "search a recorded surface again and again, without serving",
+    "pool": "emulate many models on a few workers under a scenario in virtual time, or serve it",
+    "load": "drive a running server and print its round trips",
+    "inputs": "show what a model's inputs are, and what would be sent",
+    "space": "derive a search space for a model by a short probe",
+    "doctor": "check this machine, and measure how small a gain it can show",
+    "export": "write the configuration that a study recommends in the form of a server or platform",
+}
+"""Sub-command, a module of `tuner.cli.commands` -> summary."""
+SUMMARY = "find the configuration that serves a model best at a set concurrency"
+AGAIN_S = 3.0
+"""Time after which another signal raises again, in case the end hangs."""
+PIPED_COLUMNS = 200
+"""Width of output into a file or pipe."""
+_log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
+
+
+class Command(Protocol):
+    """Interface of a module of `tuner.cli.commands`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+
+    def run(self, arguments: argparse.Namespace, terminal: Terminal) -> Said:
+        """Run the command."""
+
+
+class Interrupts:
+    """Signal handler: SIGINT and SIGTERM raise one KeyboardInterrupt.
+
+    More are ignored while things end.
+    """
+
+    def __init__(self) -> None:
+        self._at_s: float | None = None
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal came, in case the first was swallowed."""
+        if self._at_s is not None:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle the signals inside the block."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, _number: int, _frame: types.FrameType | None) -> None:
+        now_s = time.monotonic()
+        if self._at_s is None or now_s - self._at_s > AGAIN_S:
+            self._at_s = now_s
+            raise KeyboardInterrupt
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    is_json = "--json" in arguments
+    console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
+    interrupts = Interrupts()
+    with EventLog() as log, interrupts.handled():
+        try:
+            terminal = Terminal(console=console, log=log, check=interrupts.check)
+            said = _run(arguments, terminal)
+            problem = None if said.problem is None else one_line(_told(said.problem, arguments))
+            return _shown(said, problem, is_json=is_json)
+        except SystemExit as ended:  # --help and --version have printed
+            return int(ended.code or 0)
+        except BaseException as error:  # every end becomes a code and a line
+            return told(error, log, arguments, is_json=is_json)
+
+
+def parser_of(name: str | None) -> Parser:
+    """Return the parser of a command; None is a study."""
+    if name is not None:
+        parser = Parser(prog=f"tune {name}", description=_sentence(COMMANDS[name]))
+    else:
+        listed = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
+        parser = Parser(
+            prog="tune",
+            description=_sentence(SUMMARY),
+            usage="tune --model NAME|FILE --concurrency N [options]\n       tune --scenario FILE [options]\n"
+            "       tune COMMAND ...",
+            epilog=f"commands (tune COMMAND --help):\n{listed}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--version", action="version", version=f"luthier {__version__}")
+    command_of(name).add_arguments(parser)
+    return parser
+
+
+def command_of(name: str | None) -> Command:
+    """Import the module of a command; None is a study."""
+    command: Command = importlib.import_module(
+        STUDY if name is None else f"tuner.cli.commands.{name}"
+    )
+    return command
+
+
+def told(
+    error: BaseException, log: EventLog, arguments: Sequence[str] = (), *, is_json: bool
+) -> int:
+    """Print an error, as JSON too if wanted, and return its exit code.
+
+    `arguments` complete an error that suggests an option.
+    """
+    code, text = _described(error, log, arguments)
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(f"tune: {text}\n")
+        if is_json:
+            sys.stdout.write(json.dumps({"error": text, "exit_code": code}) + "\n")
+            sys.stdout.flush()
+    return code
+
+
+def _run(arguments: list[str], terminal: Terminal) -> Said:
+    name = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if name is not None and name not in COMMANDS:
+        raise WrongUse(
+            f"{name!r} is not a command{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)}; "
+            "a study: tune --model NAME --concurrency N)"
+        )
+    parsed = parser_of(name).parse_all(arguments if name is None else arguments[1:])
+    return command_of(name).run(parsed, terminal)
+
+
+def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
+    """Print the result and return the exit code, even without a reader."""
+    code = said.exit_code if said.problem is None else said.problem.exit_code
+    with contextlib.suppress(BrokenPipeError):
+        if is_json:
+            answer = {**said.data, "exit_code": code}
+            if problem is not None:
+                answer["error"] = problem
+            sys.stdout.write(json.dumps(answer, default=str) + "\n")
+        else:
+            console = rich.console.Console(highlight=False, soft_wrap=True)
+            if not console.is_terminal and "COLUMNS" not in os.environ:
+                console.width = PIPED_COLUMNS  # no window: keeps table rows whole
+            console_text.show(console, said.text)
+        sys.stdout.flush()
+        if problem is not None:
+            sys.stderr.write(f"tune: {problem}\n")
+    return code
+
+
+def _told(error: BaseException, arguments: Sequence[str]) -> str:
+    """Return an error's text, with the complete command for a missing option."""
+    if isinstance(error, UnknownSize) and arguments:
+        return f"{error}; for example: tune {shlex.join(arguments)} {error.option}"
+    return str(error)
+
+
+def _described(error: BaseException, log: EventLog, arguments: Sequence[str]) -> tuple[int, str]:
+    """Return exit code and one line of an error."""
+    if isinstance(error, KeyboardInterrupt):
+        error = Interrupted("nothing was kept")
+    if isinstance(error, TunerError | ServingError):
+        _log.warning("command ended", extra={"fields": {"error": str(error)}})
+        is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)
+        code = error.exit_code if isinstance(error, TunerError) else 2 if is_wrong_use else 1
+        return code, one_line(_told(error, arguments))
+    _log.error("unexpected end", exc_info=error)
+    kind = type(error).__name__
+    return 1, one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

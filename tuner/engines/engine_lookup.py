@@ -1,0 +1,65 @@
+"""Lookup of the engine file for `--engine`.
+
+command:FILE    the user's
+NAME            tuner/engines/files/NAME/engine.yaml, on the interpreter that runs `tune`
+NAME:PYTHON     the same on another one, into which the engine was installed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import sys
+
+from serving.errors import nearest
+from tuner.engines import file as engine_file
+from tuner.engines.description import CommandEngine
+from tuner.errors import WrongUse
+from tuner.values.values import OUR_ENGINE
+
+FOLDER = pathlib.Path(__file__).parent / "files"
+FILE = "engine.yaml"
+
+
+def names() -> tuple[str, ...]:
+    """Return the engines whose files come with the tuner."""
+    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{FILE}")))
+
+
+def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
+    """Return the engine of `--engine`.
+
+    Args:
+        kept: text of the engine file when the study began; None: read it.
+
+    Raises:
+        InvalidEngine: the file is wrong.
+        WrongUse: no such engine or interpreter.
+    """
+    name, _, rest = given.partition(":")
+    if name == "command":
+        path = pathlib.Path(rest).absolute()
+        return engine_file.parse(kept or engine_file.read_text(path), path)
+    if name not in names():
+        known = (OUR_ENGINE, *names())
+        raise WrongUse(
+            f"--engine {given}: {name!r} is not an engine{nearest(name, known)} (expected {', '.join(known)}, "
+            "command:FILE with an engine file of your own, or url:URL)"
+        )
+    path = FOLDER / name / FILE
+    found = engine_file.parse(kept or engine_file.read_text(path), path)
+    return dataclasses.replace(
+        found, python=_interpreter(given, rest, is_kept=kept is not None), label=given
+    )
+
+
+def _interpreter(given: str, path: str, *, is_kept: bool) -> str:
+    if not path:
+        return sys.executable
+    found = pathlib.Path(path).absolute()  # unresolved: an environment is a link to it
+    if not is_kept and not found.is_file():  # exports need no interpreter
+        raise WrongUse(
+            f"--engine {given}: no file {path}; after the colon stands the interpreter of the environment "
+            "into which the engine was installed, such as .venv/bin/python"
+        )
+    return str(found)

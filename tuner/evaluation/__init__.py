@@ -1,0 +1,1 @@
+"""Evaluation of configurations: an engine is launched and loaded, or its behaviour is computed."""

@@ -1,0 +1,144 @@
+"""Correctness check of a server's responses by a few labelled items, outside of measurements.
+
+It reads the Open Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow
+Serving's JSON, and bare numbers of a known datatype.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.load_generator import range_errors
+from tuner.load_generator.generator import message, one_line
+from tuner.load_generator.oip_body import DTYPES
+from tuner.load_generator.payloads import Payloads
+
+ITEMS = 64
+"""Items to request: enough to see wrong responses, too few to judge a model."""
+_TRIED, _TRIED_S = 16, 5.0
+"""Requests to try before any phase; a bad value may be in one of hundreds."""
+TIMEOUT_S = 10.0
+
+
+def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
+    """Return a note on correct responses; None without labels, or without classes or texts."""
+    if payloads.labels is None or not payloads.answer:
+        return None
+    batch = payloads.client_batch
+    sent = min(-(-ITEMS // batch), len(payloads.requests))
+    right = 0
+    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
+    try:
+        for body, labels in zip(payloads.requests[:sent], payloads.labels[:sent], strict=True):
+            connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
+            response = connection.getresponse()
+            answer = response.read()
+            if response.status != http.HTTPStatus.OK:
+                return f"answers could not be checked: the server answered {response.status}"
+            header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
+            found = read(payloads.answer, answer, header_bytes, items=batch)
+            if found is None:
+                return None
+            right += int(np.sum(found == labels))
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        return f"answers could not be checked: {error!r}"
+    finally:
+        connection.close()
+    count = sent * batch
+    return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
+
+
+def refusal(address: tuple[str, int], payloads: Payloads) -> str:
+    """Return why the server rejects one of the first requests, or empty."""
+    until_s = time.monotonic() + _TRIED_S
+    for count, body in enumerate(payloads.requests[:_TRIED]):
+        if count and time.monotonic() > until_s:
+            break
+        if refused := _refusal(address, payloads, body):
+            return refused
+    return ""
+
+
+def _refusal(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
+    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
+    try:
+        connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        return repr(error)
+    finally:
+        connection.close()
+    if response.status == http.HTTPStatus.OK:
+        return ""
+    said = message(answer.decode(errors="replace"))
+    advice = range_errors.hint(said, payloads.indexes)
+    return f"{response.status}: {one_line(said)}" + (f"; {advice}" if advice else "")
+
+
+def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """Return a response's class or text by item, (items,), by `Payloads.answer`; or None."""
+    if form == "open-inference":
+        return answered(answer, header_bytes, items=items)
+    if form != "tensorflow-serving":
+        return _classes(np.frombuffer(answer, DTYPES[form]), items)
+    rows = json.loads(answer)["predictions"]
+    named = isinstance(rows[0], dict)
+    outputs = [[row[name] for row in rows] for name in rows[0]] if named else [rows]
+    found = (_classes(np.asarray(output).ravel(), items) for output in outputs)
+    return next((classes for classes in found if classes is not None), None)
+
+
+def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """Return class or text by item, (items,), or None (Open Inference Protocol)."""
+    start = header_bytes
+    for output in json.loads(answer[:header_bytes])["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size")
+        if output["datatype"] == "BYTES":
+            texts = output["data"] if size is None else _texts(answer[start : start + size])
+            start += size or 0
+            if len(texts) == items:
+                return np.array(texts, dtype=str)
+            continue
+        values = _values(output, answer[start : start + (size or 0)])
+        start += size or 0
+        if values is not None and (found := _classes(values, items)) is not None:
+            return found
+    return None
+
+
+def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
+    """Return integers as classes, or the index of the largest of several floats."""
+    if len(values) % items:
+        return None
+    if len(values) == items and values.dtype.kind in "iu":
+        return values
+    if len(values) > items and values.dtype.kind == "f":
+        return np.asarray(values.reshape(items, -1).argmax(axis=1))
+    return None
+
+
+def _texts(data: bytes) -> list[str]:
+    """Decode binary texts, each after a four-byte length."""
+    texts = []
+    start = 0
+    while start < len(data):
+        stop = start + 4 + int.from_bytes(data[start : start + 4], "little")
+        texts.append(data[start + 4 : stop].decode())
+        start = stop
+    return texts
+
+
+def _values(output: dict[str, Any], data: bytes) -> NDArray[Any] | None:
+    kind = DTYPES.get(output["datatype"])
+    if kind is None:
+        return None
+    if "data" in output:
+        return np.asarray(output["data"], dtype=kind).ravel()
+    return np.frombuffer(data, dtype=kind)

@@ -1,0 +1,366 @@
+"""Interleaved evaluation: the arms' engines run at once, and load alternates between them.
+
+Machine speed drifts over seconds and minutes, for all alike (docs/measurement.md), so time slices
+of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
+beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
+its slices. Variation between evaluations thus shows between rounds.
+
+Owns the engines; a context manager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import NamedTuple, Self
+
+from tuner.errors import ClientLost, LaunchFailed, LoadFailed, WrongUse
+from tuner.evaluation.evaluator import Bench, Launch, Slice
+from tuner.launching import machine
+from tuner.launching.engine import Engine, Launcher, Served
+from tuner.load_generator.payloads import Payloads
+from tuner.measurement.time_slices import EXPECTED_LAUNCH_S, Slices
+from tuner.values.values import Configuration
+
+SPARE_SHARE = 0.1
+"""Share of memory left free."""
+CLOCK = "accelerator.clock_mhz"
+"""Common to all engines on a GPU."""
+_LONGER = 1.5
+"""Growth of latency above which slices are laid out anew."""
+_log = logging.getLogger(__name__)
+
+
+class NotResidentError(Exception):
+    """Engines cannot run at once; a one-line reason."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contender:
+    """An arm of the comparison."""
+
+    launcher: Launcher
+    configuration: Configuration
+    payloads_of: Callable[[Served], Payloads] | None = None
+    """Makes its requests; None: the evaluator's."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class _Resident:
+    """Running engine of an arm."""
+
+    contender: Contender
+    engine: Engine | None
+    payloads: Payloads | None
+    launch_s: float
+    is_fresh: bool = True
+    """Whether its launch is still unmeasured."""
+    is_new: bool = True
+    """Whether its process had no load yet."""
+    pids: tuple[int, ...] = ()
+
+
+class InTurn:
+    """Sequential rounds: an engine runs only for its own evaluation."""
+
+    def __init__(self, bench: Bench, contenders: Mapping[str, Contender]) -> None:
+        self._bench = bench
+        self._contenders = contenders
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Arms by name."""
+        return tuple(self._contenders)
+
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+        """Yield one evaluation per arm, in order."""
+        for role in roles:
+            yield role, self._launched(self._contenders[role])
+
+    def _launched(self, contender: Contender) -> Launch:
+        started_at, before_s = time.time(), time.monotonic()
+        try:
+            engine = contender.launcher.start(contender.configuration)
+        except LaunchFailed as error:
+            launch_s = time.monotonic() - before_s
+            return self._bench.refused(contender.configuration, error, started_at, launch_s)
+        try:
+            if contender.payloads_of is not None:
+                self._bench.send(contender.payloads_of(engine.served()))
+            return self._bench.measure(
+                engine,
+                contender.configuration,
+                launch_s=time.monotonic() - before_s,
+                started_at=started_at,
+                is_new=True,
+            )
+        finally:
+            engine.stop()
+
+
+class _Begun(NamedTuple):
+    """Start and duration of a launch."""
+
+    launch_s: float
+    started_at: float
+    """Unix time."""
+
+
+class Residents:
+    """Interleaved rounds; made by `open`."""
+
+    def __init__(
+        self, bench: Bench, residents: Mapping[str, _Resident], *, round_trip_s: float
+    ) -> None:
+        self._bench = bench
+        self._residents = residents
+        self._round_trip_s = round_trip_s
+        self.slices = self._slices()
+
+    @classmethod
+    def open(
+        cls, bench: Bench, contenders: Mapping[str, Contender], *, round_trip_s: float
+    ) -> Self:
+        """Start each arm's engine; the evaluator's own ends.
+
+        Args:
+            contenders: arms by name.
+            round_trip_s: mean latency of the slowest, if known.
+
+        Raises:
+            NotResidentError: they cannot run at once; all stopped.
+            WrongUse, LaunchFailed: the first does not start.
+        """
+        alone = [one.launcher.why_alone for one in contenders.values()]
+        if (why := next(filter(None, alone), None)) is not None:
+            raise NotResidentError(why)
+        if len({one.configuration.get(CLOCK) for one in contenders.values()}) > 1:
+            raise NotResidentError(
+                f"they have one GPU, and set its clock to other values ({CLOCK})"
+            )
+        bench.stop_engine()
+        with contextlib.ExitStack() as owned:
+            residents: dict[str, _Resident] = {}
+            needed_mb = 0.0
+            for role, contender in contenders.items():
+                _check_memory(needed_mb)
+                before_s = time.monotonic()
+                try:
+                    engine = contender.launcher.start(contender.configuration)
+                except (LaunchFailed, WrongUse) as error:
+                    if isinstance(error, WrongUse):
+                        raise WrongUse(f"{role}: {error}") from None
+                    if not residents:
+                        raise LaunchFailed(error.cause, f"{role}: {error.text}") from None
+                    raise NotResidentError(
+                        f"{role} does not start beside the others: {error}"
+                    ) from None
+                owned.callback(engine.stop)
+                launch_s = time.monotonic() - before_s
+                of = contender.payloads_of
+                residents[role] = _Resident(
+                    contender=contender,
+                    engine=engine,
+                    payloads=None if of is None else of(engine.served()),
+                    launch_s=launch_s,
+                )
+                needed_mb = max(needed_mb, _memory_mb(engine))
+            owned.pop_all()
+        return cls(bench, residents, round_trip_s=round_trip_s)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Arms by name."""
+        return tuple(self._residents)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engines in parallel: each may use its grace period."""
+        engines = [one.engine for one in self._residents.values() if one.engine is not None]
+        for one in self._residents.values():
+            one.engine = None
+        with futures.ThreadPoolExecutor(max_workers=max(1, len(engines))) as pool:
+            ended = [pool.submit(engine.stop) for engine in engines]
+        for one_end in ended:
+            one_end.result()
+
+    def _slices(self) -> Slices:
+        """Lay out slices for the slowest latency."""
+        launches_s = [
+            one.launch_s if one.contender.launcher.is_restarted else EXPECTED_LAUNCH_S
+            for one in self._residents.values()
+        ]
+        return Slices.of(
+            round_trip_s=self._round_trip_s,
+            launch_s=sum(launches_s) / len(launches_s),
+            measured_s=self._bench.settings.compared_s,
+            roles=len(self._residents),
+        )
+
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+        """Yield one evaluation per arm, loaded in alternating slices.
+
+        Args:
+            roles: first order; each turn reverses it.
+        """
+        done: dict[str, Launch] = {}
+        begun: dict[str, _Begun] = {}
+        for role in roles:
+            started_at, before_s = time.time(), time.monotonic()
+            refused = self._relaunched(role)
+            launch_s = time.monotonic() - before_s
+            begun[role] = _Begun(launch_s, started_at)
+            if refused is not None:
+                done[role] = self._bench.refused(
+                    self._residents[role].contender.configuration, refused, started_at, launch_s
+                )
+        loaded = [role for role in roles if role not in done]
+        measured = (
+            self._in_slices(loaded, begun) if self._bench.is_cut else self._whole(loaded, begun)
+        )
+        done |= measured
+        means_ms = [one.measurement.mean_ms for one in measured.values() if one.measurement]
+        if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._round_trip_s:
+            self._round_trip_s = 1e-3 * max(means_ms)
+            self.slices = self._slices()
+        for role in roles:
+            yield role, done[role]
+
+    def _whole(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Launch]:
+        """Run the whole workload on one arm after the other."""
+        found = {}
+        for role in roles:
+            one = self._residents[role]
+            assert one.engine is not None, "it was launched"
+            if one.payloads is not None:
+                self._bench.send(one.payloads)
+            is_new, one.is_new = one.is_new, False
+            found[role] = self._bench.measure(
+                one.engine,
+                one.contender.configuration,
+                launch_s=begun[role].launch_s,
+                started_at=begun[role].started_at,
+                is_new=is_new,
+            )
+        return found
+
+    def _in_slices(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Launch]:
+        """Run slices until the slowest arm has enough."""
+        parts: dict[str, list[Slice]] = {role: [] for role in roles}
+        found: dict[str, Launch] = {}
+        joined: dict[str, Launch] = {}
+        turn, turns = 0, 2 * self.slices.quartets
+        while turn < turns and len(found) < len(roles):
+            for role in roles if turn % 2 == 0 else tuple(reversed(roles)):
+                if role in found:
+                    continue
+                try:
+                    parts[role].append(self._slice(role))
+                except (LaunchFailed, LoadFailed) as error:
+                    found[role] = self._lost(role, error, begun[role])
+            turn += 1
+            if turn == turns:
+                joined = {
+                    role: self._joined(role, parts[role], begun[role])
+                    for role in roles
+                    if role not in found
+                }
+                short_s = max(map(self._short_s, joined.values()), default=0.0)
+                turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
+        return joined | found
+
+    def _joined(self, role: str, parts: Sequence[Slice], begun: _Begun) -> Launch:
+        return self._bench.joined(
+            self._residents[role].contender.configuration,
+            parts,
+            launch_s=begun.launch_s,
+            started_at=begun.started_at,
+        )
+
+    def _short_s(self, launch: Launch) -> float:
+        return 0.0 if launch.measurement is None else self._bench.seconds_short(launch.measurement)
+
+    def _relaunched(self, role: str) -> LaunchFailed | None:
+        """Launch an arm anew; return any error."""
+        one = self._residents[role]
+        launcher = one.contender.launcher
+        try:
+            if one.engine is None or not one.engine.is_running():
+                if one.engine is not None:
+                    one.engine.stop()
+                one.engine, one.is_new = launcher.start(one.contender.configuration), True
+            elif not one.is_fresh:
+                one.engine.apply(one.contender.configuration)
+                one.is_new = launcher.is_restarted
+            one.is_fresh = False
+            one.pids = (*one.engine.pids, *one.engine.replica_facts().pids)
+        except LaunchFailed as error:
+            if error.cause == "crash" and one.engine is not None:
+                one.engine.stop()  # it may hang; the next launch starts a new one
+                one.engine = None
+            return error
+        return None
+
+    def _slice(self, role: str) -> Slice:
+        loaded = self._residents[role]
+        engine = loaded.engine
+        assert engine is not None, "it was launched"
+        is_new, loaded.is_new = loaded.is_new, False
+        if loaded.payloads is not None:
+            self._bench.send(loaded.payloads)
+        idle = [pid for name, one in self._residents.items() if name != role for pid in one.pids]
+        for is_last in (False, True):
+            try:
+                return self._bench.slice(
+                    engine,
+                    seconds=self.slices.seconds,
+                    warmup_s=self.slices.dropped_s,
+                    is_new=is_new,
+                    idle=idle,
+                )
+            except ClientLost as error:  # not the configuration's fault: retry
+                if is_last:
+                    raise
+                _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
+        raise AssertionError("the second try returns or raises")
+
+    def _lost(self, role: str, error: LaunchFailed | LoadFailed, begun: _Begun) -> Launch:
+        one = self._residents[role]
+        assert one.engine is not None, "it was launched"
+        return self._bench.lost(
+            one.engine,
+            one.contender.configuration,
+            error,
+            launch_s=begun.launch_s,
+            started_at=begun.started_at,
+        )
+
+
+def _memory_mb(engine: Engine) -> float:
+    """Return the memory of engine and replicas in MiB."""
+    facts = engine.replica_facts()
+    return machine.held_mb((*engine.pids, *facts.pids))
+
+
+def _check_memory(needed_mb: float) -> None:
+    """Check for memory of another engine as large as the largest so far.
+
+    Raises:
+        NotResidentError: it does not fit.
+    """
+    room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
+    if needed_mb > room_mb:
+        raise NotResidentError(
+            f"they do not fit into memory together: one holds {needed_mb:,.0f} MiB, and "
+            f"{max(0.0, room_mb):,.0f} are left"
+        )

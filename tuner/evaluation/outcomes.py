@@ -1,0 +1,79 @@
+"""Outcomes of evaluations without a measurement; `measurement.outcome` judges responses.
+
+A death by memory precedes response errors, which it explains. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tuner.errors import LaunchFailed
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.metrics.metric_constraints import Limit, missed
+from tuner.values.values import Cause, FreshStart, Measurement, Outcome, Tally
+
+BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
+"""Causes outside the configuration."""
+
+
+def of_refusal(error: LaunchFailed) -> Outcome:
+    """Return the outcome of a failed launch."""
+    return Outcome(
+        status="failed" if error.cause in BROKEN else "infeasible",
+        cause=error.cause,
+        reason=error.text,
+    )
+
+
+def of_deaths(facts: ReplicaFacts) -> Outcome | None:
+    """Return the outcome of replicas that died, if any."""
+    if not facts.deaths:
+        return None
+    oom = facts.died_of("oom")
+    if oom is not None:
+        reason = f"{oom.who} ended under load: {oom.text}"
+        return Outcome(status="infeasible", cause="oom", reason=reason)
+    last = facts.deaths[-1]
+    reason = f"{last.who} ended under load: {last.text}"
+    return Outcome(status="failed", cause="crash", reason=reason)
+
+
+def engine_gone(text: str) -> Outcome:
+    """Return the outcome of a dead server."""
+    return Outcome(status="failed", cause="crash", reason=f"the server ended under load: {text}")
+
+
+def lost_load(text: str) -> Outcome:
+    """Return the outcome of a failed load generator."""
+    return Outcome(status="failed", cause="errors", reason=text)
+
+
+def no_energy(text: str) -> Outcome:
+    """Return the outcome of unknown energy."""
+    reason = f"its energy could not be counted: {text or 'the counters did not move'}"
+    return Outcome(status="failed", cause="errors", reason=reason)
+
+
+def tallied(starts: Iterable[FreshStart], limits: Sequence[Limit] = ()) -> dict[str, Tally]:
+    """Count round evaluations and failures by arm.
+
+    All fail if together they violate a constraint.
+    """
+    found: dict[str, Tally] = {}
+    measured: dict[str, list[Measurement]] = {}
+    for start in starts:
+        if start.measurement is not None:
+            measured.setdefault(start.role, []).append(start.measurement)
+        before = found.get(start.role, Tally())
+        is_ok = start.measurement is not None
+        found[start.role] = Tally(
+            launched=before.launched + 1,
+            failed=before.failed + (not is_ok),
+            reason=before.reason if is_ok else start.outcome.reason,
+        )
+    for role, measurements in measured.items():
+        why = missed(limits, measurements)
+        if why is not None:
+            count = found[role].launched
+            found[role] = Tally(launched=count, failed=count, reason=why)
+    return found

@@ -1,0 +1,237 @@
+"""Requests for a model, by source:
+
+--payload FILE               its requests
+--shape, --values            synthetic, these sizes and values
+shapes of model.yaml         synthetic, these sizes
+the model's own sample       its items
+nothing                      synthetic, if no size is free
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from serving.errors import InvalidSettings
+from serving.system import user_files
+from serving.tensors import input_values, shapes, sizes
+from serving.tensors.sizes import Size
+from serving.values import ModelCard, Signature, TensorSpec
+from tuner.errors import TunerError, UnknownSize, WrongUse
+from tuner.load_generator import payload_files, stacking, synthetic
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.synthetic import Plan
+from tuner.settings import TargetSettings
+from tuner.values.values import InputFacts, SentInputs
+
+MOST_BYTES = 64 << 20
+"""Of a file with sizes or values."""
+NO_CARD = ModelCard(name="", version="", kind="other", path=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sending:
+    """Requests for a model, perhaps incomplete."""
+
+    signature: Signature
+    card: ModelCard
+    file: pathlib.Path | None
+    """Real requests; None: synthetic."""
+    is_own: bool
+    """Whether that is the model's own sample."""
+    plan: Plan
+    """Synthetic inputs; unused with real requests."""
+
+    @property
+    def problem(self) -> UnknownSize | None:
+        """Missing sizes, or None."""
+        lacking = [] if self.file is not None else self.plan.missing
+        return synthetic.unknown(self.signature, lacking) if lacking else None
+
+    @property
+    def source(self) -> str:
+        """Origin of the inputs, in words."""
+        if self.file is not None:
+            return "the model's own sample" if self.is_own else f"--payload {self.file.name}"
+        if self.plan.told:
+            instead = "; its own sample is not sent" if self.card.sample is not None else ""
+            return f"made up, with {self.plan.told}{instead}"
+        return "made up"
+
+    @property
+    def facts(self) -> SentInputs:
+        """Inputs in words."""
+        return SentInputs(
+            inputs=tuple(self._facts_of(spec) for spec in self.signature.inputs),
+            whole=shapes.why_whole(self.signature),
+            source=self.source,
+        )
+
+    def _facts_of(self, spec: TensorSpec) -> InputFacts:
+        items = shapes.item_axis(spec, self.signature)
+        axes = [
+            "items" if axis == items else str(size) if size >= 0 else spec.dimension(axis) or "?"
+            for axis, size in enumerate(spec.shape)
+        ]
+        free = [
+            spec.dimension(axis) or f"axis {axis}"
+            for axis, size in enumerate(spec.shape)
+            if size < 0 and axis != items
+        ]
+        if self.file is not None:
+            sent = self.source
+        else:
+            shape = self.plan.shape(spec)
+            said = self.plan.contents[spec.name].says
+            sent = f"{shape} of {said}" if shape else said
+        return InputFacts(
+            name=spec.name,
+            datatype=spec.datatype,
+            shape=f"[{', '.join(axes)}]",
+            items=self._items(items),
+            free=tuple(free),
+            sent=sent,
+        )
+
+    def _items(self, axis: int | None) -> str:
+        """Describe an input's item axis."""
+        if whole := shapes.why_whole(self.signature):
+            return f"none: {whole}"
+        if axis is None:
+            return "none: shared by all items of a batch"
+        if self.card.item_axis or self.card.shared:
+            return f"axis {axis}, as model.yaml tells"
+        return f"axis {axis}: the first one of every input and output is free"
+
+    def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
+        """Return the requests.
+
+        Raises:
+            WrongUse: an unsuitable file, unknown size, or unsupported client batch.
+        """
+        stacking.check_free(self.signature, client_batch, model)
+        if self.file is None:
+            rng = np.random.default_rng(seed)
+            found = self.plan.payloads(rng, model=model, client_batch=client_batch)
+            if self.card.sample is not None:
+                found = dataclasses.replace(
+                    found, description=f"{found.description}, instead of the model's own sample"
+                )
+        else:
+            try:
+                found = payload_files.from_file(
+                    self.file, self.signature, model=model, client_batch=client_batch
+                )
+            except WrongUse as error:
+                if not self.is_own:
+                    raise
+                raise TunerError(f"the model's own sample does not fit it: {error}") from error
+        return dataclasses.replace(found, sent=self.facts)
+
+
+def sending(target: TargetSettings, card: ModelCard | None, signature: Signature) -> Sending:
+    """Return a target's requests.
+
+    Args:
+        card: model spec; None: only the signature is known.
+
+    Raises:
+        WrongUse: options fit no input, or a file is unreadable.
+    """
+    card, signature = card or NO_CARD, signature.asked
+    file = None if target.payload is None else pathlib.Path(target.payload)
+    is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
+    if is_own:
+        file = card.sample
+    values = {**input_values.values_of(card.values), **_values(target)}
+    try:
+        contents = input_values.contents_of(
+            [f"{name}={told}" for name, told in values.items()],
+            signature,
+            read=_reading("--values"),
+        )
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
+    plan = synthetic.planned(
+        signature,
+        contents,
+        options=told_sizes(target),
+        card=_sizes(card.shapes, f"shapes of {card.name}'s model.yaml:"),
+        told=" ".join((*card.shapes, *card.values, *target.shape, *target.values)),
+    )
+    return Sending(
+        signature=signature,
+        card=card,
+        file=file,
+        is_own=is_own and file is not None,
+        plan=plan,
+    )
+
+
+def told_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
+    """Return sizes from options.
+
+    Raises:
+        WrongUse: malformed option or unreadable file.
+    """
+    return _sizes(target.shape, "--shape")
+
+
+def check(target: TargetSettings) -> None:
+    """Reject options invalid for any model.
+
+    Raises:
+        WrongUse: malformed option or unreadable file.
+    """
+    told_sizes(target)
+    _values(target)
+
+
+def server_settings(target: TargetSettings) -> dict[str, str]:
+    """Return server settings for warm-up inputs; omit values from files or with spaces.
+
+    Raises:
+        WrongUse: malformed option or unreadable file.
+    """
+    values = [
+        f"{name}={told}"
+        for name, told in _values(target).items()
+        if not told.startswith("@") and not any(map(str.isspace, name + told))
+    ]
+    told = {
+        "model.shapes": " ".join(
+            text for text in sizes.written(told_sizes(target)) if not any(map(str.isspace, text))
+        ),
+        "model.values": " ".join(values),
+    }
+    return {name: text for name, text in told.items() if text}
+
+
+def _values(target: TargetSettings) -> dict[str, str]:
+    try:
+        return input_values.values_of(target.values)
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
+
+
+def _sizes(texts: Sequence[str], source: str) -> Mapping[str, tuple[Size, ...]]:
+    try:
+        return sizes.sizes_of(texts, read=_reading(source), source=source)
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
+
+
+def _reading(flag: str) -> Callable[[str], str]:
+    """Return a reader that rejects unreadable or too large files."""
+
+    def read(path: str) -> str:
+        try:
+            return user_files.text(path, max_bytes=MOST_BYTES)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            raise WrongUse(f"{flag} @{path} cannot be read: {reason}") from error
+
+    return read

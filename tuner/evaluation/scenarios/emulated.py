@@ -1,0 +1,220 @@
+"""Emulation of a scenario in virtual time: the real scheduler on emulated workers.
+
+The clock jumps between events. The scheduler's own time is measured.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from serving.errors import InvalidSettings
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.interface import Event, Kind, Plan, Scheduler
+from serving.settings import ServingSettings
+from serving.values import ModelId
+from tuner.errors import WrongUse
+from tuner.evaluation.scenarios import arrivals, results
+from tuner.evaluation.scenarios.values import MOST_ARRIVALS, Group, Scenario
+from tuner.evaluation.simulation.pool import (
+    EmulatedModel,
+    EmulatedPool,
+    EmulatedWorker,
+    Outcome,
+    Request,
+)
+
+ROUNDING_S = 1e-9
+CHECKED_EVERY = 1024
+"""Requests between two checks."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Usage of all workers."""
+
+    loads: int
+    load_share: float
+    """Share of the workers' time."""
+    exec_share: float
+    batches: Mapping[int, int]
+    """Items -> batches."""
+    missed_windows: int
+    most_pages: int
+    """Largest memory in use on one worker."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Emulation(results.Result):
+    """One run in virtual time."""
+
+    work: Work
+    planning_s: float
+    """Scheduler's CPU time, on one core."""
+
+    @property
+    def planned_per_s(self) -> float:
+        """Requests per second that one core can plan."""
+        return self.requests / self.planning_s if self.planning_s else float("inf")
+
+
+class Timed:
+    """Scheduler that is timed."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.took_s = 0.0
+
+    @property
+    def waiting_items(self) -> int:
+        """Items in the queue."""
+        return self._scheduler.waiting_items
+
+    def waiting_of(self, model: ModelId) -> int:
+        """Return the queued items of a model."""
+        return self._scheduler.waiting_of(model)
+
+    def on(self, event: Event, now_s: float) -> None:
+        """Handle an event."""
+        began_s = time.perf_counter()
+        self._scheduler.on(event, now_s)
+        self.took_s += time.perf_counter() - began_s
+
+    def plan(self, now_s: float) -> Plan:
+        """Return the current plan."""
+        began_s = time.perf_counter()
+        plan = self._scheduler.plan(now_s)
+        self.took_s += time.perf_counter() - began_s
+        return plan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Checked:
+    """Limited arrivals that call `check` regularly."""
+
+    traffic: arrivals.Traffic
+    check: Callable[[], None]
+    count: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def __iter__(self) -> Iterator[Request]:
+        for request in self.traffic:
+            self._counted()
+            yield request
+
+    def answered(self, request: Request, now_s: float) -> Request | None:
+        """Return the client's next request."""
+        self._counted()
+        return self.traffic.answered(request, now_s)
+
+    def _counted(self) -> None:
+        number = next(self.count)
+        if not number % CHECKED_EVERY:
+            self.check()
+        if number > MOST_ARRIVALS:
+            raise WrongUse(
+                f"scenario {self.traffic.scenario.name}: more than {MOST_ARRIVALS:,} requests; give it less time "
+                "(seconds), or fewer clients"
+            )
+
+
+def settings_of(scenario: Scenario) -> ServingSettings:
+    """Return the engine's settings.
+
+    Raises:
+        WrongUse: a setting is unknown, or out of its range.
+    """
+    try:
+        policy = ServingSettings().changed({"scheduling.policy": "clockwork"})
+        return policy.changed(scenario.settings, source=f"scenario {scenario.name}")
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
+
+
+def clockwork(scenario: Scenario) -> Scheduler:
+    """Return the scheduler of a pool."""
+    return ClockworkScheduler.of(settings_of(scenario))
+
+
+def run(
+    scenario: Scenario,
+    make: Callable[[Scenario], Scheduler] = clockwork,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[Emulation, list[Outcome]]:
+    """Run a scenario; also return the outcome of each request in order of arrival.
+
+    Args:
+        make: factory of the scheduler.
+        check: called regularly; may raise.
+    """
+    timed = Timed(make(scenario))
+    models = [model for group in scenario.groups for model in _models(group)]
+    workers = [
+        EmulatedWorker(number, pages=scenario.pages, loads_apart=scenario.loads_apart)
+        for number in range(scenario.workers)
+    ]
+    rng = random.Random(scenario.seed)  # noqa: S311 - an emulation's luck
+    half_s = 0.5 * scenario.emulated.lag_s
+    pool = EmulatedPool(
+        timed,
+        models,
+        workers,
+        jitter=lambda: rng.choice(scenario.emulated.jitter),
+        lag_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
+    )
+    timed.took_s = 0.0
+    outcomes = pool.run(_Checked(arrivals.traffic(scenario), check))
+    return _result(scenario, outcomes, workers, timed), outcomes
+
+
+def _models(group: Group) -> Iterator[EmulatedModel]:
+    profile = group.profile
+    if profile is None:
+        raise WrongUse(
+            f"group {group.name!r} has no profile: an emulation needs one (docs/scenarios.md); with --serve it "
+            "is measured"
+        )
+    for name in group.names:
+        yield EmulatedModel(
+            id=ModelId(name, "1"),
+            pages=profile.pages,
+            load_s=profile.load_s,
+            batch_s=profile.batch_s,
+        )
+
+
+def _result(
+    scenario: Scenario, outcomes: Sequence[Outcome], workers: Sequence[EmulatedWorker], timed: Timed
+) -> Emulation:
+    found = results.counted(scenario, [_end(outcome) for outcome in outcomes])
+    time_s = found.seconds * len(workers)
+    return Emulation(
+        **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
+        work=Work(
+            loads=sum(worker.counts[Kind.LOAD] for worker in workers),
+            load_share=sum(worker.busy_s[Kind.LOAD] for worker in workers) / time_s,
+            exec_share=sum(worker.busy_s[Kind.INFER] for worker in workers) / time_s,
+            batches=dict(
+                sorted(sum((worker.batches for worker in workers), collections.Counter()).items())
+            ),
+            missed_windows=sum(worker.too_late for worker in workers),
+            most_pages=max(worker.most_pages for worker in workers),
+        ),
+        planning_s=timed.took_s,
+    )
+
+
+def _end(outcome: Outcome) -> results.End:
+    request = outcome.request
+    return results.End(
+        stream=request.stream,
+        at_s=request.at_s,
+        deadline_s=request.objective_s,
+        done_s=outcome.done_s,
+        refused=None if outcome.refused is None else outcome.refused.value,
+        at_once=outcome.done_s <= request.at_s + ROUNDING_S,
+    )

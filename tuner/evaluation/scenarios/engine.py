@@ -1,0 +1,184 @@
+"""Engine with all models of a scenario, as a study launches it.
+
+    another size of batches or pages: a new server, whose models are profiled anew
+    anything else: the running server with new, empty replicas and its profiles
+
+Settings that a configuration lacks are the scenario's. Servers of one launcher share measured
+profiles. Blocking.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from serving.settings import KNOBS
+from tuner.errors import LaunchFailed
+from tuner.evaluation.scenarios import served
+from tuner.evaluation.scenarios.values import Scenario
+from tuner.launching import pool_metrics
+from tuner.launching.engine import Served
+from tuner.launching.engine_process import EngineProcess
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.values.values import Configuration
+
+OF_PROFILES = frozenset({"batching.max_size"})
+"""Live settings that a model's profile depends on."""
+KIND = "scenario"
+ROUNDED_MB = 0.005
+
+
+class ScenarioLauncher:
+    """Launcher for servers of one scenario."""
+
+    why_alone: str | None = "each holds all models of the scenario"
+    """Why two servers cannot run at once; None: they can."""
+    is_restarted: bool = False
+    """Whether each configuration gets a new process, which has to settle."""
+
+    def __init__(self, scenario: Scenario, home: str | None = None) -> None:
+        """Prepare without starting anything.
+
+        Args:
+            scenario: already checked.
+            home: spawner of replicas; None: by the environment.
+        """
+        self.scenario = scenario
+        self.home = home
+        self.defaults = served.configuration_of(scenario)
+        self._profiles: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def profiles(self) -> pathlib.Path:
+        """Folder of measured model profiles."""
+        if self._profiles is None:
+            self._profiles = tempfile.TemporaryDirectory(prefix="luthier-profiles-")
+        return pathlib.Path(self._profiles.name)
+
+    def start(self, configuration: Configuration | None) -> ScenarioServer:
+        """Start a server.
+
+        Raises:
+            WrongUse, LaunchFailed: it does not start, or cannot load a model.
+        """
+        server = ScenarioServer(self)
+        server.apply(configuration or Configuration({}))
+        return server
+
+    def close(self) -> None:
+        """Remove the profiles, the only remains of stopped servers."""
+        if self._profiles is not None:
+            self._profiles.cleanup()
+            self._profiles = None
+
+
+class ScenarioServer:
+    """Server that takes configurations in turn."""
+
+    def __init__(self, launcher: ScenarioLauncher) -> None:
+        self._launcher = launcher
+        self._process: EngineProcess | None = None
+        self._now = Configuration({})
+        """Configuration that the process was given last."""
+
+    @property
+    def host(self) -> str:
+        """Host for requests."""
+        return self._running().host
+
+    @property
+    def port(self) -> int:
+        """Port for requests."""
+        return self._running().port
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The gateway; `replica_facts` has the replicas."""
+        return () if self._process is None else self._process.pids
+
+    def apply(self, configuration: Configuration) -> float:
+        """Apply a configuration, and return the seconds until it was ready.
+
+        Raises:
+            WrongUse, LaunchFailed: it failed; `is_running` is whether the engine still serves.
+        """
+        before_s = time.monotonic()
+        launcher = self._launcher
+        wanted = Configuration({**launcher.defaults, **configuration})
+        if self._process is not None and self.is_running() and is_live(self._now, wanted):
+            self._process.apply(wanted)
+        else:
+            self.stop()
+            self._process = served.started(
+                launcher.scenario, wanted, home=launcher.home, profiles=launcher.profiles
+            )
+        self._now = wanted
+        return time.monotonic() - before_s
+
+    def served(self) -> Served:
+        """Describe the engine under the scenario's name.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        admin = self._running().admin
+        answer = admin.settings()
+        devices = {model.get("device") for model in answer["models"]}
+        return Served(
+            model=self._launcher.scenario.name,
+            version="",
+            kind=KIND,
+            signature=None,
+            limits=str(answer["limits"]),
+            device=devices.pop() if len(devices) == 1 else None,
+            largest_mb=_largest_mb(admin.models()),
+        )
+
+    def replica_facts(self) -> ReplicaFacts:
+        """Return the replicas' current report, with rejections.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        running = self._running()
+        counted = pool_metrics.parsed(running.admin.metrics())
+        return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
+
+    def is_running(self) -> bool:
+        """Whether the server process is alive."""
+        return self._process is not None and self._process.is_running()
+
+    def last_words(self) -> str:
+        """Return how the server ended, with its last line."""
+        return "it was not started" if self._process is None else self._process.last_words()
+
+    def stop(self) -> None:
+        """End the server, if it still runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    def _running(self) -> EngineProcess:
+        if self._process is None:
+            raise LaunchFailed("crash", "there is no server: the last one did not start")
+        return self._process
+
+
+def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return an upper bound of the largest model; the server rounds."""
+    versions = (version for model in models for version in model["versions"].values())
+    told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
+    return max(told, default=None)
+
+
+def is_live(now: Configuration, wanted: Configuration) -> bool:
+    """Whether a running server can take a configuration as if newly started."""
+    return all(
+        KNOBS[name].limits.live and name not in OF_PROFILES
+        for name in {*now, *wanted}
+        if now.get(name, KNOBS[name].default) != wanted.get(name, KNOBS[name].default)
+    )

@@ -1,0 +1,285 @@
+"""Requests of a served scenario, each with its deadline.
+
+There is one `Load` for all timed requests, and one for each stream of clients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from serving import zoo
+from serving.errors import InvalidSettings, ServingError
+from serving.tensors import input_values, sizes
+from serving.values import ModelCard, Signature
+from tuner.errors import UnknownSize, WrongUse
+from tuner.evaluation.scenarios import arrivals
+from tuner.evaluation.scenarios.values import Group, Scenario, Stream
+from tuner.launching import readiness
+from tuner.load_generator import oip_body, payload_files, payloads, synthetic
+from tuner.load_generator.multi_model_payloads import Head, Mixture
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.plan import LoadPlan, Warmup
+
+GRACE_S = 5.0
+"""Time after its deadline until a request is lost."""
+MOST_CONNECTIONS = 500
+"""Maximum requests in flight; the wait for a connection counts."""
+ITEMS = 16
+"""Distinct requests of a stream's model."""
+NO_WARMUP = Warmup(seconds=0.0, round_trips=0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """Workload of one load generator."""
+
+    mixture: Mixture
+    plan: LoadPlan
+    streams: Sequence[int]
+    """Stream of each timed request; one stream for all clients."""
+    from_s: float = 0.0
+
+
+def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
+    """Yield one workload for all timed requests, and one for each stream of clients."""
+    sent = _Sent(scenario, host, port)
+    listed = sent.listed()
+    if listed is not None:
+        yield listed
+    for place, stream in enumerate(scenario.streams):
+        if stream.clients:
+            yield sent.clients(place, stream)
+
+
+class ScenarioRequests:
+    """Requests of a study, with new arrivals for each seed."""
+
+    client_batch = 1
+    """The scenario sets the items; metrics count requests."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._last: tuple[tuple[int, float], Load] | None = None
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether some inputs are random."""
+        return any(_card_of(model_of(group)).sample is None for group in self._scenario.groups)
+
+    @property
+    def description(self) -> str:
+        """Description for notes and reports."""
+        random = [
+            group.name
+            for group in self._scenario.groups
+            if _card_of(model_of(group)).sample is None
+        ]
+        return f"random inputs for {', '.join(random)}" if random else "samples of the models"
+
+    def load(self, host: str, port: int, *, seed: int, seconds: float) -> Load:
+        """Return the workload of an evaluation.
+
+        Args:
+            seed: of the arrivals; 0 is the scenario's own.
+            seconds: of requests.
+
+        Raises:
+            WrongUse: nothing is due in this time.
+            LaunchFailed: the server has no model metadata.
+        """
+        key = (seed, seconds)
+        if self._last is None or self._last[0] != key:
+            scenario = dataclasses.replace(self._scenario, seconds=seconds)
+            load = _Sent(scenario, host, port).listed(seed)
+            if load is None:
+                raise WrongUse(
+                    f"scenario {scenario.name}: no request is due in {seconds:g} s; measure for longer (--seconds)"
+                )
+            self._last = (key, load)
+        return self._last[1]
+
+
+class _Sent:
+    """Builder of a scenario's requests."""
+
+    def __init__(self, scenario: Scenario, host: str, port: int) -> None:
+        self._scenario = scenario
+        self._host = host
+        self._port = port
+        self._made: dict[int, Payloads] = {}
+        """By stream index, without deadlines."""
+        self._signatures = {
+            group.name: readiness.signature(
+                host, port, payloads.infer_path(group.names[0]).removesuffix("/infer"), {}
+            )
+            for group in scenario.groups
+        }
+
+    def clients(self, place: int, stream: Stream) -> Load:
+        """Return a workload whose connections each are a client of one model."""
+        scenario = self._scenario
+        group = scenario.group(stream.group)
+        book = _Book()
+        sent = self._requests(place, stream.deadline.first_s)
+        order = [book.pair(sent, name, 0) for name in group.names for _ in range(stream.clients)]
+        return Load(
+            book.mixture(order),
+            LoadPlan(
+                host=self._host,
+                port=self._port,
+                concurrency=len(order),
+                each_its_own=True,
+                seconds=scenario.seconds - stream.from_s,
+                warmup=NO_WARMUP,
+                timeout_s=stream.deadline.first_s + GRACE_S,
+            ),
+            [place],
+            stream.from_s,
+        )
+
+    def _requests(self, place: int, deadline_s: float) -> Payloads:
+        """Return a stream's requests with a deadline; many deadlines share the distinct ones."""
+        scenario = self._scenario
+        stream = scenario.streams[place]
+        sent = self._made.get(place)
+        if sent is None:
+            group = scenario.group(stream.group)
+            sent = self._made[place] = _payloads(group, self._signatures[group.name], stream)
+        deadlines = 1
+        if stream.deadline.factor != 1.0:
+            deadlines += int(scenario.seconds / stream.deadline.every_s)
+        kept = sent.requests[: max(1, len(sent.requests) // deadlines)]
+        return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
+
+    def listed(self, draw: int = 0) -> Load | None:
+        """Return all timed requests; `arrivals.traffic` explains `draw`."""
+        scenario = self._scenario
+        names = [name for group in scenario.groups for name in group.names]
+        book = _Book()
+        made: dict[tuple[int, float], Payloads] = {}
+        at_s: list[float] = []
+        order: list[tuple[int, int]] = []
+        streams: list[int] = []
+        before_s = longest_s = 0.0
+        for request in arrivals.traffic(scenario, draw):
+            if request.client >= 0:
+                continue
+            key = (request.stream, request.objective_s)
+            if key not in made:
+                made[key] = self._requests(*key)
+            order.append(book.pair(made[key], names[request.model], len(order)))
+            # Due times are unique, so that a time identifies its request.
+            before_s = max(request.at_s, float(np.nextafter(before_s, np.inf)))
+            at_s.append(before_s)
+            streams.append(request.stream)
+            longest_s = max(longest_s, request.objective_s)
+        if not order:
+            return None
+        in_flight = 2.0 * longest_s * len(order) / scenario.seconds
+        plan = LoadPlan(
+            host=self._host,
+            port=self._port,
+            concurrency=int(min(MOST_CONNECTIONS, 32 + in_flight)),
+            rate_per_s=len(order) / scenario.seconds,
+            spread="listed",
+            offsets_s=tuple(at_s),
+            seconds=scenario.seconds,
+            warmup=NO_WARMUP,
+            timeout_s=longest_s + GRACE_S,
+        )
+        return Load(book.mixture(order), plan, streams)
+
+
+class _Book:
+    """Distinct heads and bodies."""
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[str, int], int] = {}
+        self._made: list[Head] = []
+        self._first: dict[int, int] = {}
+        """Id of payloads -> index of their first body."""
+        self._bodies: list[bytes] = []
+        self._kept: list[Payloads] = []
+
+    def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
+        """Return head and body indexes of a model's request by its number."""
+        first = self._first.get(id(sent))
+        if first is None:
+            first = self._first[id(sent)] = len(self._bodies)
+            self._bodies += sent.requests
+            self._kept.append(sent)  # keeps its id from being reused
+        key = (name, id(sent))
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = len(self._made)
+            self._made.append(Head(path=payloads.infer_path(name), headers=sent.headers))
+        return head, first + number % len(sent.requests)
+
+    def mixture(self, order: Sequence[tuple[int, int]]) -> Mixture:
+        """Return everything with the order."""
+        return Mixture(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
+
+
+def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
+    """Return requests from a model's sample, or random ones."""
+    card = _card_of(model_of(group))
+    if card.sample is not None:
+        return payload_files.from_npz(
+            card.sample,
+            signature,
+            model=group.name,
+            most=ITEMS * stream.items,
+            client_batch=stream.items,
+        )
+    try:
+        plan = synthetic.planned(
+            signature,
+            input_values.contents_of((), signature),
+            options={},
+            card=sizes.sizes_of(card.shapes, source="shapes of model.yaml:"),
+            told=" ".join(card.shapes),
+        )
+        made = plan.payloads(np.random.default_rng(0), model=group.name, client_batch=stream.items)
+    except (InvalidSettings, UnknownSize) as error:
+        raise WrongUse(
+            f"model {model_of(group)}: {error}; give shapes or samples in its folder's model.yaml (docs/models.md)"
+        ) from error
+    return dataclasses.replace(made, requests=made.requests[:ITEMS])
+
+
+def _card_of(model: str) -> ModelCard:
+    """Find a model's spec, with samples and shapes.
+
+    Raises:
+        WrongUse: the model cannot be found.
+    """
+    try:
+        return zoo.find(model)
+    except ServingError as error:
+        raise WrongUse(f"model {model}: {error}") from error
+
+
+def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
+    """Return the requests with the protocol's parameter `timeout`."""
+    length = int(sent.headers[oip_body.LENGTH_HEADER])
+    heads = []
+    for body in sent.requests:
+        head = json.loads(body[:length])
+        head["parameters"]["timeout"] = max(1, round(1e6 * deadline_s))
+        heads.append(json.dumps(head, separators=(",", ":")).encode())
+    longest = max(map(len, heads))
+    requests = tuple(
+        head.ljust(longest) + body[length:] for head, body in zip(heads, sent.requests, strict=True)
+    )
+    headers = {**sent.headers, oip_body.LENGTH_HEADER: str(longest)}
+    return dataclasses.replace(sent, requests=requests, headers=headers)
+
+
+def model_of(group: Group) -> str:
+    """Return the model whose copies a served group holds."""
+    assert group.model is not None, "checked"
+    return group.model

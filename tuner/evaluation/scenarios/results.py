@@ -1,0 +1,125 @@
+"""Outcomes of a scenario's requests, emulated or served; each counts once."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tuner.evaluation.scenarios.values import Scenario
+
+QUANTILES = (0.5, 0.99, 0.999, 1.0)
+FAR_S = 0.005
+"""Delay beyond a deadline that no message latency explains."""
+
+
+class End(NamedTuple):
+    """Outcome of one request."""
+
+    stream: int
+    at_s: float
+    """When it was due."""
+    deadline_s: float
+    """Relative deadline."""
+    done_s: float
+    refused: str | None
+    """Reason of a rejection, or None."""
+    at_once: bool = False
+    """Whether it was rejected on arrival."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Counts of some requests."""
+
+    requests: int
+    in_time: int
+    late: int
+    """Responses after their deadline."""
+    far_late: int
+    """Those over 5 ms late."""
+    refused_at_once: Mapping[str, int]
+    """Reason -> requests rejected on arrival."""
+    dropped: Mapping[str, int]
+    """Reason -> requests rejected after admission."""
+    round_trips_ms: tuple[float, ...]
+    """Latencies of responses at `QUANTILES`; empty without any."""
+
+    @property
+    def admitted(self) -> int:
+        """Requests not rejected on arrival."""
+        return self.requests - sum(self.refused_at_once.values())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One run of a scenario."""
+
+    scenario: str
+    seconds: float
+    """Time until the last outcome, after the last arrival."""
+    streams: Mapping[str, Counts]
+    by_deadline: Mapping[str, Mapping[float, Counts]]
+    """Stream -> deadline in ms -> requests, where deadlines grow."""
+
+    @property
+    def requests(self) -> int:
+        """Requests of all streams."""
+        return sum(one.requests for one in self.streams.values())
+
+    @property
+    def goodput_per_s(self) -> float:
+        """Responses in time per second."""
+        return sum(one.in_time for one in self.streams.values()) / self.seconds
+
+
+def counted(scenario: Scenario, ends: Sequence[End]) -> Result:
+    """Summarise a run."""
+    by_stream: dict[int, list[End]] = {place: [] for place in range(len(scenario.streams))}
+    for end in ends:
+        by_stream[end.stream].append(end)
+    by_deadline = {}
+    for place, stream in enumerate(scenario.streams):
+        if stream.deadline.factor == 1.0:
+            continue
+        by_size: dict[float, list[End]] = {}
+        for end in by_stream[place]:
+            by_size.setdefault(end.deadline_s, []).append(end)
+        by_deadline[stream.name] = {1e3 * size: counts(some) for size, some in by_size.items()}
+    return Result(
+        scenario=scenario.name,
+        seconds=max([scenario.seconds, *(end.done_s for end in ends)]),
+        streams={
+            stream.name: counts(by_stream[place]) for place, stream in enumerate(scenario.streams)
+        },
+        by_deadline=by_deadline,
+    )
+
+
+def counts(ends: Sequence[End]) -> Counts:
+    """Count some outcomes."""
+    at_once: collections.Counter[str] = collections.Counter()
+    dropped: collections.Counter[str] = collections.Counter()
+    took_ms = []
+    late = far_late = 0
+    for end in ends:
+        if end.refused is None:
+            over_s = end.done_s - (end.at_s + end.deadline_s)
+            late += over_s > 0.0
+            far_late += over_s > FAR_S
+            took_ms.append(1e3 * (end.done_s - end.at_s))
+        else:
+            (at_once if end.at_once else dropped)[end.refused] += 1
+    quantiles = np.quantile(took_ms, QUANTILES, method="higher").tolist() if took_ms else []
+    return Counts(
+        requests=len(ends),
+        in_time=len(took_ms) - late,
+        late=late,
+        far_late=far_late,
+        refused_at_once=dict(at_once),
+        dropped=dict(dropped),
+        round_trips_ms=tuple(quantiles),
+    )

@@ -1,0 +1,311 @@
+"""Scenario in real time, on Luthier's engine with real replicas.
+
+    start an empty server -> deploy the copies -> send every request when it is due -> end the server
+
+Arrivals equal the emulation's. Each request carries its deadline (the Open Inference Protocol's
+`timeout`); latency counts from when it was due.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import pathlib
+import re
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import LaunchFailed, LoadFailed, WrongUse
+from tuner.evaluation.scenarios import arrivals, requests, results
+from tuner.evaluation.scenarios.emulated import settings_of
+from tuner.evaluation.scenarios.requests import MOST_CONNECTIONS, Load
+from tuner.evaluation.scenarios.values import Scenario
+from tuner.launching import pool_metrics
+from tuner.launching.engine_process import SERVER, EngineProcess
+from tuner.launching.pool_metrics import PoolCounts
+from tuner.load_generator.generator import Generator, LoadResult
+from tuner.report import formatting
+from tuner.values.values import LATE_S, Configuration, Value
+
+DEPLOY_TIMEOUT_S = 90.0
+MEMORY = "clockwork.memory_mb"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Valid group names: model names are part of URLs."""
+PROFILES = "server.profiles_dir"
+MOST_MODELS = 1000
+MOST_SECONDS = 3600.0
+TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
+REFUSED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
+"""Statuses of requests rejected on arrival."""
+DROPPED = {0: "no answer", TOO_LATE: "too late (504)"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Service(results.Result):
+    """One run in real time."""
+
+    send_lag_ms: float
+    """p99 of the sending delay of timed requests."""
+    sent_late: float
+    """Share of timed requests over a millisecond late."""
+    client_cores: float
+    """Load generators' CPU time over the run's time."""
+    server: PoolCounts
+    """Counters of the server during the run."""
+
+
+def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
+    """Serve a scenario once.
+
+    Raises:
+        WrongUse: it cannot be served.
+        TunerError: the server or a model does not start, or the load generator fails.
+    """
+    began_s = time.monotonic()
+    with opened(scenario) as engine:
+        models = sum(group.copies for group in scenario.groups)
+        say(f"{formatting.plural(models, 'model')} deployed in {time.monotonic() - began_s:.1f} s")
+        say(f"{scenario.seconds:g} s of requests")
+        return drive(scenario, engine)
+
+
+@contextlib.contextmanager
+def opened(
+    scenario: Scenario,
+    *,
+    settings: Mapping[str, Value] | None = None,
+    program: Sequence[str] = SERVER,
+) -> Iterator[EngineProcess]:
+    """Run a server with all models of a scenario for a `with` block.
+
+    Args:
+        settings: added to the scenario's; the default `scheduling.policy` is clockwork.
+        program: Python arguments that run the server.
+
+    Raises:
+        WrongUse: the scenario cannot be served.
+        TunerError: the server or a model does not start.
+    """
+    check(scenario)
+    with started(scenario, configuration_of(scenario, settings or {}), program=program) as engine:
+        yield engine
+
+
+def started(
+    scenario: Scenario,
+    configuration: Configuration,
+    *,
+    home: str | None = None,
+    profiles: pathlib.Path | None = None,
+    program: Sequence[str] = SERVER,
+) -> EngineProcess:
+    """Start a server with all models of a checked scenario; the caller ends it.
+
+    Args:
+        home: spawner of replicas; None: by the environment.
+        profiles: folder of earlier servers' model profiles; None: measure all.
+        program: Python arguments that run the server.
+
+    Raises:
+        TunerError: the server or a model does not start; then none is left.
+    """
+    if profiles is not None:
+        configuration = Configuration({**configuration, PROFILES: str(profiles)})
+    engine = EngineProcess.start(None, configuration, home=home, program=program)
+    try:
+        for group in scenario.groups:
+            for name in group.names:
+                engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
+    except LaunchFailed as error:
+        engine.stop()
+        raise _in_words_of(scenario, error) from error
+    except BaseException:
+        engine.stop()
+        raise
+    return engine
+
+
+def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
+    """Return the error in terms of the scenario's memory key."""
+    if scenario.pages is None or MEMORY not in error.text:
+        return error
+    text = f"{error.text}; in a scenario memory_pages is this budget, in pages of clockwork.page_mb"
+    return LaunchFailed(error.cause, text)
+
+
+def drive(scenario: Scenario, engine: EngineProcess) -> Service:
+    """Send a scenario's requests to a server of its models.
+
+    Raises:
+        TunerError: the load generator fails, or the server is gone.
+    """
+    loads = list(requests.of_scenario(scenario, engine.host, engine.port))
+    before = pool_metrics.parsed(engine.admin.metrics())
+    try:
+        found = _driven(loads)
+    except LoadFailed as error:
+        if engine.is_running():
+            raise
+        raise LoadFailed(f"{error}; the server is gone: {engine.last_words()}") from error
+    after = pool_metrics.parsed(engine.admin.metrics())
+    return _service(scenario, loads, found, after.since(before))
+
+
+def check(scenario: Scenario) -> None:
+    """Reject a scenario that can only be emulated.
+
+    Raises:
+        WrongUse: with the reason.
+    """
+    models = sum(group.copies for group in scenario.groups)
+    for group in scenario.groups:
+        if group.model is None:
+            raise WrongUse(
+                f"scenario {scenario.name}: group {group.name!r} names no model to serve; give it `model:`, a "
+                "bundled model or a file (docs/scenarios.md)"
+            )
+    if models > MOST_MODELS:
+        raise WrongUse(
+            f"scenario {scenario.name}: {models:,} models, expected at most {MOST_MODELS:,} to be served; emulate it"
+        )
+    if scenario.seconds > MOST_SECONDS:
+        raise WrongUse(
+            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most {MOST_SECONDS:g} s to be served; "
+            "emulate it"
+        )
+    for group in scenario.groups:
+        if not NAME.fullmatch(group.name):
+            raise WrongUse(
+                f"scenario {scenario.name}: group {group.name!r} cannot be served by this name; take letters, digits, "
+                "'.', '_' and '-'"
+            )
+    if not any(stream.clients for stream in scenario.streams) and not len(
+        arrivals.traffic(scenario).at_s
+    ):
+        raise WrongUse(
+            f"scenario {scenario.name}: no request is due in {scenario.seconds:g} s; give it more time, or higher rates"
+        )
+    for stream in scenario.streams:
+        if stream.clients and stream.deadline.factor != 1.0:
+            raise WrongUse(
+                f"scenario {scenario.name}: stream {stream.name!r} has clients whose deadlines grow, which can "
+                "only be emulated; give it one deadline_ms"
+            )
+        if stream.clients * scenario.group(stream.group).copies > MOST_CONNECTIONS:
+            raise WrongUse(
+                f"scenario {scenario.name}: stream {stream.name!r} has more than {MOST_CONNECTIONS} clients, "
+                "too many to be served; emulate it, or give it fewer"
+            )
+
+
+def configuration_of(
+    scenario: Scenario, before: Mapping[str, Value] = types.MappingProxyType({})
+) -> Configuration:
+    """Return the server's configuration; the scenario overrides `before`."""
+    wanted = settings_of(scenario)
+    found: dict[str, Value] = {
+        "scheduling.policy": "clockwork",
+        "replica.count": scenario.workers,
+        **before,
+        **scenario.settings,
+    }
+    if scenario.pages is not None:
+        memory_mb = scenario.pages * wanted.clockwork.page_mb
+        if memory_mb != int(memory_mb):
+            raise WrongUse(
+                f"scenario {scenario.name}: {scenario.pages} pages of {wanted.clockwork.page_mb:g} MiB are "
+                f"{memory_mb:g} MiB, expected whole ones to be served; take other memory_pages"
+            )
+        found[MEMORY] = int(memory_mb)
+    return Configuration(found)
+
+
+# Requests and their outcomes
+
+
+def _driven(loads: Sequence[Load]) -> list[LoadResult]:
+    """Run all load generators at once; the first failure ends the others."""
+    stopped = threading.Event()
+    with contextlib.ExitStack() as opened:
+        # Exits last: after a failure, closed generators unblock the threads.
+        threads = opened.enter_context(concurrent.futures.ThreadPoolExecutor(len(loads)))
+        generators = [opened.enter_context(Generator()) for _ in loads]
+        opened.callback(stopped.set)
+        driven = [
+            threads.submit(_drive, generator, load, stopped)
+            for generator, load in zip(generators, loads, strict=True)
+        ]
+        for one in concurrent.futures.as_completed(driven):
+            one.result()
+        return [one.result() for one in driven]
+
+
+def _drive(generator: Generator, load: Load, stopped: threading.Event) -> LoadResult:
+    generator.set_payloads(load.mixture)
+    if stopped.wait(load.from_s):
+        raise LoadFailed("another load has ended before this one began")
+    return generator.run(load.plan)
+
+
+def _service(
+    scenario: Scenario,
+    loads: Sequence[Load],
+    found: Sequence[LoadResult],
+    server: PoolCounts,
+) -> Service:
+    ends: list[results.End] = []
+    lags: list[NDArray[np.float64]] = []
+    begin_s = found[0].origin_s - loads[0].from_s
+    for load, one in zip(loads, found, strict=True):
+        ends += _ends(scenario, load, one, one.origin_s - begin_s)
+        if load.plan.offsets_s:
+            lags.append(one.records.started_s - one.records.intended_s)
+    lags_s = np.concatenate(lags) if any(map(len, lags)) else np.zeros(1)
+    counted = results.counted(scenario, ends)
+    return Service(
+        **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
+        send_lag_ms=1e3 * float(np.quantile(lags_s, 0.99, method="higher")),
+        sent_late=float(np.mean(lags_s > LATE_S)),
+        client_cores=sum(one.client_cpu_s for one in found) / counted.seconds,
+        server=server,
+    )
+
+
+def _ends(
+    scenario: Scenario, load: Load, found: LoadResult, begin_s: float
+) -> Iterator[results.End]:
+    """Yield each request's outcome; its due second identifies it.
+
+    Args:
+        begin_s: start of the workload, in the scenario's time.
+    """
+    records = found.records
+    places = np.zeros(len(records), dtype=int)
+    if load.plan.offsets_s:
+        places = np.searchsorted(np.array(load.plan.offsets_s), records.intended_s)
+    for place, due_s, done_s, status in zip(
+        places.tolist(),
+        records.intended_s.tolist(),
+        records.finished_s.tolist(),
+        records.status.tolist(),
+        strict=True,
+    ):
+        stream = load.streams[place]
+        at_s = begin_s + due_s
+        is_answered = 200 <= status < 300
+        yield results.End(
+            stream=stream,
+            at_s=at_s,
+            deadline_s=scenario.streams[stream].deadline.at(at_s),
+            done_s=begin_s + done_s,
+            refused=None
+            if is_answered
+            else REFUSED.get(status) or DROPPED.get(status) or f"failed ({status})",
+            at_once=status in REFUSED,
+        )

@@ -1,0 +1,143 @@
+"""Closed-form prediction of a configuration's mean latency.
+
+At a fixed concurrency the mean follows from the throughput (Little's law), which every part bounds
+(operational bounds: Denning and Buzen, Computing Surveys 10:225, 1978):
+
+    workers      replicas x batch / time of a batch under the quota
+    cores        cores / CPU time of a request in replica, gateway and client
+    gateway      one process: 1 / its CPU time per request
+    latency      concurrency / latency of an idle server, with the wait for a batch to fill; if all
+                 wait for a timeout, with the gateway's time for all
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.values.values import Value
+
+SOFTNESS = 8.0
+"""Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
+TOGETHER = 4.0
+"""Requests leave together if the timeout lasts 1/4 of the gateway's time for all."""
+UNKNOWN_REQUEST_S = 1e-4
+"""CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Workload and cores of the prediction."""
+
+    concurrency: int
+    client_batch: int
+    cores: int
+
+
+def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
+    """Predict the mean latency; missing knobs have the engine's defaults."""
+    replicas = int(cell.get("replica.count", 1))
+    threads = int(cell.get("replica.threads", 1))
+    quota = float(cell.get("replica.cpu", 0) or threads)
+    most = int(cell.get("batching.max_size", 8))
+    timeout_s = 1e-6 * float(cell.get("batching.timeout_us", 0))
+    costs = profile.of(threads)
+    items = load.concurrency * load.client_batch
+    batch, groups = _batch(items, replicas, most, timeout_s, interpolated(costs, most)[0])
+    service_s, cpu_s = interpolated(costs, batch)
+    own = quota * replicas / groups  # idle replicas save their quota
+    taken_s = max(service_s, cpu_s / min(own, load.cores))
+    request_s = per_request(costs, batch)
+    per_batch = batch / load.client_batch
+    fill_s = _fill_s(items, groups, batch, most, timeout_s, sum(request_s) / load.client_batch)
+    own_s = sum(request_s)
+    if timeout_s > 0 and batch < most:
+        # All requests wait for the same timeouts, so they leave and return together, and replicas
+        # idle while the gateway takes one after another.
+        together_s = (load.concurrency - 1) * request_s[0]
+        own_s += together_s * min(1.0, TOGETHER * timeout_s / max(together_s, 1e-9))
+    requests_per_s = (
+        groups * per_batch / (taken_s + fill_s),
+        load.cores / (cpu_s / per_batch + request_s[0] + request_s[1]),
+        1 / request_s[0],
+        load.concurrency / (taken_s + fill_s + own_s),
+    )
+    throughput: float = sum(rate**-SOFTNESS for rate in requests_per_s) ** (-1 / SOFTNESS)
+    return 1e3 * load.concurrency / throughput
+
+
+def all_ms(
+    profile: Profile, load: Load, cells: Sequence[Mapping[str, Value]]
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Predict the mean latencies (m,) of candidates."""
+    return np.array([mean_ms(profile, load, cell) for cell in cells])
+
+
+def _batch(
+    items: int, replicas: int, most: int, timeout_s: float, full_s: float
+) -> tuple[float, int]:
+    """Return the items of a typical batch, and how many replicas have one.
+
+    Without a timeout a batch gathers during the previous one: half of the replica's share of items
+    in flight. With one it waits until full: further replicas idle, and returning requests fill a
+    batch if the timeout is long enough.
+    """
+    share = items / replicas
+    if timeout_s <= 0 or most == 1:
+        return min(float(most), max(1.0, share / 2)), replicas
+    groups = items // most
+    if groups >= replicas:
+        return float(most), replicas
+    if groups and timeout_s >= full_s / groups:
+        return float(most), groups
+    return max(1.0, min(share, most)), replicas
+
+
+def _fill_s(
+    items: int, groups: int, batch: float, most: int, timeout_s: float, item_s: float
+) -> float:
+    """Return how long a replica waits for its next batch.
+
+    `batch` and `most` are the items of a typical and a full batch, `groups` the replicas that have
+    one, `item_s` an item's cost in gateway and client.
+    """
+    if timeout_s <= 0 or most == 1:
+        return 0.0
+    if batch < most:
+        return timeout_s
+    missing = max(0.0, most - (items - groups * most))
+    return min(timeout_s, missing * item_s / groups)
+
+
+def interpolated(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
+    """Return service and CPU time of a batch, linear between and beyond measured sizes."""
+    sizes = [cost.size for cost in costs]
+    found = []
+    for values in ([cost.service_s for cost in costs], [cost.cpu_s for cost in costs]):
+        if size > sizes[-1] and len(sizes) > 1:
+            slope = (values[-1] - values[-2]) / (sizes[-1] - sizes[-2])
+            found.append(values[-1] + max(slope, 0.0) * (size - sizes[-1]))
+        elif size > sizes[-1]:
+            found.append(values[-1] * size / sizes[-1])
+        else:
+            found.append(float(np.interp(size, sizes, values)))
+    return found[0], found[1]
+
+
+def per_request(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
+    """Return CPU time of a request in gateway and client."""
+    found = []
+    for values in ([cost.gateway_s for cost in costs], [cost.client_s for cost in costs]):
+        known = [
+            (math.log(cost.size), value) for cost, value in zip(costs, values, strict=True) if value
+        ]
+        if not known:
+            found.append(UNKNOWN_REQUEST_S)
+            continue
+        sizes, seconds = zip(*known, strict=True)
+        found.append(float(np.interp(math.log(size), sizes, seconds)))
+    return found[0], found[1]

@@ -1,0 +1,222 @@
+"""Event simulation of the engine: the real scheduler in virtual time, on shared cores.
+
+    client --request--> gateway --> scheduler --batch--> replica --> gateway --response--> client
+
+Between events all parts with work (core-seconds) run at once, as fast as their threads allow; if
+they want more cores than there are, all slow down alike (processor sharing). A replica that has
+spent its CPU quota stops until its next period (100 ms). Costs come from the profile, batching and
+waits from `serving.scheduling`. Deterministic.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from serving.scheduling import SCHEDULERS
+from serving.scheduling.interface import Action, Kind, Result, Submitted, Warmed, WorkerUp
+from serving.settings import ServingSettings
+from serving.values import ModelId, StageTimes
+from tuner.errors import TunerError
+from tuner.evaluation.simulation.closed_form import Load, interpolated, per_request
+from tuner.evaluation.simulation.profile import Profile
+from tuner.launching import apply
+from tuner.values.values import Value
+
+PERIOD_S = 0.1
+"""Period of a CPU quota."""
+SLOTS = 2
+"""Batches that a replica may hold: one running, one buffered."""
+LEAST_S = 0.4
+"""Minimum virtual time: four periods of the quota."""
+MOST_REQUESTS = 4_000
+"""Responses that end a simulation."""
+WARMUP = 0.25
+"""Share of the first responses that do not count."""
+INTO_GATEWAY = 0.6
+"""Share of a request's gateway cost before its batch; the rest comes with the response."""
+_TINY_S = 1e-12
+
+
+class _Part:
+    """Computing part that does one piece of work after the other."""
+
+    __slots__ = ("budget_s", "left_s", "quota", "refill_s", "speed", "waiting", "what")
+
+    def __init__(self, *, quota: float = math.inf, phase_s: float = 0.0) -> None:
+        self.speed = 1.0
+        """Cores that the current work can use."""
+        self.left_s = 0.0
+        """Remaining CPU time of the current work."""
+        self.what: object = None
+        self.waiting: collections.deque[tuple[object, float, float]] = collections.deque()
+        self.quota = quota
+        self.budget_s = quota
+        self.refill_s = math.inf
+        if quota < math.inf:  # as if running since the period began
+            self.refill_s = phase_s
+            self.budget_s = max(0.0, quota * PERIOD_S - (PERIOD_S - phase_s))
+
+    def give(self, what: object, cpu_s: float, speed: float = 1.0) -> None:
+        """Append work."""
+        if self.what is None:
+            self.what, self.left_s, self.speed = what, max(cpu_s, _TINY_S), speed
+        else:
+            self.waiting.append((what, max(cpu_s, _TINY_S), speed))
+
+    def done(self) -> object:
+        """End the current work and start the next."""
+        what, self.what = self.what, None
+        if self.waiting:
+            self.give(*self.waiting.popleft())
+        return what
+
+    @property
+    def wanted(self) -> float:
+        """Cores that it would use now."""
+        return self.speed if self.what is not None and self.budget_s > _TINY_S else 0.0
+
+
+class _Engine:
+    """One configuration under one workload."""
+
+    def __init__(self, profile: Profile, load: Load, cell: Mapping[str, Value]) -> None:
+        self._load = load
+        settings = ServingSettings().changed(
+            {name: value for name, value in apply.to_settings(cell).items() if value is not None}
+        )
+        count, threads = settings.replica.count, settings.replica.threads
+        self._costs = profile.of(threads)
+        quota = settings.replica.cpu or math.inf
+        self._client, self._gateway = _Part(), _Part()
+        phases = np.random.default_rng(0).uniform(0, PERIOD_S, count)
+        self._replicas = [_Part(quota=quota, phase_s=float(phase)) for phase in phases]
+        self._parts = [self._client, self._gateway, *self._replicas]
+        model = ModelId("simulated", "1")
+        self._model = model
+        self._scheduler = SCHEDULERS[settings.scheduling.policy](model, settings)
+        self._now_s = 0.0
+        self._wake_s: float | None = None
+        self._next_id = 0
+        self._begun_s: dict[int, float] = {}
+        self._took_s: list[float] = []
+        self._items_left: dict[int, int] = {}
+        self._gateway_s, self._client_s = per_request(self._costs, 1)
+        for worker in range(count):
+            self._scheduler.on(WorkerUp(worker, SLOTS), 0.0)
+        for action in self._scheduler.plan(0.0).actions:
+            if action.kind is Kind.LOAD:
+                self._scheduler.on(Result(action.id, action.worker, True, None), 0.0)
+        sizes = {cost.size: cost.service_s for cost in self._costs}
+        self._scheduler.on(Warmed(sizes, settings.replica.cpu, threads), 0.0)
+
+    def run(self) -> list[float]:
+        """Return latencies in seconds, in order of completion."""
+        for _ in range(self._load.concurrency):
+            self._client.give("send", self._client_s)
+        steps = 0
+        while self._now_s < LEAST_S or len(self._took_s) < 4 * self._load.concurrency:
+            if len(self._took_s) >= MOST_REQUESTS:
+                break
+            steps += 1
+            if steps > 40 * MOST_REQUESTS or not self._step():
+                break
+        return self._took_s
+
+    def _step(self) -> bool:
+        """Advance to the next event; return False if none."""
+        wanted = [part.wanted for part in self._parts]
+        total = sum(wanted)
+        share = min(1.0, self._load.cores / total) if total else 1.0
+        step_s = math.inf if self._wake_s is None else max(0.0, self._wake_s - self._now_s)
+        for part, rate in zip(self._parts, wanted, strict=True):
+            if rate:
+                step_s = min(step_s, part.left_s / (rate * share))
+                if part.quota < math.inf:
+                    step_s = min(step_s, part.budget_s / (rate * share))
+            if part.refill_s < math.inf and (part.what is not None or part.budget_s <= _TINY_S):
+                step_s = min(step_s, part.refill_s - self._now_s)
+        if step_s == math.inf:
+            return False
+        self._now_s += max(step_s, 0.0)
+        for part, rate in zip(self._parts, wanted, strict=True):
+            if rate:
+                spent_s = rate * share * step_s
+                part.left_s -= spent_s
+                part.budget_s -= spent_s
+            if part.refill_s <= self._now_s + _TINY_S:
+                part.budget_s = part.quota * PERIOD_S
+                behind = math.floor((self._now_s + _TINY_S - part.refill_s) / PERIOD_S) + 1
+                part.refill_s += behind * PERIOD_S
+        for part, rate in zip(self._parts, wanted, strict=True):
+            if rate and part.left_s <= _TINY_S:
+                self._ended(part)
+        if self._wake_s is not None and self._wake_s <= self._now_s + _TINY_S:
+            self._plan()
+        return True
+
+    def _ended(self, part: _Part) -> None:
+        what = part.done()
+        if part is self._client:
+            if isinstance(what, int):
+                self._took_s.append(self._now_s - self._begun_s.pop(what))
+            id_ = self._next_id = self._next_id + 1
+            self._begun_s[id_] = self._now_s
+            self._gateway.give(("in", id_), INTO_GATEWAY * self._gateway_s)
+        elif part is self._gateway:
+            assert isinstance(what, tuple)
+            kind, id_ = what
+            if kind == "in":
+                items = self._load.client_batch
+                self._items_left[id_] = items
+                event = Submitted(id_, self._model, items, self._now_s + 30.0)
+                self._scheduler.on(event, self._now_s)
+                self._plan()
+            else:
+                self._client.give(id_, self._client_s)
+        else:
+            assert isinstance(what, Action)
+            self._ran(what)
+
+    def _ran(self, action: Action) -> None:
+        items = sum(stop - start for _, start, stop in action.parts)
+        service_s, _ = interpolated(self._costs, items)
+        times = StageTimes(queue_s=0.0, input_s=0.0, exec_s=service_s, output_s=0.0)
+        self._scheduler.on(Result(action.id, action.worker, True, times), self._now_s)
+        for id_, start, stop in action.parts:
+            self._items_left[id_] -= stop - start
+            if not self._items_left[id_]:
+                del self._items_left[id_]
+                self._gateway.give(("out", id_), (1 - INTO_GATEWAY) * self._gateway_s)
+        self._plan()
+
+    def _plan(self) -> None:
+        plan = self._scheduler.plan(self._now_s)
+        self._wake_s = plan.wake_at_s
+        if self._wake_s is not None and self._wake_s <= self._now_s:
+            self._wake_s = self._now_s + 1e-6
+        for refusal in plan.refusals:  # a closed loop sends again
+            self._items_left.pop(refusal.id, None)
+            self._gateway.give(("out", refusal.id), (1 - INTO_GATEWAY) * self._gateway_s)
+        for action in plan.actions:
+            items = sum(stop - start for _, start, stop in action.parts)
+            service_s, cpu_s = interpolated(self._costs, items)
+            self._gateway_s, self._client_s = per_request(self._costs, items)
+            speed = max(1.0, cpu_s / service_s)
+            self._replicas[action.worker].give(action, cpu_s, speed)
+
+
+def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
+    """Predict the mean latency.
+
+    Raises:
+        TunerError: nothing is answered in the simulated time.
+    """
+    took_s = _Engine(profile, load, cell).run()
+    counted = took_s[int(WARMUP * len(took_s)) :]
+    if not counted:
+        raise TunerError(f"no request is answered within {LEAST_S:g} s of simulated time")
+    return 1e3 * float(np.mean(counted))

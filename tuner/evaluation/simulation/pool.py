@@ -1,0 +1,332 @@
+"""Emulated pool: the real scheduler in virtual time, with workers that only simulate work.
+
+    source --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker
+    emulated worker --result--> scheduler --response--> source
+
+A worker runs one action at a time (with `loads_apart`, loads beside batches), for its profile's
+time with jitter. An action that misses its window fails. Deterministic if jitter and message
+latency are.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import heapq
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol
+
+from serving.scheduling.interface import (
+    Action,
+    Event,
+    Kind,
+    ModelUp,
+    Reason,
+    Result,
+    Scheduler,
+    Submitted,
+    WorkerDown,
+    WorkerDraining,
+    WorkerUp,
+)
+from serving.values import ModelId, StageTimes
+
+SLOTS = 1_000_000
+"""Unfinished actions that a worker may hold."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedModel:
+    """Costs of a model on a worker."""
+
+    id: ModelId
+    pages: int
+    load_s: float
+    batch_s: Mapping[int, float]
+    """Items -> seconds; other sizes are padded to the next one."""
+
+    def took_s(self, items: int) -> float:
+        """Return the seconds of a batch."""
+        return self.batch_s[min(size for size in self.batch_s if size >= items)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request of the workload."""
+
+    at_s: float
+    model: int
+    """Index of the model."""
+    objective_s: float
+    """Deadline, relative to `at_s`."""
+    items: int = 1
+    client: int = -1
+    """Client that waits for the response; -1: none."""
+    stream: int = 0
+    """Kind of request, for statistics."""
+    flow: str = ""
+    """Flow that is charged for it."""
+
+
+class Traffic(Protocol):
+    """Source of requests."""
+
+    def __iter__(self) -> Iterator[Request]:
+        """Yield open-loop requests in order of time."""
+
+    def answered(self, request: Request, now_s: float) -> Request | None:
+        """Return a client's next request after a response or rejection."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Event that befalls a worker."""
+
+    at_s: float
+    worker: int
+    kind: Literal["dies", "drains", "returns", "slows"]
+    """A draining worker finishes its actions, and gets no more until it has died and returned."""
+    factor: float = 1.0
+    """Factor of all later durations, for `slows`."""
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """Outcome of a request."""
+
+    request: Request
+    done_s: float = math.nan
+    """Time of the response or rejection; NaN: never."""
+    refused: Reason | None = None
+    batch: int = 0
+    """Items of its last batch."""
+    left: int = 0
+    """Items without a response."""
+
+    @property
+    def in_time(self) -> bool:
+        """Whether it was answered by its deadline."""
+        deadline_s = self.request.at_s + self.request.objective_s
+        return self.refused is None and self.done_s <= deadline_s
+
+
+class EmulatedWorker:
+    """One worker: executor progress and loaded models."""
+
+    def __init__(self, number: int, *, pages: int | None, loads_apart: bool) -> None:
+        self.number = number
+        self.pages = pages
+        self.loads_apart = loads_apart
+        self.is_up = True
+        self.is_draining = False
+        self.factor = 1.0
+        self.life = 0
+        """Number of deaths; actions of an earlier life have no result."""
+        self.free_s = {Kind.INFER: 0.0, Kind.LOAD: 0.0}
+        self.held: dict[ModelId, int] = {}
+        """Loaded models with their pages; may be set before the run."""
+        self.busy_s: dict[Kind, float] = dict.fromkeys(Kind, 0.0)
+        self.counts: collections.Counter[Kind] = collections.Counter()
+        self.batches: collections.Counter[int] = collections.Counter()
+        self.too_late = 0
+        """Actions that missed their window."""
+        self.most_pages = 0
+
+    def executor(self, kind: Kind) -> Kind:
+        """Return the executor; loads and batches share one without `loads_apart`."""
+        return kind if self.loads_apart else Kind.INFER
+
+
+class EmulatedPool:
+    """One run of a pool; for single use."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        models: Sequence[EmulatedModel],
+        workers: Sequence[EmulatedWorker],
+        *,
+        jitter: Callable[[], float],
+        lag_s: Callable[[], float],
+    ) -> None:
+        """Announce models and workers, numbered by position, to the scheduler.
+
+        `jitter` draws a factor per action, `lag_s` a message's latency.
+        """
+        self._scheduler = scheduler
+        self._models = models
+        self._by_id = {model.id: model for model in models}
+        self.workers = workers
+        self._jitter, self._lag_s = jitter, lag_s
+        self._events: list[tuple[float, int, Event | Request | Fault, int, Action | None]] = []
+        self._count = 0
+        self.outcomes: list[Outcome] = []
+        for model in models:
+            event = ModelUp(model.id, model.pages, model.load_s, model.batch_s, pads=True)
+            scheduler.on(event, 0.0)
+        for worker in workers:
+            self._up(worker, 0.0)
+
+    def run(self, traffic: Traffic, faults: Sequence[Fault] = ()) -> list[Outcome]:
+        """Run the workload until no event remains."""
+        for fault in faults:
+            self._later(fault.at_s, fault)
+        coming = iter(traffic)
+        upcoming = next(coming, None)
+        wake_s: float | None = None
+        while True:
+            now_s = self._next_s(upcoming, wake_s)
+            if now_s == math.inf:
+                return self.outcomes
+            done: list[Outcome] = []
+            if self._events and self._events[0][0] <= now_s:
+                _, _, what, life, action = heapq.heappop(self._events)
+                if isinstance(what, Request):
+                    self._submit(what, now_s)
+                elif isinstance(what, Fault):
+                    self._befall(what, now_s)
+                else:
+                    self._result(what, life, action, now_s, done)
+            elif upcoming is not None and upcoming.at_s <= now_s:
+                self._submit(upcoming, now_s)
+                upcoming = next(coming, None)
+            wake_s = self._plan(now_s, done)
+            for outcome in done:
+                if outcome.request.client >= 0:
+                    following = traffic.answered(outcome.request, now_s)
+                    if following is not None:
+                        self._later(following.at_s, following)
+
+    def _next_s(self, upcoming: Request | None, wake_s: float | None) -> float:
+        now_s = math.inf if upcoming is None else upcoming.at_s
+        if self._events:
+            now_s = min(now_s, self._events[0][0])
+        # Wake the scheduler just after the time it asked for, so that its condition holds.
+        return now_s if wake_s is None else min(now_s, wake_s + 1e-9)
+
+    def _later(
+        self,
+        at_s: float,
+        what: Event | Request | Fault,
+        life: int = 0,
+        action: Action | None = None,
+    ) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at_s, self._count, what, life, action))
+
+    def _submit(self, request: Request, now_s: float) -> None:
+        id_ = len(self.outcomes)
+        self.outcomes.append(Outcome(request, left=request.items))
+        model = self._models[request.model].id
+        deadline_s = request.at_s + request.objective_s
+        event = Submitted(id_, model, request.items, deadline_s, flow=request.flow)
+        self._scheduler.on(event, now_s)
+
+    def _plan(self, now_s: float, done: list[Outcome]) -> float | None:
+        plan = self._scheduler.plan(now_s)
+        for action in plan.actions:
+            self._take(action, now_s)
+        for refusal in plan.refusals:
+            outcome = self.outcomes[refusal.id]
+            if outcome.refused is not None or not outcome.left:
+                raise AssertionError(f"request {refusal.id} is refused after its end")
+            outcome.refused = refusal.reason
+            outcome.done_s = now_s
+            done.append(outcome)
+        return plan.wake_at_s
+
+    def _up(self, worker: EmulatedWorker, now_s: float) -> None:
+        event = WorkerUp(worker.number, SLOTS, worker.pages, tuple(worker.held), worker.loads_apart)
+        self._scheduler.on(event, now_s)
+
+    def _befall(self, fault: Fault, now_s: float) -> None:
+        worker = self.workers[fault.worker]
+        if fault.kind == "slows":
+            worker.factor = fault.factor
+        elif fault.kind == "drains" and worker.is_up:
+            worker.is_draining = True
+            self._scheduler.on(WorkerDraining(worker.number), now_s)
+        elif fault.kind == "dies" and worker.is_up:
+            worker.is_up = worker.is_draining = False
+            worker.life += 1
+            worker.held.clear()
+            self._scheduler.on(WorkerDown(worker.number, "killed"), now_s)
+        elif fault.kind == "returns" and not worker.is_up:
+            worker.is_up = True
+            worker.free_s = dict.fromkeys(worker.free_s, now_s)
+            self._up(worker, now_s)
+
+    def _take(self, action: Action, now_s: float) -> None:
+        """Give a worker an action; its result is known at once."""
+        worker = self.workers[action.worker]
+        model = self._by_id[action.model]
+        if not worker.is_up:
+            raise AssertionError(f"action {action.id} for worker {worker.number}, which is down")
+        if worker.is_draining and action.kind is not Kind.UNLOAD:
+            raise AssertionError(f"action {action.id} for worker {worker.number}, which drains")
+        here_s = now_s + self._lag_s()
+        if action.kind is Kind.UNLOAD:
+            del worker.held[action.model]
+            self._answer(action, worker, here_s, StageTimes(0.0, 0.0, 0.0, 0.0))
+            return
+        executor = worker.executor(action.kind)
+        start_s = max(here_s, worker.free_s[executor], action.earliest_s)
+        if start_s > action.latest_s:
+            worker.too_late += 1
+            self._answer(action, worker, start_s, None, ok=False)  # it was not started
+            return
+        if action.kind is Kind.LOAD:
+            took_s = model.load_s
+            worker.held[action.model] = model.pages
+            worker.most_pages = max(worker.most_pages, sum(worker.held.values()))
+        else:
+            items = sum(stop - start for _, start, stop in action.parts)
+            if action.model not in worker.held:
+                raise AssertionError(f"action {action.id} runs a model that is not loaded")
+            took_s = model.took_s(items)
+            worker.batches[items] += 1
+        took_s *= worker.factor * self._jitter()
+        worker.busy_s[action.kind] += took_s
+        worker.counts[action.kind] += 1
+        worker.free_s[executor] = start_s + took_s
+        times = StageTimes(start_s - now_s, 0.0, took_s, 0.0)
+        self._answer(action, worker, start_s + took_s, times)
+
+    def _answer(
+        self,
+        action: Action,
+        worker: EmulatedWorker,
+        at_s: float,
+        times: StageTimes | None,
+        *,
+        ok: bool = True,
+    ) -> None:
+        result = Result(action.id, worker.number, ok, times)
+        self._later(at_s + self._lag_s(), result, worker.life, action)
+
+    def _result(
+        self,
+        event: Event,
+        life: int,
+        action: Action | None,
+        now_s: float,
+        done: list[Outcome],
+    ) -> None:
+        assert isinstance(event, Result)
+        assert action is not None
+        if life != self.workers[event.worker].life:
+            return
+        self._scheduler.on(event, now_s)
+        if action.kind is not Kind.INFER or not event.ok:
+            return
+        items = sum(stop - start for _, start, stop in action.parts)
+        for id_, start, stop in action.parts:
+            outcome = self.outcomes[id_]
+            if outcome.refused is not None:
+                continue
+            outcome.left -= stop - start
+            outcome.batch = items
+            if not outcome.left:
+                outcome.done_s = now_s
+                done.append(outcome)

@@ -1,0 +1,69 @@
+"""Export of another engine's configuration: its knobs, and its engine file filled in.
+
+Placeholders of each start, such as `{port}`, stay. The YAML is for people and their scripts.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from typing import Any
+
+from tuner.advice import Advice
+from tuner.engines import engine_lookup, template
+from tuner.engines.description import CommandEngine
+from tuner.export import provenance, yaml_text
+from tuner.export.export_input import Files, Knobs, Subject
+from tuner.values.values import Configuration, StudyRecord
+
+FOR_HOOK = "give the knobs to the server as the hook did"
+
+
+def files(subject: Subject) -> Files:
+    """Return the file."""
+    return {f"{subject.place.name}.yaml": _text(subject)}
+
+
+def text(record: StudyRecord, advice: Advice) -> str:
+    """Return the text of the study folder's `best.yaml`."""
+    place = pathlib.PurePath(record.folder) / "best"
+    return _text(Subject(record=record, advice=advice, place=place))
+
+
+def _text(subject: Subject) -> str:
+    record, configuration = subject.record, subject.advice.configuration
+    content: dict[str, Any] = {"engine": record.engine, "knobs": dict(configuration)}
+    use = FOR_HOOK
+    if record.engine_file is not None:
+        given = str(record.settings["target"]["engine"])
+        engine = engine_lookup.engine_of(given, kept=record.engine_file)
+        content |= _filled(engine, configuration)
+        use = shlex.join(content["command"])
+    told = provenance.lines(
+        subject,
+        "What to run",
+        use=use,
+        knobs=Knobs({}),  # all are below
+        reasons={},
+        otherwise="",
+    )
+    return f"{provenance.comments(told)}\n{yaml_text.dump(content)}"
+
+
+def _filled(engine: CommandEngine, configuration: Configuration) -> dict[str, Any]:
+    """Fill in the templates; unsearched knobs keep the file's values."""
+    values = {
+        **engine.defaults,
+        **template.of_knobs(configuration),
+        "folder": str(engine.file.parent),
+    }
+
+    def put(text: str) -> str:
+        return template.filled(text, values)
+
+    found: dict[str, Any] = {"command": [put(word) for word in engine.command]}
+    if engine.environment:
+        found["environment"] = {name: put(value) for name, value in engine.environment.items()}
+    if engine.files:
+        found["files"] = {name: put(content) for name, content in engine.files.items()}
+    return found

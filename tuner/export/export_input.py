@@ -1,0 +1,114 @@
+"""Input of an export: a configuration, its model, and which knobs are taken. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Collection, Iterator, Mapping
+
+from serving.models import EXTRAS
+from serving.settings import KNOBS
+from serving.values import ModelCard
+from tuner.advice import Advice
+from tuner.errors import WrongUse
+from tuner.values.values import StudyRecord, Value
+
+ACCELERATOR = "accelerator."
+"""Group of the GPU knobs."""
+DEVICE = "accelerator.device"
+VARIANT = "model.variant"
+Files = dict[str, str | pathlib.PurePath]
+"""Relative path -> its text, or the file to copy."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One configuration to export."""
+
+    record: StudyRecord
+    advice: Advice
+    place: pathlib.PurePath
+    """Folder and stem of the files: `best` or `trial-N`."""
+    card: ModelCard | None = None
+    """Model spec; None if not needed."""
+
+    @property
+    def model(self) -> ModelCard:
+        """The model spec; raises WrongUse if missing."""
+        if self.card is None:
+            raise WrongUse(f"the model {self.record.target} is needed for this export")
+        return self.card
+
+    @property
+    def variant(self) -> str | None:
+        """Chosen variant of the model; None: the default."""
+        chosen = self.advice.configuration.get(VARIANT)
+        return None if chosen is None else str(chosen)
+
+    @property
+    def weights(self) -> pathlib.Path | None:
+        """Weights of that variant."""
+        return self.model.weights(self.variant)
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether the configuration uses a GPU."""
+        device = self.advice.configuration.get(DEVICE, "auto")
+        others = [n for n in self.advice.configuration if n.startswith(ACCELERATOR) and n != DEVICE]
+        return device == "cuda" or (device == "auto" and bool(others))
+
+    @property
+    def package(self) -> str:
+        """Name for pip, with the extra of the model kind."""
+        extra = EXTRAS.get(self.model.kind)
+        return f"luthier[{extra}]" if extra else "luthier"
+
+    @property
+    def model_elsewhere(self) -> str:
+        """Name, path or module of the model, valid for any Python on this machine."""
+        is_code = self.model.kind == "python" and ":" in self.record.target
+        return str(self.model.path) if is_code else self.record.target
+
+
+class Knobs:
+    """Knobs of a configuration; `left` reports those that the format has not taken."""
+
+    def __init__(self, configuration: Mapping[str, Value]) -> None:
+        self._given = configuration
+        self._left = dict(configuration)
+
+    def whole(self, name: str) -> int:
+        """Take a whole number with a default."""
+        value = self.maybe(name)
+        assert isinstance(value, int)
+        return value
+
+    def maybe(self, name: str) -> float | int | None:
+        """Take a number, or the server's default."""
+        self._left.pop(name, None)
+        value = self._given.get(name, KNOBS[name].default)
+        assert value is None or isinstance(value, int | float)
+        return value
+
+    def take_variant(self, variant: str | None) -> None:
+        """Take the model's variant."""
+        if variant is not None:
+            self.take_as(VARIANT, variant)
+
+    def take_as(self, name: str, value: Value) -> None:
+        """Take a knob if it has the format's only value."""
+        if self._left.get(name) == value:
+            del self._left[name]
+
+    def take_settings(self, *, without: Collection[str] = ()) -> dict[str, Value]:
+        """Take all settings of our server except some."""
+        taken = {
+            name: self._given[name] for name in KNOBS if name in self._left and name not in without
+        }
+        for name in taken:
+            del self._left[name]
+        return taken
+
+    def left(self) -> Iterator[tuple[str, Value]]:
+        """Yield the knobs that were not taken."""
+        yield from self._left.items()

@@ -1,0 +1,234 @@
+"""Provenance of an export, as comment lines and annotations.
+
+It names study, reason, metrics with intervals, and knobs that the format lacks. Text is reduced to
+one printable line, so no name can become a setting.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+
+from scipy import special
+
+from tuner.advice import export_of_best, failures
+from tuner.export.export_input import ACCELERATOR, Knobs, Subject
+from tuner.metrics import objective as objectives
+from tuner.metrics import tail_latency
+from tuner.settings import load_in_words, rate_in_words
+from tuner.values.values import Configuration, Interval, Measurement, StudyRecord, Value
+
+FIGURES = ("mean", "p99", "throughput")
+"""Objectives reported after the study's own."""
+MOST_CHARACTERS = 1000
+"""Maximum length of an annotation."""
+
+
+def comments(lines: Iterable[str]) -> str:
+    """Return lines as one-line comments."""
+    return "".join(f"# {one_line(line)}".rstrip() + "\n" for line in lines)
+
+
+def one_line(text: str) -> str:
+    """Return printable text on one line, with its leading spaces."""
+    indent = len(text) - len(text.lstrip(" "))
+    words = " ".join(text.split())
+    return " " * indent + "".join(c if c.isprintable() else "?" for c in words)
+
+
+def lines(
+    subject: Subject,
+    what: str,
+    *,
+    use: str,
+    knobs: Knobs,
+    reasons: Mapping[str, str],
+    otherwise: str,
+    remarks: Iterable[str] = (),
+) -> Iterator[str]:
+    """Yield the header of an export.
+
+    Args:
+        subject: what is exported.
+        what: start of the first line.
+        use: command that uses the file.
+        knobs: knobs; those not taken are listed.
+        reasons: why knobs were not taken, by name.
+        otherwise: reason for all others.
+        remarks: notes about the file.
+    """
+    record = subject.record
+    load = load_in_words(
+        record.concurrency,
+        record.client_batch,
+        rate_per_s=record.rate_per_s,
+        arrivals=record.arrivals,
+        objective=record.objective,
+        offered_per_s=record.offered_per_s,
+    )
+    yield f"{what} for {record.model} at {load}, by `tune`."
+    yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
+    yield f"Use: {use}"
+    yield ""
+    yield subject.advice.reason
+    other = export_of_best(record)
+    if other is not None and subject.advice.configuration == record.default:
+        yield f"The best that was found, to try all the same: {other}"
+    yield ""
+    yield from _measured(record, subject.advice.configuration)
+    yield from _section("", list(remarks), indent="")
+    left = [f"{name}: {value} ({_why(name, reasons, otherwise)})" for name, value in knobs.left()]
+    yield from _section("Not carried over:", left)
+    yield from _section("Notes:", [*failures(record), *record.notes])
+
+
+def facts(subject: Subject) -> dict[str, str]:
+    """Return study, workload, metrics and verdict as one-line texts."""
+    record = subject.record
+    told = {
+        "study": record.name,
+        "model": record.model,
+        **_load(record),
+        "client-batch": str(record.client_batch),
+        "advice": subject.advice.reason,
+        "measured": _figures(record, measurements(subject)),
+    }
+    if record.verdict is not None:
+        told["verdict"] = record.verdict.text
+    return {name: one_line(text)[:MOST_CHARACTERS] for name, text in told.items()}
+
+
+def _load(record: StudyRecord) -> dict[str, str]:
+    if not record.is_open:
+        return {"concurrency": str(record.concurrency)}
+    found = "found by each launch"
+    return {"rate": found if record.rate_per_s is None else rate_in_words(record.rate_per_s)}
+
+
+def in_flight(subject: Subject) -> int:
+    """Return the number of requests in flight.
+
+    The concurrency, or in an open loop rate times p99 (Little's law).
+    """
+    record = subject.record
+    if not record.is_open:
+        return record.concurrency
+    waiting = [(launch.rate_per_s or 0.0) * launch.p99_ms / 1e3 for launch in measurements(subject)]
+    return max(1, math.ceil(max(waiting, default=0.0)))
+
+
+def measurements(subject: Subject) -> tuple[Measurement, ...]:
+    """Return the evaluations of the exported configuration, from a verdict if any."""
+    record, configuration = subject.record, subject.advice.configuration
+    if record.verdict is not None and configuration == record.best:
+        return record.verdict.best
+    if record.verdict is not None and configuration == record.default:
+        return record.verdict.default
+    return _launches(record, configuration)
+
+
+def _section(title: str, found: list[str], *, indent: str = "  ") -> Iterator[str]:
+    if found:
+        yield ""
+        if title:
+            yield title
+        for line in found:
+            yield f"{indent}{line}"
+
+
+def _why(name: str, reasons: Mapping[str, str], otherwise: str) -> str:
+    if name in reasons:
+        return reasons[name]
+    return "set it on the machine" if name.startswith(ACCELERATOR) else otherwise
+
+
+def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
+    verdict = record.verdict
+    if verdict is None or chosen not in (record.default, record.best):
+        afresh = (
+            "Too few pairs of fresh starts worked" if record.fresh_starts else "Not re-measured"
+        )
+        yield f"{afresh}; what the search saw, which flatters what it chose:"
+        sides = {"default": record.default, "best": record.best}
+        if chosen not in sides.values():
+            sides["these settings"] = chosen
+        if record.best == record.default:
+            del sides["best"]
+        for role, configuration in sides.items():
+            if configuration is not None:
+                yield f"  {role}: {_figures(record, _launches(record, configuration))}"
+        return
+    yield f"Verdict: {verdict.text}"
+    yield f"{record.objective}, best over default: {verdict.ratio:.3g} ({_ratio_ends(verdict.interval)})"
+    if verdict.second is not None:
+        beside = verdict.second
+        yield f"Verdict: {beside.text}"
+        yield f"{beside.objective}, best over default: {beside.ratio:.3g} ({_ratio_ends(beside.interval)})"
+    yield f"  best: {_figures(record, verdict.best)}"
+    yield f"  default: {_figures(record, verdict.default)}"
+
+
+def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
+    """Return the search's evaluations."""
+    return tuple(
+        trial.measurement
+        for trial in record.trials
+        if trial.measurement is not None and trial.configuration == configuration
+    )
+
+
+def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
+    """Format geometric means over evaluations, with 95 % intervals."""
+    if not launches:
+        return "not measured"
+    second = () if record.second is None else (record.second,)
+    names = tuple(dict.fromkeys((record.objective, *second, *FIGURES)))
+    if record.objective in FIGURES and not second:
+        names = FIGURES
+    told = [_figure(objectives.named(name), launches) for name in names]
+    count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
+    return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"
+
+
+def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) -> str:
+    if objective.name == "p99":
+        return _tail(tail_latency.pooled(launches))
+    label = "" if objective.name == "throughput" else f"{objective.name} "
+    values = [value for value in map(objective.value, launches) if value > 0]
+    if not values:
+        return f"{label}not measured"
+    logs = [math.log(value) for value in values]
+    middle = math.fsum(logs) / len(logs)
+    ends = objective.interval(launches[0])
+    if len(logs) > 1:
+        # Over evaluations, because users will meet the differences between them.
+        spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / (len(logs) - 1))
+        reach = float(special.stdtrit(len(logs) - 1, 0.975)) * spread / math.sqrt(len(logs))
+        ends = Interval(low=math.exp(middle - reach), high=math.exp(middle + reach))
+    low, high = ("?" if end is None else f"{end:.4g}" for end in (ends.low, ends.high))
+    return f"{label}{math.exp(middle):.4g} {objective.unit} [{low}, {high}]"
+
+
+def _tail(tail: tail_latency.Tail) -> str:
+    """Format the p99 of all requests pooled."""
+    if not tail.is_told:
+        return f"p99 not known ({tail.why_not})"
+    low, high = (
+        "?" if end is None else f"{end:.4g}" for end in (tail.interval.low, tail.interval.high)
+    )
+    return f"p99 {tail.value_ms:.4g} ms [{low}, {high}] of {tail.effective:,.0f} effective requests"
+
+
+def _ratio_ends(interval: Interval) -> str:
+    if interval.is_vague:
+        return "too few pairs to tell"
+    low, high = (
+        "unknown" if end is None else f"{end:.3g}" for end in (interval.low, interval.high)
+    )
+    return f"95 % interval {low} to {high}"
+
+
+def quoted(path: object) -> str:
+    """Quote a path for the shell."""
+    return shlex.quote(str(path))

@@ -1,0 +1,358 @@
+"""Comparison of samplers on one engine with one budget and the same seeds.
+
+    for each repeat: one search per sampler, their trials taking turns, then their winners on new
+    servers, alternating
+
+Turns spread machine drift evenly. Budgets are totals: 50 random trials against 25 initial and 25
+guided ones. No search ends early.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuner.advice import failed
+from tuner.errors import Interrupted, StudyExists, TunerError
+from tuner.evaluation import outcomes
+from tuner.evaluation.evaluator import Bench, Launch
+from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
+from tuner.measurement.search_comparison import best_so_far, differences
+from tuner.metrics import objective as objectives
+from tuner.report import console_text
+from tuner.sampling import registry
+from tuner.settings import StudySettings
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study import prediction, targets, verification
+from tuner.study.creation import environment_facts, folder_of, keep_engine, named
+from tuner.study.interruption import resumable
+from tuner.study.preparation import bench_of, budget_of, needs_of, notes_of, prepared
+from tuner.study.problem import Arena
+from tuner.study.progress import Progress, Terminal
+from tuner.study.racing import Racing
+from tuner.study.search import Search, sampler_of
+from tuner.values.values import ComparisonRecord, Configuration, FreshStart, SamplerRun
+
+SETTINGS_FILE = "compare.yaml"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Specification of a comparison."""
+
+    settings: StudySettings
+    """Settings of each search, without the sampler."""
+    samplers: tuple[str, ...]
+    repeats: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """Cost of the prediction that some samplers use."""
+
+    trials: int = 0
+    """Trials that fit its time, rounded up."""
+    seconds: float = 0.0
+
+
+UNPREDICTED = Predicted()
+
+
+@dataclasses.dataclass(slots=True)
+class _Run:
+    """Running search."""
+
+    search: Search
+    sampler: str
+    repeat: int
+    seed: int
+    predicted: Predicted
+
+
+def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
+    """Run all searches, re-measure the winners and compare them.
+
+    Raises:
+        WrongUse: an input is wrong; nothing was written.
+        TunerError: it failed.
+        Interrupted: the trials so far are saved.
+    """
+    engine = targets.engine_of(order.settings.target)
+    card = targets.card_of(order.settings.target, engine)
+    settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
+    folder = folder_of(settings)
+    if folder.exists():
+        instead = "a comparison cannot be gone on with; choose another --study"
+        raise StudyExists(str(folder.path), instead)
+    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
+        for sampler in order.samplers:
+            sampler_of(_searching(settings, sampler, 0, UNPREDICTED).search, arena)
+        arena, predicted = _predicted(order, settings, arena, bench, terminal)
+        environment = environment_facts(served)
+        asked = _asked(order, settings)
+        folder.create(asked, environment, settings_file=SETTINGS_FILE)
+        keep_engine(folder, engine)
+        with folder.locked():
+            terminal.log.write_to(folder.log)
+            try:
+                runs, failures = _runs(order, settings, folder, arena, bench, terminal, predicted)
+            except KeyboardInterrupt:
+                kept = f"the trials so far are in {folder.database}; a comparison starts anew"
+                raise Interrupted(kept) from None
+        record = ComparisonRecord(
+            name=folder.name,
+            model=served.model,
+            concurrency=settings.target.in_flight,
+            client_batch=settings.target.client_batch,
+            objective=settings.measurement.first,
+            samplers=order.samplers,
+            repeats=order.repeats,
+            trials=settings.search.trials,
+            runs=runs,
+            differences=differences(runs, objectives.named(settings.measurement.first)),
+            notes=(
+                *notes_of(arena, payloads, served, bench.counted),
+                *_unpredicted(order, settings),
+                *failures,
+            ),
+            environment=environment,
+            settings=asked,
+        )
+    if not any(run.winner for run in runs):
+        raise TunerError("no configuration worked in any search, so there is nothing to compare")
+    folder.write_json("compare.json", record.as_json())
+    return record, folder
+
+
+def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
+    """Return the request without settings that a comparison ignores."""
+    nested = settings.nested()
+    for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
+        del nested["search"][unused]
+    if "epsilon-greedy" not in order.samplers:
+        del nested["search"]["epsilon"]
+    nested["search"]["initial"] = settings.search.first_trials
+    return {**nested, "samplers": list(order.samplers), "repeats": order.repeats}
+
+
+def _runs(
+    order: Order,
+    settings: StudySettings,
+    folder: RunFolder,
+    arena: Arena,
+    bench: Bench,
+    terminal: Terminal,
+    predicted: Predicted = UNPREDICTED,
+) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
+    """Return all searches with their winners, and a line for each failed winner."""
+    ended: list[SamplerRun] = []
+    failures: list[str] = []
+    progress = Progress(
+        terminal.console, default=arena.default, objective=settings.measurement.first
+    )
+    progress.say(
+        f"{folder.name}: {', '.join(order.samplers)} with {settings.search.trials} trials each, "
+        f"{order.repeats} times, taking turns",
+        style="bold",
+    )
+    rounds = _rounds(order, settings)
+    budget = budget_of(settings, bench)
+    verified_s = len(order.samplers) * rounds * budget.compared_s
+    repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
+    progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
+    for repeat in range(order.repeats):
+        later_s = (order.repeats - 1 - repeat) * repeat_s
+        runs = [
+            _begun(settings, folder, arena, bench, name, repeat, predicted)
+            for name in order.samplers
+        ]
+        _take_turns(runs, progress, terminal, later_s=verified_s + later_s)
+        winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
+        measured = _remeasured(
+            bench,
+            winners,
+            rounds,
+            needs_of(settings),
+            progress,
+            terminal,
+            round_trip_s=verification.round_trip_s(
+                [trial for run in runs for trial in run.search.trials], winners.values()
+            ),
+            later_s=later_s,
+        )
+        ended += [_ended(run, winners, measured) for run in runs]
+        failures += [
+            f"the winner of {sampler} in repeat {repeat} {failed(tally)}"
+            for sampler, tally in outcomes.tallied(
+                measured.starts, settings.measurement.limits
+            ).items()
+            if tally.failed
+        ]
+    return tuple(ended), tuple(failures)
+
+
+def _begun(
+    settings: StudySettings,
+    folder: RunFolder,
+    arena: Arena,
+    bench: Bench,
+    sampler: str,
+    repeat: int,
+    predicted: Predicted,
+) -> _Run:
+    mine = _searching(settings, sampler, repeat, predicted)
+    budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
+    store = StudyStore.create(
+        f"{sampler}-{repeat}",
+        database=folder.database,
+        url=None,
+        facts={"sampler": sampler, "repeat": repeat, "seed": mine.search.seed},
+    )
+    search = Search(
+        store=store,
+        arena=arena,
+        bench=bench,
+        budget=budget,
+        objective=settings.measurement.first,
+        limits=settings.measurement.limits,
+        stop_ei=0.0,
+        keep_in=None,
+        racing=Racing.of(settings),
+    )
+    search.prepare(mine.search)
+    return _Run(
+        search=search,
+        sampler=sampler,
+        repeat=repeat,
+        seed=mine.search.seed,
+        predicted=predicted if registry.takes(sampler, "guess") else UNPREDICTED,
+    )
+
+
+def _predicted(
+    order: Order, settings: StudySettings, arena: Arena, bench: Bench, terminal: Terminal
+) -> tuple[Arena, Predicted]:
+    """Return the problem statement with a prediction, if wanted, and its cost."""
+    searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
+    if not any(map(prediction.is_wanted, searches)):
+        return arena, UNPREDICTED
+    console_text.say(terminal.console, "profiling the model, to predict every configuration")
+    profile = prediction.profile_of(bench, arena)
+    if profile is None:
+        return arena, UNPREDICTED
+    arena = prediction.with_guess_of(settings, arena, profile)
+    trials = math.ceil(profile.seconds / budget_of(settings, bench).trial_s([]))
+    return arena, Predicted(trials=min(trials, settings.search.trials - 1), seconds=profile.seconds)
+
+
+def _unpredicted(order: Order, settings: StudySettings) -> tuple[str, ...]:
+    """Return why samplers lack a usable prediction."""
+    searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
+    return tuple(filter(None, map(prediction.why_none, searches)))
+
+
+def _searching(
+    settings: StudySettings, sampler: str, repeat: int, predicted: Predicted
+) -> StudySettings:
+    """Return one search's settings: sampler, its own option, seed and budget."""
+    search = settings.search
+    spent = predicted.trials if registry.takes(sampler, "guess") else 0
+    trials = search.trials - spent
+    mine = dataclasses.replace(
+        search,
+        sampler=sampler,
+        trials=trials,
+        initial=None if search.initial is None else min(search.initial, trials),
+        seed=search.seed + repeat,
+        epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
+    )
+    return prediction.settled(dataclasses.replace(settings, search=mine))
+
+
+def _take_turns(
+    runs: Sequence[_Run], progress: Progress, terminal: Terminal, *, later_s: float
+) -> None:
+    """Run one trial of each search in turn; `later_s` is the time that follows."""
+    waiting = list(runs)
+    while waiting:
+        for run in list(waiting):
+            if run.search.stop_reason(0.0) is not None:
+                waiting.remove(run)
+                continue
+            terminal.check()
+            trial = run.search.step()
+            run.search.pause()
+            left_s = sum(run.search.trials_left_s() for run in runs) + later_s
+            progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
+
+
+def _rounds(order: Order, settings: StudySettings) -> int:
+    """Return the rounds of one repeat, which share those of the settings."""
+    return max(comparison.LEAST_PAIRS, settings.measurement.pairs // order.repeats)
+
+
+def _remeasured(
+    bench: Bench,
+    winners: Mapping[str, Configuration],
+    rounds: int,
+    needs: Needs,
+    progress: Progress,
+    terminal: Terminal,
+    *,
+    round_trip_s: float,
+    later_s: float,
+) -> verification.Rounds:
+    begun_s = time.monotonic()
+
+    def report(starts: Sequence[FreshStart], _launch: Launch) -> None:
+        terminal.check()
+        bench.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
+        last, whole = starts[-1], rounds * len(winners)
+        each_s = (time.monotonic() - begun_s) / len(starts)
+        progress.verification(
+            len(starts),
+            whole,
+            last.role,
+            last.outcome,
+            last.measurement,
+            left_s=(whole - len(starts)) * each_s + later_s,
+        )
+
+    if not winners:
+        return verification.Rounds(starts=(), measurements={})
+    bench.stream = 1
+    with verification.measuring(
+        bench, winners, round_trip_s=round_trip_s, say=progress.say
+    ) as source:
+        measured = verification.alternate(source, rounds=rounds, needs=needs, report=report)
+    bench.stream = 0
+    bench.start()
+    return measured
+
+
+def _ended(
+    run: _Run, winners: Mapping[str, Configuration], measured: verification.Rounds
+) -> SamplerRun:
+    objective = run.search.objective
+    values = tuple(map(objective.of, run.search.trials))
+    return SamplerRun(
+        sampler=run.sampler,
+        repeat=run.repeat,
+        seed=run.seed,
+        study=f"{run.sampler}-{run.repeat}",
+        objectives=values,
+        best_so_far=best_so_far(values, objective),
+        wall_s=run.predicted.seconds + sum(run.search.walls_s),
+        seconds=tuple(itertools.accumulate(run.search.walls_s, initial=run.predicted.seconds))[1:],
+        profiling=run.predicted.trials,
+        winner=winners.get(run.sampler),
+        remeasured=measured.measurements.get(run.sampler, ()),
+    )

@@ -1,0 +1,310 @@
+"""Recorder of a benchmark table: every candidate of a grid, evaluated several times.
+
+    inputs -> engine started once -> schedule -> evaluations -> rows -> packed
+
+Each pass has a new order, so that drift and neighbours bias no candidate; then the best are
+repeated until well known (`replay.schedule`). Failures are kept. A killed command resumes after the
+last row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+import yaml
+
+from tuner.engines.description import CommandEngine, OtherEngine, UrlEngine
+from tuner.errors import Interrupted, TunerError, WrongUse
+from tuner.evaluation.evaluator import Bench, Launch
+from tuner.lab.tables import table_files
+from tuner.lab.tables.schedule import Recorded, Thoroughness, due, expected_launches
+from tuner.lab.tables.table import RecordedLaunch, Surface, SurfaceHead
+from tuner.lab.tables.table_files import SurfaceFolder
+from tuner.launching import machine
+from tuner.launching.engine import Served
+from tuner.measurement import summary
+from tuner.measurement.outcome import Needs
+from tuner.metrics import objective as objectives
+from tuner.report import formatting
+from tuner.settings import StudySettings
+from tuner.space import files
+from tuner.study import prediction, problem, targets
+from tuner.study.creation import environment_facts
+from tuner.study.interruption import resumable
+from tuner.study.preparation import bench_of, notes_of, prepared
+from tuner.study.progress import Progress, Terminal
+from tuner.values.histogram import Histogram
+from tuner.values.values import Block, Measurement, RequestRecords
+
+MOST_REFUSED = 8
+"""Failures at the beginning that end a recording."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Specification of a recording."""
+
+    settings: StudySettings
+    """Target (its space is the grid), measurement, order seed."""
+    thoroughness: Thoroughness
+    out: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """Result of a recording."""
+
+    surface: Surface
+    measured: int
+    """Added evaluations."""
+
+
+def record(order: Order, *, terminal: Terminal) -> Done:
+    """Measure what the folder lacks.
+
+    Raises:
+        WrongUse: an invalid input, or another recording's folder; nothing was measured.
+        TunerError: it failed.
+        Interrupted: a signal came; evaluations are saved.
+    """
+    settings = order.settings
+    engine = targets.engine_of(settings.target)
+    card = targets.card_of(settings.target, engine)
+    folder = SurfaceFolder(order.out)
+    known = table_files.read(order.out) if folder.exists() else None
+    with resumable(None), folder, bench_of(settings, card, engine, terminal) as bench:
+        bench.lengthens = False  # a table's evaluations have one length
+        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
+        head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
+        if known is not None:
+            head = _going_on(head, known.head, order.out)
+        if head.profile is None and engine is None:
+            profile = prediction.profile_of(bench, arena)
+            head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
+        folder.begin(head)
+        launches = list(known.launches) if known is not None else []
+        before = len(launches)
+        recorder = _Recorder(order, folder, bench, arena, head, terminal)
+        try:
+            recorder.run(launches)
+        except KeyboardInterrupt:
+            kept = f"{len(launches)} launches are in {order.out}"
+            raise Interrupted(f"{kept}; the same command goes on behind them") from None
+        folder.finish(head)
+    return Done(
+        surface=Surface(head=head, launches=tuple(launches)), measured=len(launches) - before
+    )
+
+
+class _Recorder:
+    """A recording in progress."""
+
+    def __init__(
+        self,
+        order: Order,
+        folder: SurfaceFolder,
+        bench: Bench,
+        arena: problem.Arena,
+        head: SurfaceHead,
+        terminal: Terminal,
+    ) -> None:
+        self._order = order
+        self._folder = folder
+        self._bench = bench
+        self._arena = arena
+        self._head = head
+        self._terminal = terminal
+        self._objective = objectives.named(head.objective)
+        self._progress = Progress(terminal.console, default=arena.default, objective=head.objective)
+
+    def run(self, launches: list[RecordedLaunch]) -> None:
+        """Run due evaluations; append them to the folder and `launches`."""
+        cells = self._arena.candidates.cells
+        recorded = [self._recorded(launch) for launch in launches]
+        expected = expected_launches(len(cells), self._order.thoroughness)
+        self._tell(len(cells), len(launches), expected)
+        begun_s, at_begin = time.monotonic(), len(launches)
+        while True:
+            sweep, waiting = due(cells, recorded, self._order.thoroughness, seed=self._head.seed)
+            if not waiting:
+                return
+            for cell in waiting:
+                self._bench.stream = sweep  # a scenario's requests differ by pass
+                launch = self._bench.launch(cell)
+                kept = _kept(launch, number=_next(launches), sweep=sweep)
+                self._folder.append(kept)
+                launches.append(kept)
+                recorded.append(self._recorded(kept))
+                each_s = (time.monotonic() - begun_s) / (len(launches) - at_begin)
+                left_s = each_s * max(0, expected - len(launches))
+                again = ", disturbed by the host" if recorded[-1].is_disturbed else ""
+                self._progress.say(
+                    f"{len(launches):5d} pass {sweep}{again} "
+                    f"{self._progress.result(launch.outcome, launch.measurement)} | "
+                    f"{self._progress.differences(cell)} | {formatting.duration(left_s)} left"
+                )
+                self._check(recorded, launch)
+
+    def _check(self, recorded: list[Recorded], last: Launch) -> None:
+        self._terminal.check()
+        if len(recorded) == MOST_REFUSED and all(one.value is None for one in recorded):
+            outcome = last.outcome
+            if last.measurement is not None:
+                outcome = Needs(objective=self._head.objective).outcome(last.measurement)
+            raise TunerError(
+                f"none of the first {MOST_REFUSED} launches worked; the last: {outcome.reason}"
+            )
+
+    def _tell(self, cells: int, done: int, expected: int) -> None:
+        settings = self._order.settings.measurement
+        each_s = settings.measured_s + settings.warmup_s + 0.3
+        text = f"{self._head.name}: {formatting.plural(cells, 'configuration')} that differ, "
+        text += f"{self._order.thoroughness.passes} passes, then the best ones again; "
+        text += f"about {formatting.plural(expected, 'launch')}"
+        if done:
+            text += f", {done:,} of them done"
+        left_s = max(0, expected - done) * each_s
+        self._progress.say(f"{text}: {formatting.duration(left_s)}", style="bold")
+
+    def _recorded(self, launch: RecordedLaunch) -> Recorded:
+        measured = launch.measurement(
+            concurrency=self._head.concurrency,
+            client_batch=self._head.client_batch,
+            rate_per_s=self._head.rate_per_s,
+            deadline_ms=self._order.settings.measurement.slo_ms,
+            cores=self._arena.environment.machine.cores,
+            paid=self._bench.prices,
+        )
+        value = None if measured is None else self._objective.to_minimise(measured)
+        if value is not None and not math.isfinite(value):
+            value = None
+        disturbed = launch.is_disturbed(self._arena.environment.machine.cores)
+        return Recorded(launch.sweep, launch.cell, value, disturbed)
+
+
+def _next(launches: list[RecordedLaunch]) -> int:
+    return max((launch.number for launch in launches), default=-1) + 1
+
+
+def _kept(launch: Launch, *, number: int, sweep: int) -> RecordedLaunch:
+    measured, records = launch.measurement, launch.records
+    is_ok = measured is not None and records is not None
+    return RecordedLaunch(
+        number=number,
+        cell=launch.configuration,
+        sweep=sweep,
+        started_at=launch.started_at,
+        outcome=launch.outcome,
+        startup_s=launch.launch_s,
+        loaded_s=launch.loaded_s,
+        errors=measured.errors if measured is not None else 0,
+        blocks=_blocks(measured) if measured is not None else (),
+        histogram=histogram_of(
+            records, measured.warmup_s, measured.seconds, is_open=measured.rate_per_s is not None
+        )
+        if is_ok and measured is not None and records is not None
+        else None,
+        **({"noise": measured.noise} if measured is not None else {}),
+    )
+
+
+def _blocks(measured: Measurement) -> tuple[Block, ...]:
+    """Return the blocks, or the whole phase if none fits."""
+    if measured.blocks:
+        return measured.blocks
+    whole = Block(
+        start_s=measured.warmup_s,
+        seconds=measured.seconds,
+        requests=measured.requests,
+        mean_ms=measured.mean_ms,
+        p50_ms=measured.p50_ms,
+        p99_ms=measured.p99_ms,
+        throughput_per_s=measured.throughput_per_s,
+        spread_ms=measured.spread_ms,
+    )
+    return (whole,)
+
+
+def histogram_of(
+    records: RequestRecords, warmup_s: float, seconds: float, *, is_open: bool = False
+) -> Histogram:
+    """Return the measured phase's latency histogram."""
+    chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
+    chosen &= summary.is_ok(records)
+    took_s = records.finished_s[chosen] - records.intended_s[chosen]
+    return Histogram.of(np.asarray(1e3 * took_s, dtype=float))
+
+
+def _head(
+    order: Order,
+    engine: OtherEngine | None,
+    arena: problem.Arena,
+    served: Served,
+    notes: tuple[str, ...],
+) -> SurfaceHead:
+    settings = order.settings
+    measurement = settings.measurement
+    label = settings.target.engine
+    if isinstance(engine, CommandEngine):
+        # The absolute path is useless elsewhere.
+        label = f"{engine.name} ({label})"
+    elif isinstance(engine, UrlEngine):
+        label = served.engine
+    facts = {**environment_facts(served), "engine": label}
+    space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
+    return SurfaceHead(
+        name=order.out.name,
+        model=served.model,
+        concurrency=settings.target.in_flight,
+        client_batch=settings.target.client_batch,
+        rate_per_s=settings.target.rate,
+        deadline_ms=measurement.slo_ms,
+        engine=label,
+        home=settings.target.home,
+        objective=measurement.first,
+        space=space,
+        default=arena.default,
+        host={**machine.describe(machine.read()), **facts},
+        measurement={
+            "seconds": measurement.measured_s,
+            "warmup_s": measurement.warmup_s,
+            "block_s": measurement.block_s,
+        },
+        passes=order.thoroughness.passes,
+        seed=settings.search.seed,
+        notes=notes,
+    )
+
+
+def _going_on(head: SurfaceHead, before: SurfaceHead, path: pathlib.Path) -> SurfaceHead:
+    """Return the header to continue; reject another recording."""
+    for name in (
+        "model",
+        "concurrency",
+        "client_batch",
+        "rate_per_s",
+        "deadline_ms",
+        "engine",
+        "home",
+        "default",
+        "measurement",
+    ):
+        was, now = getattr(before, name), getattr(head, name)
+        if was != now:
+            raise WrongUse(
+                f"--out {path} was recorded with {name} {was}, this command has {now}; go on with "
+                "the options that it was begun with, or name another folder"
+            )
+    if before.space.get("knobs") != head.space.get("knobs"):
+        raise WrongUse(
+            f"--out {path} was recorded on another grid, or on a machine that narrows it otherwise; "
+            "name another folder"
+        )
+    return dataclasses.replace(
+        before, passes=head.passes, objective=head.objective, seed=before.seed, is_finished=False
+    )

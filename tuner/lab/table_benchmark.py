@@ -1,0 +1,209 @@
+"""Benchmark of samplers on benchmark tables: same seeds, known truth, hundreds of searches.
+
+    table x sampler x seed -> replayed search -> regret, time to a good candidate, non-inferiority
+
+Owns the seeds' processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import WrongUse
+from tuner.lab import replay
+from tuner.lab.replay import Ground
+from tuner.lab.tables import sampler_results, scoring, table_files
+from tuner.lab.tables.sampler_results import SHARES
+from tuner.measurement import noninferiority
+from tuner.metrics import objective as objectives
+from tuner.metrics import prices
+from tuner.metrics.benchmark import Contestant, ContestRecord, NonInferiority, SurfaceContest
+from tuner.sampling import registry
+from tuner.settings import MeasurementSettings
+
+BUDGETS = (15, 30, 50)
+"""Trials after which regrets are compared."""
+REFERENCE = "structured"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Specification of a benchmark."""
+
+    surfaces: tuple[pathlib.Path, ...]
+    samplers: tuple[str, ...]
+    reference: str = REFERENCE
+    trials: int = 50
+    seeds: tuple[int, ...] = tuple(range(20))
+    initial: int | None = None
+    measurement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Given `MeasurementSettings`: objective (else the table's), constraints, deadline, prices."""
+    jobs: int | None = None
+    """None: one per core."""
+
+
+def compare(
+    order: Order,
+    *,
+    name: str,
+    say: Callable[[str], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> ContestRecord:
+    """Replay all searches.
+
+    Args:
+        say: prints each sampler's result.
+        check: called after every search; may raise.
+
+    Raises:
+        WrongUse: unknown or uninstalled sampler, or unrecorded metric.
+        InvalidSurface: a table is unreadable.
+    """
+    for sampler in order.samplers:
+        registry.create(sampler, seed=0, initial=1)
+    grounds = [ground_of(folder, order.measurement) for folder in order.surfaces]
+    surfaces = tuple(_surface(ground, order, say, check) for ground in grounds)
+    return ContestRecord(
+        name=name,
+        samplers=order.samplers,
+        reference=order.reference,
+        trials=order.trials,
+        seeds=len(order.seeds),
+        margin=noninferiority.MARGIN,
+        surfaces=surfaces,
+        over_surfaces=over_surfaces(surfaces),
+        notes=(),
+    )
+
+
+def ground_of(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Ground:
+    """Prepare a table with the given measurement settings."""
+    surface = table_files.read(folder)
+    recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
+    asked = MeasurementSettings(**{**recorded, **measurement})
+    if asked.objective != asked.first:
+        raise WrongUse(f"--objective {asked.objective}: expected one, as {asked.first}")
+    surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
+    return replay.ground_of(surface, asked.first, asked.limits)
+
+
+def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
+    """Return distinct samplers, reference first.
+
+    Raises:
+        WrongUse: no peer.
+    """
+    every = tuple(dict.fromkeys((reference, *samplers)))
+    if len(every) < 2:
+        raise WrongUse(f"--samplers: expected others than the reference {reference!r}, as random")
+    return every
+
+
+def budgets_of(trials: int) -> tuple[int, ...]:
+    """Return the budgets within `trials`."""
+    return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
+
+
+def over_surfaces(surfaces: Sequence[SurfaceContest]) -> tuple[NonInferiority, ...]:
+    """Test the reference across several tables, one mean difference each."""
+    if len(surfaces) < 2:
+        return ()
+    by_pair: dict[tuple[str, int], list[float]] = {}
+    for surface in surfaces:
+        for one in surface.noninferiority:
+            by_pair.setdefault((one.peer, one.budget), []).append(one.difference)
+    return noninferiority.judged(
+        [(peer, budget, np.array(each)) for (peer, budget), each in by_pair.items()]
+    )
+
+
+def _surface(
+    ground: Ground, order: Order, say: Callable[[str], None], check: Callable[[], None]
+) -> SurfaceContest:
+    notes = [*ground.surface.head.notes]
+    contestants = []
+    for sampler in order.samplers:
+        left_out = _why_not(ground, sampler)
+        if left_out is not None:
+            notes.append(left_out)
+            continue
+        contestants.append(_contestant(ground, order, sampler, check))
+        say(f"{ground.surface.head.name}: {_told(contestants[-1])}")
+    if ground.profile is None and "structured" in order.samplers:
+        notes.append("The surface has no profile to predict from: structured searches as gp does.")
+    head, truth = ground.surface.head, ground.truth
+    objective = objectives.named(ground.objective)
+    cells = len(ground.arena.candidates.cells)
+    good = {share: len(truth.good(share)) for share in SHARES}
+    default_regret = truth.regret(ground.arena.default)
+    return SurfaceContest(
+        name=head.name,
+        model=head.model,
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+        rate_per_s=head.rate_per_s,
+        engine=head.engine,
+        objective=ground.objective,
+        unit=objective.unit,
+        cells=cells,
+        optimum=objective.from_minimised(truth.optimum),
+        optimum_se=truth.optimum_se,
+        default_regret=default_regret if np.isfinite(default_regret) else None,
+        good_cells=good,
+        tolerances={share: truth.tolerance(share) for share in SHARES},
+        random_median={share: scoring.random_median(cells, good[share]) for share in SHARES},
+        contestants=tuple(contestants),
+        noninferiority=_judged(contestants, order),
+        notes=tuple(notes),
+    )
+
+
+def _contestant(
+    ground: Ground, order: Order, sampler: str, check: Callable[[], None]
+) -> Contestant:
+    replayed = replay.Order(
+        sampler=sampler,
+        trials=order.trials,
+        seeds=order.seeds,
+        initial=order.initial,
+        objective=ground.objective,
+    )
+    found = replay.replay(ground, replayed, workers=order.jobs, report=lambda _: check())
+    return sampler_results.contestant(
+        sampler,
+        found.runs,
+        ground.truth,
+        default=ground.arena.default,
+        profiling=replay.profiling_trials(ground, replayed),
+    )
+
+
+def _judged(contestants: Sequence[Contestant], order: Order) -> tuple[NonInferiority, ...]:
+    reference = next((one for one in contestants if one.sampler == order.reference), None)
+    if reference is None:
+        return ()
+    return noninferiority.judged(
+        [
+            (peer.sampler, budget, sampler_results.differences(reference, peer, budget))
+            for peer in contestants
+            if peer is not reference
+            for budget in budgets_of(order.trials)
+        ]
+    )
+
+
+def _why_not(ground: Ground, sampler: str) -> str | None:
+    """Return why a sampler skips a table, else None."""
+    if sampler == "guess" and ground.profile is None:
+        return "The sampler guess takes no part: the surface has no profile to predict from."
+    return None
+
+
+def _told(one: Contestant) -> str:
+    last = one.regret.mean[-1]
+    return f"{one.sampler}, mean regret {last:.1%} after {len(one.regret.mean)} trials"

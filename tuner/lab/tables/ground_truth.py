@@ -1,0 +1,186 @@
+"""Ground truth of a benchmark table, from held-out evaluations that no replay draws. Pure.
+
+First, machine drift is removed: what evaluations of a time share against their candidates' means.
+The lowest of many noisy means is too low, so means are shrunk towards neighbouring candidates: the
+posterior of a Gaussian process over held-out means, with the noise of `estimates`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.lab.tables.estimates import estimates
+from tuner.lab.tables.table import RecordedLaunch, Surface
+from tuner.metrics.objective import Objective
+from tuner.sampling import gaussian_process
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.gaussian_process import NoisePrior
+from tuner.values.histogram import Histogram
+from tuner.values.values import Configuration
+
+Array = NDArray[np.float64]
+
+WINDOW_S = 45.0
+"""Seconds before and after an evaluation: some 35 evaluations."""
+LEAST_KNOWN = 8
+"""Evaluations of a candidate from which those after the passes show drift."""
+SWEEPS = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Halves:
+    """Split of each candidate's evaluations: drawn by replays, or held out."""
+
+    drawn: Mapping[Configuration, tuple[RecordedLaunch, ...]]
+    held_out: Mapping[Configuration, tuple[RecordedLaunch, ...]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Truth:
+    """Feasible candidates (m,) with log objectives, minimised."""
+
+    cells: tuple[Configuration, ...]
+    log_mean: Array  # (m,)
+    se: Array  # (m,)
+    lost: frozenset[Configuration]
+    """Candidates that do not work."""
+
+    @property
+    def best(self) -> int:
+        """Index of the optimum."""
+        return int(np.argmin(self.log_mean))
+
+    @property
+    def optimum(self) -> float:
+        """Best value, in the minimised unit."""
+        return math.exp(float(self.log_mean[self.best]))
+
+    @property
+    def optimum_se(self) -> float:
+        """Relative standard error of the optimum."""
+        return float(self.se[self.best])
+
+    def tolerance(self, share: float) -> float:
+        """Return the tolerance: `share`, or twice the optimum's error if larger."""
+        return max(share, 2 * self.optimum_se)
+
+    def good(self, share: float) -> frozenset[Configuration]:
+        """Return candidates within a share of the optimum."""
+        limit = float(self.log_mean[self.best]) + math.log1p(self.tolerance(share))
+        return frozenset(
+            cell for cell, mean in zip(self.cells, self.log_mean, strict=True) if mean <= limit
+        )
+
+    def regret(self, cell: Configuration) -> float:
+        """Return how far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
+        place = self._places.get(cell)
+        if place is None:
+            return math.inf
+        return math.expm1(float(self.log_mean[place] - self.log_mean[self.best]))
+
+    def ratio(self, one: Configuration, other: Configuration) -> float | None:
+        """Return one candidate's minimised value over another's; None if either fails."""
+        first, second = self._places.get(one), self._places.get(other)
+        if first is None or second is None:
+            return None
+        return math.exp(float(self.log_mean[first] - self.log_mean[second]))
+
+    @functools.cached_property
+    def _places(self) -> Mapping[Configuration, int]:
+        return {cell: place for place, cell in enumerate(self.cells)}
+
+
+def halves(surface: Surface) -> Halves:
+    """Split alternately, the first drawn, as the machine may change over hours."""
+    every = surface.by_cell
+    return Halves(
+        drawn={cell: tuple(launches[0::2]) for cell, launches in every.items()},
+        held_out={cell: tuple(launches[1::2]) for cell, launches in every.items()},
+    )
+
+
+def truth(
+    surface: Surface,
+    held_out: Mapping[Configuration, Sequence[RecordedLaunch]],
+    objective: Objective,
+    candidates: Candidates,
+) -> Truth:
+    """Return the candidates' ground truth, from held-out evaluations."""
+    values: dict[Configuration, list[float]] = {}
+    lost: set[Configuration] = set()
+    slower = drift(surface, objective)
+    for cell, launches in surface.by_cell.items():
+        failed = sum(surface.minimised(launch, objective) is None for launch in launches)
+        if 2 * failed >= len(launches):
+            lost.add(cell)
+            continue
+        values[cell] = [
+            value * math.exp(-slower[launch.number])
+            for launch in held_out[cell]
+            if (value := surface.minimised(launch, objective)) is not None
+        ]
+    known = estimates(values)
+    cells = tuple(known)
+    if not cells:
+        nothing = np.empty(0)
+        return Truth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
+    vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
+    means = np.array([known[cell].log_mean for cell in cells])
+    if objective.name == "p99":  # of all requests pooled: never a mean of p99s
+        together = (_pooled(held_out[cell], slower) for cell in cells)
+        means = np.log([one.quantile_ms(0.99) for one in together if one is not None])
+    errors = np.array([known[cell].se for cell in cells])
+    common = float(np.sqrt(np.mean(errors**2)))
+    process = gaussian_process.fit(
+        vectors,
+        means,
+        noise=NoisePrior(sd=common, spread=0.1),
+        weights=(errors / common) ** 2,
+    )
+    smooth, sd = process.predict(vectors)
+    return Truth(cells=cells, log_mean=smooth, se=sd, lost=frozenset(lost))
+
+
+def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> Histogram | None:
+    """Pool evaluations' latencies without drift; None without any."""
+    counted = [
+        one.histogram.scaled(math.exp(-slower[one.number]))
+        for one in launches
+        if one.histogram is not None and one.number in slower
+    ]
+    return Histogram.merged(counted) if counted else None
+
+
+def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
+    """Return, by number, the log factor by which an evaluation's time was slower.
+
+    The median is 0. After the passes, candidates are chosen by their values, so repeats of
+    candidates with few evaluations are slower for that alone: they do not count as drift.
+    """
+    every = ((one, surface.minimised(one, objective)) for one in surface.launches)
+    told = [(launch, value) for launch, value in every if value is not None]
+    if not told:
+        return {}
+    launches = [launch for launch, _ in told]
+    at_s = np.array([launch.started_at for launch in launches])
+    logs = np.log([value for _, value in told])
+    numbers = {cell: number for number, cell in enumerate({one.cell: None for one in launches})}
+    cells = np.array([numbers[one.cell] for one in launches])
+    counts = np.bincount(cells)
+    tells = np.array([one.sweep < surface.head.passes for one in launches])
+    tells |= counts[cells] >= LEAST_KNOWN
+    near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
+    near = [each & tells if np.any(each & tells) else each for each in near]
+    slower = np.zeros(len(logs))
+    for _ in range(SWEEPS):
+        means = np.bincount(cells, weights=logs - slower) / counts
+        left = logs - means[cells]
+        slower = np.array([np.median(left[each]) for each in near])
+        slower -= np.median(slower)
+    return dict(zip((one.number for one in launches), slower.tolist(), strict=True))

@@ -1,0 +1,96 @@
+"""Results of a sampler on a benchmark table: regret, and time to tolerance. Pure.
+
+Without a recommendation the default's regret counts, which a user would keep. A recommendation that
+fails gets the worst feasible regret.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.lab.tables import scoring
+from tuner.lab.tables.ground_truth import Truth
+from tuner.lab.tables.scoring import Run
+from tuner.metrics.benchmark import Contestant, Quartiles, Within
+from tuner.values.values import Configuration
+
+Array = NDArray[np.float64]
+
+SHARES = (0.10, 0.05, 0.03)
+"""Tolerances as shares of the optimum."""
+
+
+def contestant(
+    sampler: str, runs: Sequence[Run], truth: Truth, *, default: Configuration, profiling: int
+) -> Contestant:
+    """Summarise a sampler's equally long runs, by seed.
+
+    The first `profiling` trials went into the model's profile.
+    """
+    regrets = settled(runs, truth, default)
+    seconds = np.array([spent(run) for run in runs])
+    trials = len(runs[0].cells)
+    return Contestant(
+        sampler=sampler,
+        profiling=profiling,
+        regrets=_rounded(regrets),
+        seconds=_rounded(seconds),
+        regret=quartiles(regrets),
+        within=tuple(within(runs, seconds, truth, share) for share in SHARES),
+        failures=float(np.mean([len(run.lost) for run in runs])),
+        sampler_ms=1e3 * float(np.mean([run.own_s[-1] for run in runs])) / trials,
+    )
+
+
+def settled(runs: Sequence[Run], truth: Truth, default: Configuration) -> Array:
+    """Return finite regrets (runs, trials)."""
+    worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
+    kept = truth.regret(default)
+    kept = kept if math.isfinite(kept) else worst
+
+    def of(cell: Configuration | None) -> float:
+        return kept if cell is None else min(worst, truth.regret(cell))
+
+    return np.array([[of(cell) for cell in run.recommended] for run in runs])
+
+
+def spent(run: Run) -> list[float]:
+    """Return seconds up to the end of each trial, with the sampler's own."""
+    return [launches + own for launches, own in zip(run.seconds, run.own_s, strict=True)]
+
+
+def quartiles(values: Array) -> Quartiles:
+    """Return quartiles by column of (runs, trials)."""
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    return Quartiles(
+        low=_row(low), median=_row(median), high=_row(high), mean=_row(np.mean(values, axis=0))
+    )
+
+
+def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> Within:
+    """Return how soon the runs stay within a share of the optimum."""
+    good = truth.good(share)
+    trials = [scoring.trials_to(run, good) for run in runs]
+    took = [
+        float(row[int(count) - 1]) if math.isfinite(count) else math.inf
+        for row, count in zip(seconds, trials, strict=True)
+    ]
+    return Within.over(share, trials, took)
+
+
+def differences(reference: Contestant, peer: Contestant, budget: int) -> Array:
+    """Return regrets (runs,) of reference minus peer after `budget` trials."""
+    mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
+    return np.asarray(mine - other)
+
+
+def _row(values: Array) -> tuple[float, ...]:
+    return tuple(float(f"{value:.5g}") for value in values.tolist())
+
+
+def _rounded(values: Array) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(_row, values))

@@ -1,0 +1,164 @@
+"""Schedule of a recording: which candidate to evaluate next.
+
+A pure function of what was recorded, so killed recordings resume exactly:
+
+    pass 0, 1, 2        every candidate once, in a new order each
+    (again)             disturbed evaluations, at the end of their pass
+    pass 3, 4, ...      the best, chosen anew each pass, until well known or at the maximum
+    then                rivals, until they could not be among the best or had enough; with as
+                        many well-known candidates, to tell a pass's drift from its candidates
+
+Without rivals, candidates with two or three lucky evaluations would win every replay.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from tuner.lab.tables.estimates import Estimate, estimates
+from tuner.values.values import Configuration
+
+MOST_TRIES = 3
+"""Tries of a disturbed evaluation in one pass."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Thoroughness:
+    """Rules for repeated evaluations."""
+
+    passes: int = 3
+    """Passes over the grid; fewer than three leave nothing to hold out."""
+    best_share: float = 0.05
+    """Share of candidates to evaluate until well known."""
+    best_se: float = 0.01
+    """Relative standard error of a well-known candidate."""
+    most: int = 16
+    """Maximum evaluations of a candidate, except beside rivals."""
+    enough: int = 8
+    """Evaluations after which a rival is known well enough."""
+    rival_within: float = 0.1
+    """Loss against the best, at two standard errors below its mean, that still makes a rival."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the schedule needs of an evaluation."""
+
+    sweep: int
+    cell: Configuration
+    value: float | None
+    """Objective; None if the evaluation failed."""
+    is_disturbed: bool = False
+    """Whether it reflects the host, and is repeated."""
+
+
+def due(
+    cells: Sequence[Configuration],
+    recorded: Collection[Recorded],
+    thoroughness: Thoroughness,
+    *,
+    seed: int,
+) -> tuple[int, list[Configuration]]:
+    """Return the current pass and its remaining candidates; none at the end."""
+    done = _done(recorded)
+    sweep = 0
+    while True:
+        wanted = cells
+        if sweep >= thoroughness.passes:
+            known = _known(recorded, sweep)
+            wanted = best(known, thoroughness) or rivals(
+                known, thoroughness, np.random.default_rng([seed, sweep, 1])
+            )
+        left = [
+            wanted[place]
+            for place in np.random.default_rng([seed, sweep]).permutation(len(wanted))
+            if (sweep, wanted[place]) not in done
+        ]
+        if left or not wanted:
+            return sweep, left
+        sweep += 1
+
+
+def _done(recorded: Collection[Recorded]) -> set[tuple[int, Configuration]]:
+    """Return finished (pass, candidate) pairs: undisturbed, or out of tries."""
+    tries = collections.Counter((one.sweep, one.cell) for one in recorded)
+    sound = {(one.sweep, one.cell) for one in recorded if not one.is_disturbed}
+    return sound | {key for key, count in tries.items() if count >= MOST_TRIES}
+
+
+def _known(recorded: Collection[Recorded], sweep: int) -> dict[Configuration, Estimate]:
+    """Estimate working candidates from earlier passes, best first."""
+    values: dict[Configuration, list[float]] = {}
+    lost: dict[Configuration, int] = {}
+    for one in recorded:
+        if one.sweep >= sweep or one.is_disturbed:
+            continue
+        if one.value is None:
+            lost[one.cell] = lost.get(one.cell, 0) + 1
+        else:
+            values.setdefault(one.cell, []).append(one.value)
+    known = estimates(
+        {cell: each for cell, each in values.items() if is_feasible(cell, values, lost)}
+    )
+    return {cell: known[cell] for cell in sorted(known, key=lambda cell: known[cell].log_mean)}
+
+
+def best(
+    known: Mapping[Configuration, Estimate], thoroughness: Thoroughness
+) -> list[Configuration]:
+    """Return the best candidates that are not yet well known.
+
+    `known` has every working candidate, best first.
+    """
+    chosen = list(known)[: math.ceil(thoroughness.best_share * len(known))]
+    return [
+        cell
+        for cell in chosen
+        if known[cell].se > thoroughness.best_se and known[cell].launches < thoroughness.most
+    ]
+
+
+def rivals(
+    known: Mapping[Configuration, Estimate],
+    thoroughness: Thoroughness,
+    rng: np.random.Generator,
+) -> list[Configuration]:
+    """Return rivals of the best, and as many well-known candidates.
+
+    `known` has every working candidate, best first.
+    """
+    settled = [
+        cell
+        for cell, one in known.items()
+        if one.launches >= thoroughness.enough or one.se <= thoroughness.best_se
+    ]
+    if not settled:
+        return []
+    limit = known[settled[0]].log_mean + thoroughness.rival_within
+    found = [
+        cell
+        for cell, one in known.items()
+        if cell not in settled and one.log_mean - 2 * one.se < limit
+    ]
+    beside = rng.permutation(len(settled))[: len(found)]
+    return found + [settled[place] for place in sorted(beside)]
+
+
+def is_feasible(
+    cell: Configuration,
+    values: Mapping[Configuration, Sequence[float]],
+    lost: Mapping[Configuration, int],
+) -> bool:
+    """Return whether more of a candidate's evaluations worked than failed."""
+    return len(values.get(cell, ())) > lost.get(cell, 0)
+
+
+def expected_launches(cells: int, thoroughness: Thoroughness) -> int:
+    """Estimate a recording's evaluations; the best get half of their possible repeats."""
+    more = max(0, (thoroughness.most - thoroughness.passes) // 2)
+    return cells * thoroughness.passes + math.ceil(thoroughness.best_share * cells) * more

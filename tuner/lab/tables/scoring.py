@@ -1,0 +1,126 @@
+"""Scores of replays: trials until the recommendation becomes good and stays so. Pure.
+
+Without noise and repeats, random search finds one of K good candidates among M after a median of
+the smallest t with C(M - K, t) / C(M, t) < 1/2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+
+from tuner.lab.tables.ground_truth import Truth
+from tuner.metrics.benchmark import rank
+from tuner.values.values import Configuration, Interval, VerdictOutcome
+
+SHARES = (0.01, 0.03, 0.05, 0.10)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedVerdict:
+    """Verdict after a replayed search."""
+
+    outcome: VerdictOutcome
+    best: Configuration | None
+    """Verified configuration; the default if nothing was better."""
+    ratio: float | None = None
+    """Best over default; None if not compared."""
+    interval: Interval | None = None
+    pairs: int = 0
+    true_ratio: float | None = None
+    """From held-out evaluations; None if unknown."""
+
+    @property
+    def covers(self) -> bool | None:
+        """Whether the interval covers the truth; None if unknown."""
+        if self.interval is None or self.true_ratio is None:
+            return None
+        low, high = self.interval.low, self.interval.high
+        return low is not None and high is not None and low <= self.true_ratio <= high
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            **dataclasses.asdict(self),
+            "best": None if self.best is None else dict(self.best),
+            "covers": self.covers,
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One replayed search."""
+
+    seed: int
+    cells: tuple[Configuration | None, ...]
+    """Proposals; None for trials spent on the model's profile."""
+    recommended: tuple[Configuration | None, ...]
+    """Recommendation after each trial; None before one worked."""
+    seconds: tuple[float, ...] = ()
+    """Recorded duration of the evaluations up to each trial."""
+    sampler_s: float = 0.0
+    """Total time of the sampler."""
+    own_s: tuple[float, ...] = ()
+    """Cumulative sampler time, with recommendations whose fit makes the next proposal."""
+    lost: tuple[int, ...] = ()
+    """Numbers of failed trials, from 0."""
+    verdict: ReplayedVerdict | None = None
+    """None if not asked for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Trials until a tolerance, over the runs."""
+
+    share: float
+    tolerance: float
+    """The share, or two standard errors of the optimum if larger."""
+    good_cells: int
+    median: float | None
+    """None unless more than half of the runs reached it."""
+    p90: float | None
+    reached: float
+    """Share of the runs that reached it."""
+    random_median: int
+
+
+def trials_to(run: Run, good: AbstractSet[Configuration]) -> float:
+    """Return the trials until the recommendation is good for the rest of the run, or infinity."""
+    first = math.inf
+    for number in range(len(run.recommended), 0, -1):
+        if run.recommended[number - 1] not in good:
+            break
+        first = number
+    return first
+
+
+def reached(runs: Sequence[Run], truth: Truth, share: float, *, cells: int) -> Reached:
+    """Score all runs of a sampler; `cells` counts failed candidates too."""
+    good = truth.good(share)
+    found = [trials_to(run, good) for run in runs]
+    return Reached(
+        share=share,
+        tolerance=truth.tolerance(share),
+        good_cells=len(good),
+        median=rank(found, 0.5),
+        p90=rank(found, 0.9),
+        reached=float(np.isfinite(found).mean()),
+        random_median=random_median(cells, len(good)),
+    )
+
+
+def random_median(cells: int, good: int) -> int:
+    """Return the trials in which half of random searches meet a good candidate."""
+    if not good:
+        return cells + 1
+    missed, every, trials = 1, 1, 0
+    while 2 * missed >= every:
+        missed *= max(0, cells - good - trials)
+        every *= cells - trials
+        trials += 1
+    return trials

@@ -1,0 +1,232 @@
+"""Benchmark table: evaluations of every configuration of a grid. Pure."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from tuner.measurement import blocks as block_means
+from tuner.measurement import measurement_warnings
+from tuner.measurement.littles_law import little_error
+from tuner.metrics import prices, tail_latency
+from tuner.metrics.objective import Objective, named
+from tuner.metrics.prices import DEFAULT, Prices
+from tuner.values.histogram import Histogram
+from tuner.values.values import (
+    OK,
+    Block,
+    Cause,
+    Configuration,
+    HostNoise,
+    Interval,
+    Measurement,
+    Outcome,
+)
+
+Status = Literal["ok"] | Cause
+FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
+"""Causes that a table reads as failed; all others become infeasible."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedLaunch:
+    """One evaluation of one candidate."""
+
+    number: int
+    """Number in order of time, from 0."""
+    cell: Configuration
+    sweep: int
+    """Pass, from 0; those after the whole passes repeat the best candidates."""
+    started_at: float
+    """Unix time."""
+    outcome: Outcome
+    startup_s: float
+    """Seconds from the decision to a ready server."""
+    loaded_s: float
+    """Seconds of warm-up and measurement; 0 without a load."""
+    errors: int = 0
+    blocks: tuple[Block, ...] = ()
+    """Empty unless the outcome is ok."""
+    histogram: Histogram | None = None
+    """Latencies of the measured part; None unless the outcome is ok."""
+    noise: HostNoise = dataclasses.field(default_factory=HostNoise)
+
+    def is_disturbed(self, cores: int) -> bool:
+        """Return whether the host disturbed the evaluation."""
+        return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
+
+    def measurement(
+        self,
+        *,
+        concurrency: int,
+        client_batch: int,
+        rate_per_s: float | None = None,
+        deadline_ms: float | None = None,
+        cores: int | None = None,
+        paid: Prices = DEFAULT,
+    ) -> Measurement | None:
+        """Return a study's measurement, to the width of a bucket; None unless ok.
+
+        Requests count as independent, as their order was not recorded. `rate_per_s` is None in a
+        closed loop. Goodput needs a `deadline_ms`, costs need the machine's `cores`.
+        """
+        if self.histogram is None or not self.blocks:
+            return None
+        requests = sum(block.requests for block in self.blocks)
+        seconds = sum(block.seconds for block in self.blocks)
+        mean_ms = sum(block.requests * block.mean_ms for block in self.blocks) / requests
+        spread_ms = self.histogram.quantile_ms(0.95) - self.histogram.quantile_ms(0.05)
+        spread_ms = max(block_means.FINEST_MS, spread_ms)
+        rate = (requests + self.errors) / seconds
+        measured = Measurement(
+            requests=requests,
+            errors=self.errors,
+            seconds=seconds,
+            mean_ms=mean_ms,
+            mean_interval=block_means.mean_interval(self.blocks, mean_ms),
+            p50_ms=self.histogram.quantile_ms(0.5),
+            p50_interval=_interval(self.histogram, 0.5),
+            p95_ms=self.histogram.quantile_ms(0.95),
+            p95_interval=_interval(self.histogram, 0.95),
+            p99_ms=self.histogram.quantile_ms(0.99),
+            p99_interval=_interval(self.histogram, 0.99),
+            throughput_per_s=requests / seconds,
+            little_error=None
+            if rate_per_s is not None
+            else little_error(rate, mean_ms / 1e3, concurrency),
+            rate_per_s=rate_per_s,
+            warmup_s=max(0.0, self.loaded_s - seconds),
+            blocks=self.blocks,
+            noise=self.noise,
+            client_batch=client_batch,
+            spread_ms=spread_ms,
+            spread_interval=block_means.spread_interval(self.blocks, spread_ms),
+            histogram=self.histogram,
+        )
+        if deadline_ms is not None:
+            share = self.histogram.share_within(deadline_ms)
+            ends = named("throughput").interval(measured)
+            measured = dataclasses.replace(
+                measured,
+                goodput=share * measured.throughput_per_s,
+                goodput_interval=Interval(
+                    low=ends.low and share * ends.low, high=ends.high and share * ends.high
+                ),
+            )
+        if cores is not None:
+            held = prices.held(self.cell, cores=cores)
+            cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
+            measured = dataclasses.replace(measured, cost=cost)
+        return measured
+
+
+def _interval(histogram: Histogram, share: float) -> Interval:
+    low, high = tail_latency.interval_ranks(len(histogram), share)
+    return Interval(
+        low=None if low is None else histogram.at_rank_ms(low),
+        high=None if high is None else histogram.at_rank_ms(high),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SurfaceHead:
+    """Header: what was recorded, where, and how."""
+
+    name: str
+    model: str
+    concurrency: int
+    client_batch: int
+    engine: str
+    home: str
+    objective: str
+    """Objective that chose the best candidates for repeats."""
+    space: Mapping[str, Any]
+    """Space on that machine, as in a search-space file, with grids."""
+    default: Configuration
+    host: Mapping[str, Any]
+    measurement: Mapping[str, Any]
+    """Seconds, warm-up and blocks of an evaluation."""
+    passes: int
+    seed: int
+    notes: tuple[str, ...] = ()
+    profile: Mapping[str, Any] | None = None
+    """Costs for a simulator; None if not measured."""
+    rate_per_s: float | None = None
+    """Rate of due requests of a scenario; None in a closed loop."""
+    deadline_ms: float | None = None
+    """Deadline of these requests; None: replays may choose one."""
+    is_finished: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Surface:
+    """Header and evaluations."""
+
+    head: SurfaceHead
+    launches: tuple[RecordedLaunch, ...]
+    deadline_ms: float | None = None
+    """Deadline of each request, for goodput."""
+    paid: Prices = DEFAULT
+    """Prices of allocated resources."""
+
+    @functools.cached_property
+    def by_cell(self) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
+        """Evaluations by candidate, in order of time; disturbed ones only without others."""
+        found: dict[Configuration, list[RecordedLaunch]] = collections.defaultdict(list)
+        for launch in sorted(self.launches, key=lambda one: one.number):
+            found[launch.cell].append(launch)
+        return {
+            cell: [one for one in every if not one.is_disturbed(self.cores)] or every
+            for cell, every in found.items()
+        }
+
+    @functools.cached_property
+    def cores(self) -> int:
+        """Cores of the machine."""
+        return int(self.head.host["host"]["cores"])
+
+    @functools.cached_property
+    def _known(self) -> dict[int, tuple[RecordedLaunch, Measurement | None]]:
+        """Cached measurements of recorded evaluations, by number."""
+        return {}
+
+    def measured(self, launch: RecordedLaunch) -> Measurement | None:
+        """Return an evaluation's measurement under the table's workload, cached."""
+        known = self._known.get(launch.number)
+        if known is None:
+            known = self._known[launch.number] = (launch, self._measured(launch))
+        # A perturbed copy has the same number as the recorded evaluation.
+        return known[1] if known[0] is launch else self._measured(launch)
+
+    def minimised(self, launch: RecordedLaunch, objective: Objective) -> float | None:
+        """Return an evaluation's objective, minimised; None if unknown."""
+        measured = self.measured(launch)
+        value = math.nan if measured is None else objective.to_minimise(measured)
+        return value if math.isfinite(value) else None
+
+    def _measured(self, launch: RecordedLaunch) -> Measurement | None:
+        return launch.measurement(
+            concurrency=self.head.concurrency,
+            client_batch=self.head.client_batch,
+            rate_per_s=self.head.rate_per_s,
+            deadline_ms=self.deadline_ms,
+            cores=self.cores,
+            paid=self.paid,
+        )
+
+
+def outcome_of(status: Status, reason: str) -> Outcome:
+    """Return the outcome of a status in a file."""
+    if status == "ok":
+        return OK
+    kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
+    return Outcome(status=kind, cause=status, reason=reason)
+
+
+def status_of(outcome: Outcome) -> Status:
+    """Return the status for a file."""
+    return "ok" if outcome.status == "ok" else outcome.cause or "errors"

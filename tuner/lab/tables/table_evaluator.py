@@ -1,0 +1,341 @@
+"""Evaluator that draws from a benchmark table, with optional perturbations. Pure.
+
+A candidate's evaluations are drawn without replacement; when all were drawn, they start anew.
+
+    noise      every evaluation is slower by its own log-normal factor of median 1
+    null       all candidates draw, with replacement, from one: no configuration is better
+    resampled  evaluations have the ground truth as mean and the table's residuals: the truth is
+               known, the noise real
+    raced      an evaluation ends with the block that loses the race against the best so far
+    blocks     evaluations have only their first blocks
+    walls      candidates beyond a plane through two knobs run out of memory
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.evaluation.evaluator import Launch
+from tuner.lab.tables.table import RecordedLaunch, Surface
+from tuner.load_generator.plan import Race
+from tuner.measurement.cpu_per_request import log_effort
+from tuner.metrics.objective import Objective
+from tuner.sampling import gaussian_process
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.gaussian_process import NoisePrior
+from tuner.values.histogram import Histogram
+from tuner.values.values import Configuration, Outcome
+
+WALLED_SHARE = 0.3
+"""Maximum share of candidates in the infeasible region."""
+EFFORT_NOISE = NoisePrior(sd=0.1, spread=0.3)
+"""Prior of the log CPU time per request between evaluations."""
+PLANES = 20
+"""Planes to try."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wrappers:
+    """Perturbations of a benchmark table."""
+
+    noise_sd: float = 0.0
+    """Standard deviation of a log factor."""
+    is_null: bool = False
+    is_resampled: bool = False
+    has_walls: bool = False
+    is_raced: bool = False
+    """Whether evaluations end early, as in a study."""
+    most_blocks: int | None = None
+    """Blocks per evaluation; None: all."""
+
+
+class DrawnLaunches:
+    """Evaluator of recorded evaluations; every replay has its own.
+
+    It draws from `drawn`; `walled` candidates run out of memory. Without `resampled`, evaluations
+    are as recorded. `puts_back` draws with replacement.
+    """
+
+    def __init__(
+        self,
+        surface: Surface,
+        drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
+        rng: np.random.Generator,
+        *,
+        noise_sd: float = 0.0,
+        walled: frozenset[Configuration] = frozenset(),
+        resampled: Resampled | None = None,
+        puts_back: bool = False,
+        most_blocks: int | None = None,
+    ) -> None:
+        self._surface = surface
+        self._drawn = drawn
+        self._rng = rng
+        self._noise_sd = noise_sd
+        self._walled = walled
+        self._resampled = resampled
+        self._puts_back = puts_back
+        self._most_blocks = most_blocks
+        self._waiting: dict[Configuration, list[RecordedLaunch]] = {}
+        self.seconds = 0.0
+        """Recorded duration of the evaluations so far."""
+
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Draw a candidate's next evaluation, up to the block that loses the race."""
+        recorded = self._next(configuration)
+        factor, effort = 1.0, 1.0
+        if self._noise_sd:
+            factor = math.exp(self._rng.normal(0.0, self._noise_sd))
+        if self._resampled is not None:
+            other, effort = self._resampled.factors(self._surface, recorded, self._rng)
+            factor *= other
+        if configuration in self._walled:
+            recorded = dataclasses.replace(
+                recorded,
+                outcome=Outcome(
+                    status="infeasible", cause="oom", reason="out of memory, by the wrapper"
+                ),
+                blocks=(),
+                histogram=None,
+                loaded_s=0.0,
+            )
+        if factor != 1.0:
+            recorded = slowed(recorded, factor, effort)
+        whole = recorded
+        if self._most_blocks is not None:
+            recorded = shortened(recorded, self._most_blocks)
+        if race is not None:
+            recorded = raced(recorded, race)
+        self.seconds += recorded.startup_s + recorded.loaded_s
+        measurement = self._surface.measured(recorded)
+        if measurement is not None and race is not None:
+            is_short = len(recorded.blocks) < min(len(whole.blocks), self._most_blocks or math.inf)
+            measurement = dataclasses.replace(measurement, ended_early=is_short)
+        return Launch(
+            configuration=configuration,
+            outcome=recorded.outcome,
+            measurement=measurement,
+            records=None,
+            launch_s=recorded.startup_s,
+            loaded_s=recorded.loaded_s,
+            started_at=recorded.started_at,
+        )
+
+    def launch_fresh(self, configuration: Configuration) -> Launch:
+        """Draw likewise: recorded evaluations have no server of their own."""
+        return self.launch(configuration)
+
+    def _next(self, configuration: Configuration) -> RecordedLaunch:
+        every = self._drawn[configuration]
+        if self._puts_back:
+            return every[int(self._rng.integers(len(every)))]
+        waiting = self._waiting.get(configuration)
+        if not waiting:
+            waiting = [every[place] for place in self._rng.permutation(len(every))]
+            self._waiting[configuration] = waiting
+        return waiting.pop()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resampled:
+    """Means and residuals for resampling."""
+
+    means: Mapping[Configuration, float]
+    """Log objective of each feasible candidate, minimised."""
+    efforts: Mapping[Configuration, float]
+    """Mean log CPU time per request, if known."""
+    residuals: NDArray[np.float64]  # (k, 2)
+    """Log residuals of the table: objective and CPU time."""
+    objective: Objective
+
+    @classmethod
+    def of(
+        cls,
+        surface: Surface,
+        means: Mapping[Configuration, float],
+        objective: Objective,
+        candidates: Candidates,
+    ) -> Self:
+        """Build from candidates with two or more evaluations.
+
+        Residuals are scaled to the real spread, CPU times smoothed over neighbouring candidates.
+        """
+        found: list[NDArray[np.float64]] = []
+        efforts: dict[Configuration, tuple[float, int]] = {}
+        for cell, launches in surface.by_cell.items():
+            rows = [
+                (math.log(value), math.nan if effort is None else effort)
+                for launch in launches
+                if (value := surface.minimised(launch, objective)) is not None
+                for effort in (log_effort_of(surface, launch),)
+            ]
+            if not rows:
+                continue
+            logs = np.array(rows)
+            if np.isfinite(logs[:, 1]).all():
+                efforts[cell] = float(logs[:, 1].mean()), len(logs)
+            if len(rows) > 1:
+                found.append((logs - logs.mean(axis=0)) * math.sqrt(len(logs) / (len(logs) - 1)))
+        residuals = np.concatenate(found)
+        # Centre the residuals, so that the geometric mean of the factors is 1.
+        return cls(
+            means=means,
+            efforts=_smoothed(efforts, candidates),
+            residuals=residuals - _known_means(residuals),
+            objective=objective,
+        )
+
+    def factors(
+        self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator
+    ) -> tuple[float, float]:
+        """Draw the factors of an evaluation's latency and CPU time per request."""
+        value = surface.minimised(launch, self.objective)
+        if value is None or launch.cell not in self.means:
+            return 1.0, 1.0
+        residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
+        slower = math.exp(self.means[launch.cell] + residual - math.log(value))
+        own, usual = log_effort_of(surface, launch), self.efforts.get(launch.cell)
+        if own is None or usual is None or not math.isfinite(more):
+            return slower, 1.0
+        return slower, math.exp(usual + more - own)
+
+
+def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return column means over known values; 0 without any."""
+    known = np.isfinite(residuals)
+    total = np.where(known, residuals, 0.0).sum(axis=0)
+    return np.asarray(total / np.maximum(known.sum(axis=0), 1))
+
+
+def _smoothed(
+    efforts: Mapping[Configuration, tuple[float, int]], candidates: Candidates
+) -> dict[Configuration, float]:
+    """Smooth candidates' (mean, number of evaluations)."""
+    places = {cell: place for cell in efforts if (place := candidates.index_of(cell)) is not None}
+    cells = list(places)
+    if len(cells) < 2:
+        return {cell: mean for cell, (mean, _) in efforts.items()}
+    counts = np.array([efforts[cell][1] for cell in cells], dtype=float)
+    process = gaussian_process.fit(
+        candidates.vectors[list(places.values())],
+        np.array([efforts[cell][0] for cell in cells]),
+        noise=EFFORT_NOISE,
+        weights=1 / counts,
+    )
+    mean, _ = process.predict(process.vectors)
+    return dict(zip(cells, mean.tolist(), strict=True))
+
+
+def log_effort_of(surface: Surface, launch: RecordedLaunch) -> float | None:
+    """Return an evaluation's log CPU time per request; None if unknown."""
+    measured = surface.measured(launch)
+    return None if measured is None else log_effort(measured)
+
+
+def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
+    """Return the evaluation with its first blocks only; the histogram stays whole."""
+    kept = launch.blocks[:blocks]
+    if len(kept) == len(launch.blocks):
+        return launch
+    left_s = sum(block.seconds for block in launch.blocks[blocks:])
+    whole_s = sum(block.seconds for block in launch.blocks)
+    noise = launch.noise
+    spent = {
+        "server_cpu_s": _part(noise.server_cpu_s, 1 - left_s / launch.loaded_s),
+        "client_cpu_s": _part(noise.client_cpu_s, 1 - left_s / whole_s),  # none of the warm-up
+    }
+    return dataclasses.replace(
+        launch,
+        blocks=kept,
+        loaded_s=launch.loaded_s - left_s,
+        errors=0,
+        noise=dataclasses.replace(noise, **spent),
+    )
+
+
+def _part(seconds: float | None, share: float) -> float | None:
+    return None if seconds is None else seconds * share
+
+
+def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
+    """Return the evaluation up to the first look with a mean above its limit."""
+    requests, sums = 0, 0.0
+    for number, block in enumerate(launch.blocks):
+        if number >= min(len(race.limits_ms), len(launch.blocks) - 1):
+            break
+        requests += block.requests
+        sums += block.requests * block.mean_ms
+        if sums / requests > race.limits_ms[number]:
+            return shortened(launch, number + 1)
+    return launch
+
+
+def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> RecordedLaunch:
+    """Return the evaluation with all latencies multiplied by `factor`.
+
+    `effort` multiplies the CPU time per request.
+    """
+    blocks = tuple(
+        dataclasses.replace(
+            block,
+            mean_ms=block.mean_ms * factor,
+            p50_ms=block.p50_ms * factor,
+            p99_ms=block.p99_ms * factor,
+            spread_ms=None if block.spread_ms is None else block.spread_ms * factor,
+            throughput_per_s=block.throughput_per_s / factor,
+            requests=max(1, round(block.requests / factor)),
+        )
+        for block in launch.blocks
+    )
+    histogram: Histogram | None = launch.histogram
+    noise, share = launch.noise, effort / factor
+    spent = {
+        "server_cpu_s": _part(noise.server_cpu_s, share),
+        "client_cpu_s": _part(noise.client_cpu_s, share),
+    }
+    return dataclasses.replace(
+        launch,
+        blocks=blocks,
+        noise=dataclasses.replace(noise, **spent),
+        histogram=None if histogram is None else histogram.scaled(factor),
+    )
+
+
+def null(
+    drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
+) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
+    """Give every candidate the evaluations of the one with most successes."""
+    worked = {
+        cell: [launch for launch in launches if launch.histogram is not None]
+        for cell, launches in drawn.items()
+    }
+    chosen = max(worked, key=lambda cell: len(worked[cell]))
+    return dict.fromkeys(drawn, worked[chosen])
+
+
+def walled(
+    candidates: Candidates, kept: Sequence[Configuration], rng: np.random.Generator
+) -> frozenset[Configuration]:
+    """Return the candidates beyond a plane through two axes that spares `kept`.
+
+    Of `PLANES` random planes, the one with most candidates beyond it.
+    """
+    places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
+    widest = np.zeros(len(candidates.cells), dtype=bool)
+    for _ in range(PLANES):
+        width = candidates.design_width
+        weights: NDArray[np.float64] = np.zeros(width)
+        axes = rng.permutation(width)[:2]
+        weights[axes] = rng.choice([-1.0, 1.0], len(axes)) * rng.uniform(0.5, 1.0, len(axes))
+        heights = candidates.vectors[:, :width] @ weights
+        limit = max(float(np.quantile(heights, 1 - WALLED_SHARE)), *heights[places])
+        behind = heights > limit
+        if behind.sum() > widest.sum():
+            widest = behind
+    return frozenset(candidates.cells[int(place)] for place in np.flatnonzero(widest))

@@ -1,0 +1,372 @@
+"""Folder of a benchmark table.
+
+    surface.yaml        the header: model, workload, engine, host, space, default, profile
+    cells.csv           a row per measured block: knobs, evaluation, metrics; a failed evaluation
+                        has one row without a block
+    histograms.csv      a row per measured evaluation: latencies in buckets 1 % wide
+
+Rows are written as evaluations end, so a kill loses only the running one, and finally compressed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import errno
+import fcntl
+import gzip
+import io
+import os
+import pathlib
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import yaml
+
+from serving.errors import one_line
+from serving.system import bounded_yaml, user_files
+from serving.system.yaml_problem import yaml_problem
+from tuner.errors import InvalidSurface, WrongUse
+from tuner.lab.tables.table import RecordedLaunch, Surface, SurfaceHead, outcome_of, status_of
+from tuner.store.run_folder import storage_errors
+from tuner.values.histogram import Histogram
+from tuner.values.values import Block, Configuration, HostNoise, Value
+
+HEAD, CELLS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
+VERSION = 1
+MOST_BYTES = 256 << 20
+"""Maximum size of rows, uncompressed."""
+NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
+LATER = ("foreign_cpu_s", "block_client_cpu_s")
+"""Columns that older tables lack."""
+COLUMNS = (
+    "launch",
+    "pass",
+    "block",
+    "started_at",
+    "status",
+    "requests",
+    "seconds",
+    "mean_ms",
+    "p50_ms",
+    "p99_ms",
+    *NOISE,
+    "startup_s",
+    "loaded_s",
+    "spread_ms",
+    "throughput_per_s",
+    "start_s",
+    "errors",
+    "reason",
+    *LATER,
+)
+"""Columns after the knobs; those of a whole evaluation repeat per row."""
+BUCKETS = ("launch", "first", "counts")
+
+
+def read(folder: pathlib.Path) -> Surface:
+    """Read a benchmark table, finished or not.
+
+    Raises:
+        InvalidSurface: it is none, or wrong.
+    """
+    head = _head(folder)
+    knobs = tuple(head.default)
+    needed = [name for name in COLUMNS if name not in LATER]
+    rows = _rows(folder, CELLS, (*knobs, *needed))
+    buckets = {row["launch"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)}
+    by_launch: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        by_launch.setdefault(row["launch"], []).append(row)
+    kinds = {name: type(value) for name, value in head.default.items()}
+    launches = []
+    for number, parts in by_launch.items():
+        if parts[0]["status"] == "ok" and number not in buckets:
+            continue  # killed between writing the two files
+        try:
+            launches.append(_launch(parts, kinds, buckets.get(number)))
+        except (ValueError, KeyError) as error:
+            raise InvalidSurface(
+                str(folder / CELLS), f"launch {number}", f"cannot be read: {error}"
+            ) from error
+    return Surface(head=head, launches=tuple(launches))
+
+
+class SurfaceFolder:
+    """Folder of a recording; a context manager, for one process at a time."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._owned = contextlib.ExitStack()
+        self._cells: Any = None
+        self._histograms: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._owned.close()
+
+    def exists(self) -> bool:
+        """Return whether a recording was begun there."""
+        return (self.path / HEAD).is_file()
+
+    def begin(self, head: SurfaceHead) -> None:
+        """Create or resume the folder, and open it for evaluations.
+
+        Raises:
+            WrongUse: another process records into it.
+            StorageFailed: it cannot be written.
+        """
+        with storage_errors(f"surface {self.path}", option="--out"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = self._owned.enter_context((self.path / "lock").open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise WrongUse(
+                    f"--out {self.path}: another `tune record` writes it; wait for its end, or name another"
+                ) from None
+            self.write_head(head)
+            for name in (CELLS, HISTOGRAMS):
+                _unpack(self.path / name)
+                _cut(self.path / name)
+            self._cells = self._open(CELLS, (*head.default, *COLUMNS))
+            self._histograms = self._open(HISTOGRAMS, BUCKETS)
+
+    def write_head(self, head: SurfaceHead) -> None:
+        """Replace `surface.yaml`."""
+        text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
+        _replace(self.path / HEAD, text.encode())
+
+    def append(self, launch: RecordedLaunch) -> None:
+        """Write an evaluation, `cells.csv` last, so evaluations with rows are complete."""
+        with storage_errors(f"surface {self.path}", option="--out"):
+            if launch.histogram is not None:
+                _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
+            _write(self._cells, _as_rows(launch))
+
+    def finish(self, head: SurfaceHead) -> None:
+        """Compress the rows, and mark the header as finished."""
+        with storage_errors(f"surface {self.path}", option="--out"):
+            self._cells.close()
+            self._histograms.close()
+            for name in (CELLS, HISTOGRAMS):
+                plain = self.path / name
+                packed = gzip.compress(plain.read_bytes(), 9, mtime=0)
+                _replace(plain.with_name(name + ".gz"), packed)
+                plain.unlink()
+            self.write_head(dataclasses.replace(head, is_finished=True))
+            (self.path / "lock").unlink(missing_ok=True)
+
+    def _open(self, name: str, columns: Sequence[str]) -> Any:
+        path = self.path / name
+        is_new = not path.exists() or not path.stat().st_size
+        file = self._owned.enter_context(path.open("a", encoding="utf-8", newline=""))
+        if is_new:
+            _write(file, [columns])
+        return file
+
+
+def _plain(head: SurfaceHead) -> dict[str, Any]:
+    """Return the header as YAML data, with the space's keys at the top."""
+    data: dict[str, Any] = {"version": VERSION}
+    for field in dataclasses.fields(head):
+        value = getattr(head, field.name)
+        if field.name == "space":
+            data |= {
+                key: value[key] for key in ("knobs", "constraints", "equivalence") if key in value
+            }
+        elif isinstance(value, Mapping):
+            data[field.name] = dict(value)
+        elif isinstance(value, tuple):
+            data[field.name] = list(value)
+        else:
+            data[field.name] = value
+    return data
+
+
+def _head(folder: pathlib.Path) -> SurfaceHead:
+    path = folder / HEAD
+    try:
+        data = bounded_yaml.read(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidSurface(
+            str(path), "", f"{reason}; expected a folder that `tune record` wrote"
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InvalidSurface(str(path), "", f"no YAML: {yaml_problem(error)}") from error
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise InvalidSurface(
+            str(path), "version", f"expected {VERSION}: no surface of this version"
+        )
+    space = {"name": data.get("model")}
+    space |= {key: data[key] for key in ("knobs", "constraints", "equivalence") if key in data}
+    try:
+        return SurfaceHead(
+            **{
+                field.name: _as(field, data)
+                for field in dataclasses.fields(SurfaceHead)
+                if field.name != "space"
+                and (field.name in data or field.default is dataclasses.MISSING)
+            },
+            space=space,
+        )
+    except (KeyError, TypeError) as error:
+        raise InvalidSurface(
+            str(path), str(error).strip("'"), "is missing or no such value"
+        ) from error
+
+
+def _as(field: dataclasses.Field[Any], data: Mapping[str, Any]) -> Any:
+    value = data[field.name]
+    if field.name == "default":
+        return Configuration(value)
+    return tuple(value) if field.name == "notes" else value
+
+
+def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    path = folder / name
+    try:
+        is_plain = path.exists()
+        data = user_files.read(path, max_bytes=MOST_BYTES) if is_plain else _unpacked(path)
+        text = data.decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidSurface(str(path), "", f"cannot be read: {reason}") from error
+    whole = text[: text.rfind("\n") + 1]  # a kill may have truncated the last row
+    reader = csv.DictReader(io.StringIO(whole))
+    lacking = [column for column in columns if column not in (reader.fieldnames or ())]
+    if lacking:
+        raise InvalidSurface(str(path), lacking[0], "this column is missing")
+    return list(reader)
+
+
+def _unpacked(path: pathlib.Path) -> bytes:
+    with user_files.opened(path.with_name(path.name + ".gz")) as packed, gzip.open(packed) as rows:
+        data = rows.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB")
+    return data
+
+
+def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> Histogram:
+    try:
+        return Histogram.parse(row["first"], row["counts"])
+    except ValueError as error:
+        where = f"launch {row['launch']}"
+        raise InvalidSurface(str(folder / HISTOGRAMS), where, str(error)) from error
+
+
+def _launch(
+    rows: Sequence[Mapping[str, str]],
+    kinds: Mapping[str, type],
+    histogram: Histogram | None,
+) -> RecordedLaunch:
+    first = rows[0]
+    is_ok = first["status"] == "ok"
+    return RecordedLaunch(
+        number=int(first["launch"]),
+        cell=Configuration({name: _value(first[name], kind) for name, kind in kinds.items()}),
+        sweep=int(first["pass"]),
+        started_at=float(first["started_at"]),
+        outcome=outcome_of(first["status"], first["reason"]),  # type: ignore[arg-type]
+        startup_s=float(first["startup_s"]),
+        loaded_s=float(first["loaded_s"]),
+        errors=int(first["errors"]),
+        blocks=tuple(map(_block, rows)) if is_ok else (),
+        histogram=histogram if is_ok else None,
+        noise=HostNoise(
+            **{name: _number(first[name]) for name in NOISE},
+            foreign_cpu_s=_number(first.get("foreign_cpu_s") or ""),
+        ),
+    )
+
+
+def _block(row: Mapping[str, str]) -> Block:
+    return Block(
+        start_s=float(row["start_s"]),
+        seconds=float(row["seconds"]),
+        requests=int(row["requests"]),
+        mean_ms=float(row["mean_ms"]),
+        p50_ms=float(row["p50_ms"]),
+        p99_ms=float(row["p99_ms"]),
+        throughput_per_s=float(row["throughput_per_s"]),
+        spread_ms=_number(row["spread_ms"]),
+        client_cpu_s=_number(row.get("block_client_cpu_s") or ""),
+    )
+
+
+def _as_rows(launch: RecordedLaunch) -> Iterator[list[str]]:
+    """Yield a row per block, or one without a block for a failed evaluation."""
+    whole = {
+        "launch": launch.number,
+        "pass": launch.sweep,
+        "started_at": f"{launch.started_at:.2f}",
+        "status": status_of(launch.outcome),
+        "startup_s": launch.startup_s,
+        "loaded_s": launch.loaded_s,
+        "errors": launch.errors,
+        "reason": one_line(launch.outcome.reason),
+        **{name: getattr(launch.noise, name) for name in (*NOISE, "foreign_cpu_s")},
+    }
+    for number, block in enumerate(launch.blocks or (None,)):
+        row = dict(whole)
+        if block is not None:
+            told = dataclasses.asdict(block)
+            row |= {"block": number, "block_client_cpu_s": told.pop("client_cpu_s"), **told}
+        else:
+            row |= {"requests": 0}
+        yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
+
+
+def _value(text: str, kind: type) -> Value:
+    if kind is bool:
+        return {"true": True, "false": False}[text]
+    value: Value = kind(text)
+    return value
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
+    """Write rows at once, so that a kill truncates at most the last."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    file.write(text.getvalue())
+    file.flush()
+
+
+def _replace(path: pathlib.Path, data: bytes) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def _unpack(path: pathlib.Path) -> None:
+    packed = path.with_name(path.name + ".gz")
+    if packed.exists() and not path.exists():
+        _replace(path, gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+
+
+def _cut(path: pathlib.Path) -> None:
+    """Remove a truncated last row."""
+    if path.exists():
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            os.truncate(path, len(whole))

@@ -1,0 +1,165 @@
+"""Supervisor of another engine's server: ends all its processes with it or the tuner.
+
+    python -I -S guardian.py        orders on standard input, reports on standard output
+
+As a subreaper (PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, even from another
+session. In: one JSON line with `command`, `environment`, `directory`, `groups` (files of control
+groups to join), `signal`, `grace_s`. Out: {"pid": ...} or {"failed": why, "limits": whether a group
+was the reason}, then {"ended": exit status, negative for a signal}. When standard input ends, the
+server gets its signal, and `grace_s` later all that is left gets SIGKILL. If the supervisor is
+killed, the kernel kills the server (PR_SET_PDEATHSIG); its control group finds the rest
+(`serving.system.cgroups.manager`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+CLEANED_S = 5.0
+"""Maximum time for killed processes to end."""
+RETRY_S = 0.005
+
+
+class Guardian:
+    """One server with its descendants."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self._ended: int | None = None
+        self._woken, self._wakeup = os.pipe()
+        for descriptor in (self._woken, self._wakeup):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Run the server until it or the tuner ends, and clean up."""
+        if not self._started():
+            return
+        self._wait(until_s=None, watched=[self._woken, 0])
+        if self._ended is None:
+            assert self._process is not None
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, self._order["signal"])
+            self._wait(until_s=time.monotonic() + self._order["grace_s"], watched=[self._woken])
+        if self._ended is not None:
+            _report(ended=self._ended)
+        self._kill_the_rest()
+
+    def _started(self) -> bool:
+        order, libc, parent = self._order, ctypes.CDLL(None), os.getpid()
+        groups: list[int] = []
+
+        def prepare() -> None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+            for descriptor in groups:
+                os.write(descriptor, b"0")
+
+        try:
+            groups += [os.open(path, os.O_WRONLY) for path in order["groups"]]
+            self._process = subprocess.Popen(  # noqa: S603 - what the user's engine file says
+                order["command"],
+                env=order["environment"],
+                cwd=order["directory"],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                stderr=2,
+                start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - it makes system calls alone
+            )
+        except OSError as error:
+            missing = error.filename or order["command"][0]
+            _report(failed=f"{missing}: {error.strerror or error}", limits=False)
+            return False
+        except subprocess.SubprocessError:  # from `prepare`: a group cannot be joined
+            _report(failed="the server cannot join its control group", limits=True)
+            return False
+        finally:
+            for descriptor in groups:
+                os.close(descriptor)
+        _report(pid=self._process.pid)
+        return True
+
+    def _wait(self, *, until_s: float | None, watched: list[int]) -> None:
+        """Wait for the server's end, a time, or the end of standard input."""
+        while True:
+            self._reap()
+            if self._ended is not None:
+                return
+            left_s = None if until_s is None else until_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return
+            readable, _, _ = select.select(watched, [], [], left_s)
+            if self._woken in readable:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._woken, 4096)
+            if 0 in readable and not os.read(0, 4096):
+                return
+
+    def _reap(self) -> bool:
+        """Reap all ended children, and return whether any is left."""
+        assert self._process is not None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._process.pid:
+                self._ended = self._process.returncode = os.waitstatus_to_exitcode(status)
+
+    def _kill_the_rest(self) -> None:
+        until_s = time.monotonic() + CLEANED_S
+        while self._reap() and time.monotonic() < until_s:
+            for pid in _descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(RETRY_S)
+
+
+def _descendants(pid: int) -> set[int]:
+    parents: dict[int, int] = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="latin-1").rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+    found: set[int] = set()
+    wave = {pid}
+    while wave := {child for child, parent in parents.items() if parent in wave} - found:
+        found |= wave
+    return found
+
+
+def _report(**facts: object) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(facts).encode() + b"\n")
+
+
+def main() -> None:
+    """Execute one order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    line = sys.stdin.buffer.readline()
+    if line.endswith(b"\n"):
+        Guardian(json.loads(line)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+"""HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
+
+Out: one row per request, in order of completion, in seconds of the phase. Latency runs from just
+before the first byte goes to the kernel to just after the last byte of the response is read.
+
+With 3 KB bodies at 20 connections this loop takes 10 us of CPU per request; a bare epoll loop or
+uvloop with httptools takes 8, mostly in the kernel. Epoll stamps the time beside the system calls,
+while uvloop defers writes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import select
+import time
+from collections.abc import Callable, Sequence
+
+from tuner.load_generator.columns import Columns, CpuReadings
+from tuner.load_generator.connection import Connection, State
+from tuner.load_generator.phase import Phase
+from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.pool import RETRIES, Pool, ServerGone
+from tuner.load_generator.response import BadResponse, Head, ResponseReader
+from tuner.load_generator.steady import has_settled
+
+RECEIVE_BYTES = 65_536
+TICK_S = 0.02
+LOOK_S = 0.1
+"""Interval between checks whether latencies have settled."""
+MOST_HEADS = 512
+"""Maximum of distinct response heads remembered."""
+
+_READABLE = select.EPOLLIN
+_BOTH = select.EPOLLIN | select.EPOLLOUT
+
+
+class Client:
+    """One phase: `run` it once, then read `columns`, `phase` and `cpu_s`."""
+
+    def __init__(
+        self, plan: LoadPlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
+    ) -> None:
+        """Prepare the phase.
+
+        Args:
+            requests: whole requests, sent in turn.
+            on_tick: called about every 20 ms with the finished requests.
+        """
+        self.plan = plan
+        self.columns = Columns()
+        self.phase = Phase(plan)
+        self.cpu_s = 0.0
+        """User and kernel CPU time in the measured part."""
+        self.cpu_readings = CpuReadings()
+        """CPU time over the whole phase."""
+        self.first_error = b""
+        """Start of the first non-2xx body."""
+        arrivals = self.phase.arrivals
+        self.pool = Pool(plan.host, plan.port, arrivals.connections)
+        self._requests = requests
+        self._on_tick = on_tick
+        self._is_open = arrivals.is_open
+        self._due_s = arrivals.due_s
+        self._each_its_own = plan.each_its_own
+        self._next_due_s = math.inf
+        """When the next request is due; infinite if unknown or no connection is free."""
+        self._heads: dict[bytes, Head] = {}
+        self._sent = 0
+        self._finished = 0
+        self._origin = time.perf_counter()
+        self._next_tick_s = 0.0
+        self._look_s = 0.0
+        self._has_settled = False
+
+    def run(self) -> None:
+        """Open the connections, warm up, measure, finish in-flight requests and close.
+
+        Raises:
+            ServerGone: connections cannot be opened, or all were lost for good.
+        """
+        try:
+            self.pool.resolve()
+            self._open_all()
+            self._origin = time.perf_counter()
+            self._tick(0.0)
+            self._dispatch()
+            self._loop()
+        finally:
+            self.pool.close()
+        self._advance(self._now(), closing=True)
+
+    @property
+    def origin_s(self) -> float:
+        """First send, on the system's monotonic clock."""
+        return self._origin
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._origin
+
+    def _open_all(self) -> None:
+        """Open every connection, so that the workload starts complete."""
+        pool = self.pool
+        pool.open_due(0.0)
+        while len(pool.free) < len(pool.connections):
+            for descriptor, event in pool.poller.poll(TICK_S):
+                connection = pool.by_descriptor[descriptor]
+                if connection.state is State.OPENING:
+                    pool.decide_opening(connection, event, self._now())
+                else:
+                    pool.fail(connection, self._now(), "the server closed it at once")
+            if pool.gone:
+                raise ServerGone(
+                    f"{pool.where}: {pool.gone} of {len(pool.connections)} connections cannot be "
+                    f"opened ({pool.last_loss}); does the server run, and does it take that many?"
+                )
+            pool.open_due(self._now())
+            self._on_tick(0)
+        for connection in pool.connections:
+            connection.losses = 0
+
+    def _loop(self) -> None:
+        poll = self._poll_finely if self._is_open else self.pool.poller.poll
+        clock, origin = time.perf_counter, self._origin
+        by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, State.BUSY
+        now = clock() - origin
+        while self._finished < self.phase.total:
+            wake_s = min(self._next_tick_s, self._next_due_s)
+            for descriptor, event in poll(max(0.0, wake_s - now)):
+                connection = by_descriptor.get(descriptor)
+                if connection is None:
+                    continue  # closed while an earlier event was handled
+                if (
+                    event != _READABLE
+                    or connection.reader is not None
+                    or connection.state is not busy
+                ):
+                    self._handle(connection, event)
+                    continue
+                try:
+                    data = connection.receive(RECEIVE_BYTES)
+                except OSError as error:
+                    self._read_failed(connection, error)
+                    continue
+                end = data.find(b"\r\n\r\n") + 4
+                head = heads.get(data[:end])
+                if head is None or len(data) != end + head.body_bytes:
+                    self._read(connection, data)
+                else:
+                    self._answered(connection, head.status, clock() - origin)
+            now = clock() - origin
+            if now >= self._next_tick_s:
+                self._tick(now)
+                self._dispatch()
+            elif now >= self._next_due_s:
+                self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Send due requests on free connections."""
+        free = self.pool.free
+        self._next_due_s = math.inf
+        while free and self._sent < self.phase.limit:
+            now = time.perf_counter() - self._origin
+            due = self._due_s(self._sent, self._finished, now)
+            if due is None:
+                return
+            if due > now:
+                self._next_due_s = due
+                return
+            connection = free.popleft()
+            place = connection.index if self._each_its_own else self._sent
+            request = self._requests[place % len(self._requests)]
+            self._sent += 1
+            connection.state = State.BUSY
+            connection.intended_s = due
+            connection.started_s = now
+            try:
+                written = connection.write(request)
+            except BlockingIOError:
+                written = 0
+            except OSError as error:
+                self._lose(connection, error.strerror or str(error))
+                continue
+            if written != len(request):
+                connection.unsent = memoryview(request)[written:]
+                self.pool.watch(connection, _BOTH)
+
+    def _answered(self, connection: Connection, status: int, now: float) -> None:
+        """Record a complete response, then reuse its connection."""
+        self._note(connection, status, now)
+        connection.state = State.FREE
+        self.pool.free.append(connection)
+        self._dispatch()
+
+    def _note(self, connection: Connection, status: int, now: float) -> None:
+        self._finished += 1
+        connection.round_trips += 1
+        if status:
+            connection.losses = 0
+        self.columns.append(
+            connection.intended_s, connection.started_s, now, status, connection.index
+        )
+
+    def _poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Poll with a timeout in microseconds; epoll itself counts milliseconds.
+
+        An epoll is readable while it has events. As it is older than its connections, its number is
+        below the 1,024 that `select` can hold.
+        """
+        poller = self.pool.poller
+        if timeout_s > 0.0:
+            select.select((poller,), (), (), timeout_s)
+        return poller.poll(0)
+
+    # Everything below is slow and rare.
+
+    def _tick(self, now: float) -> None:
+        """Handle everything that depends on time."""
+        self._on_tick(self._finished)
+        self._advance(now)
+        for connection in self.pool.connections:
+            if connection.state is State.BUSY and now - connection.started_s > self.plan.timeout_s:
+                self._lose(
+                    connection, f"no answer within {self.plan.timeout_s:g} s", failures=RETRIES
+                )
+        if self._is_open:
+            self._abandon(now)
+            if self.plan.cuts_overload and self.phase.fell_behind:
+                self._cut()
+        if self._sent < self.phase.limit:
+            if self.pool.gone == len(self.pool.connections):
+                raise ServerGone(
+                    f"{self.pool.where}: after {len(self.columns)} requests none of the "
+                    f"{self.pool.gone} connections gets an answer any more ({self.pool.last_loss})"
+                )
+            self.pool.open_due(now)
+        decided_s = self.phase.next_s
+        self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
+
+    def _abandon(self, now: float) -> None:
+        """Mark requests as lost that no connection took in time, so that an overload ends."""
+        due_before_s = now - self.plan.timeout_s
+        while (
+            self._sent < self.phase.limit
+            and (due := self._due_s(self._sent, self._finished, now)) is not None
+            and due < due_before_s
+        ):
+            self._sent += 1
+            self._finished += 1
+            self.pool.last_loss = f"no connection was free within {self.plan.timeout_s:g} s"
+            self.columns.append(due, now, now, 0, -1)
+
+    def _cut(self) -> None:
+        """Mark all unanswered requests as lost, sent or not."""
+        for connection in self.pool.connections:
+            if connection.state is State.BUSY:
+                self._lose(connection, "the server fell behind")
+        now = self._now()
+        while self._sent < self.phase.limit:
+            due = self._due_s(self._sent, self._finished, now)
+            assert due is not None, "an open loop"
+            self._sent += 1
+            self._finished += 1
+            self.columns.append(due, now, now, 0, -1)
+
+    def _advance(self, now: float, *, closing: bool = False) -> None:
+        before = (self.phase.warmup_end_s, self.phase.measured_end_s)
+        if closing:
+            self.phase.close(self.columns.finished_s[-1] if len(self.columns) else now)
+        elif not self._is_settling(now):
+            least = min(connection.round_trips for connection in self.pool.connections)
+            self.phase.advance(
+                now, sent=self._sent, finished=self._finished, least_round_trips=least
+            )
+            if now >= self.phase.next_look_s:
+                self.phase.look(self._mean_ms(), sent=self._sent)
+        after = (self.phase.warmup_end_s, self.phase.measured_end_s)
+        cpu = time.process_time()
+        self.cpu_readings.append(now, cpu)
+        self.cpu_s += cpu * ((after[1] is not None) - (before[1] is not None))
+        self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
+
+    def _is_settling(self, now: float) -> bool:
+        """Whether the warm-up still waits for latencies to settle."""
+        warmup = self.plan.warmup
+        if not warmup.settling_s or self.phase.warmup_end_s is not None:
+            return False
+        if not warmup.seconds <= now < warmup.seconds + warmup.settling_s:
+            return now < warmup.seconds
+        if now >= self._look_s:
+            self._look_s = now + LOOK_S
+            columns = self.columns
+            took_s = [
+                end - begin
+                for end, begin in zip(columns.finished_s, columns.intended_s, strict=True)
+            ]
+            self._has_settled = has_settled(took_s)
+        return not self._has_settled
+
+    def _mean_ms(self) -> float:
+        """Return the mean latency since the warm-up, or 0."""
+        assert self.phase.warmup_end_s is not None
+        intended_s, finished_s = self.columns.intended_s, self.columns.finished_s
+        first = bisect.bisect_right(finished_s, self.phase.warmup_end_s)
+        count = len(finished_s) - first
+        return 1e3 * (sum(finished_s[first:]) - sum(intended_s[first:])) / count if count else 0.0
+
+    def _handle(self, connection: Connection, event: int) -> None:
+        """Handle any event in any state."""
+        if connection.state is State.OPENING:
+            self.pool.decide_opening(connection, event, self._now())
+            self._dispatch()
+            return
+        if event & select.EPOLLOUT and connection.unsent is not None:
+            self._send_rest(connection, connection.unsent)
+        if event & ~select.EPOLLOUT:
+            try:
+                data = connection.receive(RECEIVE_BYTES)
+            except OSError as error:
+                self._read_failed(connection, error)
+            else:
+                self._read(connection, data)
+
+    def _send_rest(self, connection: Connection, unsent: memoryview) -> None:
+        try:
+            connection.unsent = unsent[connection.write(unsent) :] or None
+        except BlockingIOError:
+            return
+        except OSError:
+            # The server hung up, but its response may still be readable and explains more than this
+            # error. The empty rest marks an incomplete request: the connection is not reused.
+            connection.unsent = memoryview(b"")
+        if not connection.unsent:
+            self.pool.watch(connection, _READABLE)
+
+    def _read_failed(self, connection: Connection, error: OSError) -> None:
+        if not isinstance(error, BlockingIOError):
+            self._lose(connection, error.strerror or str(error))
+
+    def _read(self, connection: Connection, data: bytes) -> None:
+        """Pass bytes to the full reader; b"" ends the stream."""
+        if connection.state is not State.BUSY:
+            self._renew(connection)  # closed while unused, or unrequested bytes
+            return
+        reader = connection.reader or ResponseReader()
+        connection.reader = reader
+        try:
+            answer = reader.feed(data) if data else reader.end()
+        except BadResponse as error:
+            self._lose(connection, str(error))
+            return
+        if answer is None:
+            if not data:
+                self._lose(connection, "the server closed the connection without a complete answer")
+            return
+        connection.reader = None
+        self.first_error = self.first_error or reader.told
+        if answer.keeps_alive and connection.unsent is None:
+            if reader.plain is not None:
+                self._remember(reader.head, reader.plain)
+            self._answered(connection, answer.status, self._now())
+        else:
+            self._note(connection, answer.status, self._now())
+            self._renew(connection)
+
+    def _remember(self, head: bytes, plain: Head) -> None:
+        if len(self._heads) >= MOST_HEADS:
+            self._heads.clear()
+        self._heads[head] = plain
+
+    def _renew(self, connection: Connection) -> None:
+        self.pool.renew(connection)
+        self._next_tick_s = 0.0  # reopens it after the current events
+
+    def _lose(self, connection: Connection, reason: str, *, failures: int = 1) -> None:
+        """Record a request as lost (status 0) and close its connection."""
+        now = self._now()
+        if connection.state is State.BUSY:
+            self._note(connection, 0, now)
+        self.pool.fail(connection, now, reason, failures=failures)

@@ -1,0 +1,69 @@
+"""Growing record columns of a phase, 30 bytes per request.
+
+The client's process uses this file, so it imports almost nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+COLUMNS = (
+    ("intended_s", "d"),
+    ("started_s", "d"),
+    ("finished_s", "d"),
+    ("status", "h"),
+    ("connection", "i"),
+)
+"""Fields of `tuner.values.values.RequestRecords` with `array` type codes, in byte order."""
+
+
+class Columns:
+    """Request rows in order of completion."""
+
+    __slots__ = ("connection", "finished_s", "intended_s", "started_s", "status")
+
+    def __init__(self) -> None:
+        self.intended_s = array("d")
+        self.started_s = array("d")
+        self.finished_s = array("d")
+        self.status = array("h")
+        self.connection = array("i")
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    def append(
+        self, intended_s: float, started_s: float, finished_s: float, status: int, connection: int
+    ) -> None:
+        """Add a finished request; status 0 means no response."""
+        self.intended_s.append(intended_s)
+        self.started_s.append(started_s)
+        self.finished_s.append(finished_s)
+        self.status.append(status)
+        self.connection.append(connection)
+
+    def as_bytes(self) -> bytes:
+        """Return all columns in the order of `COLUMNS`."""
+        return b"".join(getattr(self, name).tobytes() for name, _ in COLUMNS)
+
+
+class CpuReadings:
+    """Readings of the client's CPU time."""
+
+    __slots__ = ("at_s", "used_s")
+
+    def __init__(self) -> None:
+        self.at_s = array("d")
+        self.used_s = array("d")
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    def append(self, at_s: float, used_s: float) -> None:
+        """Add a reading."""
+        self.at_s.append(at_s)
+        self.used_s.append(used_s)
+
+    def as_bytes(self) -> bytes:
+        """Return the times, then the CPU times."""
+        return self.at_s.tobytes() + self.used_s.tobytes()

@@ -1,0 +1,59 @@
+"""Concatenation of a configuration's time slices into one result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.load_generator.generator import LoadResult
+from tuner.values.values import CpuCourse, RequestRecords
+
+
+def join(parts: Sequence[LoadResult]) -> LoadResult:
+    """Return the measured parts of closed loops, end to end, without a warm-up.
+
+    A request keeps its latency and its distance from the start of its part.
+    """
+    columns: dict[str, list[Any]] = {field.name: [] for field in dataclasses.fields(RequestRecords)}
+    moments, used = [], []
+    begin_s = used_s = 0.0
+    for part in parts:
+        records, shift_s = part.records, begin_s - part.warmup_end_s
+        at_s = records.finished_s
+        chosen = (at_s > part.warmup_end_s) & (at_s <= part.measured_end_s)
+        for name, column in columns.items():
+            values = getattr(records, name)[chosen]
+            column.append(values + shift_s if name.endswith("_s") else values)
+        edges_s = np.linspace(part.warmup_end_s, part.measured_end_s, _readings(part))
+        steps = np.concatenate([[0.0], np.cumsum(part.client_cpu.between(edges_s))])
+        moments.append(edges_s + shift_s)
+        used.append(used_s + steps)
+        begin_s, used_s = begin_s + part.measured_s, used_s + float(steps[-1])
+    lost = [part for part in parts if part.last_loss]
+    failed = [part for part in parts if part.first_error]
+    return LoadResult(
+        records=RequestRecords(
+            **{name: np.concatenate(column) for name, column in columns.items()}
+        ),
+        origin_s=parts[0].origin_s,
+        warmup_end_s=0.0,
+        measured_end_s=begin_s,
+        client_cpu_s=sum(part.client_cpu_s for part in parts),
+        client_cpu=CpuCourse(at_s=np.concatenate(moments), used_s=np.concatenate(used)),
+        wall_s=sum(part.wall_s for part in parts),
+        reconnects=sum(part.reconnects for part in parts),
+        last_loss=lost[-1].last_loss if lost else "",
+        fell_behind=0.0,
+        first_error=failed[0].first_error if failed else "",
+        hint=failed[0].hint if failed else "",
+    )
+
+
+def _readings(part: LoadResult) -> int:
+    """Return the CPU readings in the measured part, plus its ends."""
+    at_s = part.client_cpu.at_s
+    inside = (at_s > part.warmup_end_s) & (at_s < part.measured_end_s)
+    return 2 + int(np.count_nonzero(inside))

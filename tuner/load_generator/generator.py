@@ -1,0 +1,290 @@
+"""Load generator as the tuner sees it: one client process that survives many phases.
+
+In: payloads (once) and plans (one per phase). Out: a `LoadResult` per phase. The separate process
+keeps the tuner's own work out of the latencies. A client that dies or stalls is replaced.
+
+The kernel ends the client with the thread that made it, so use one long-lived thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from tuner.errors import ClientLost, LoadFailed
+from tuner.load_generator import range_errors, wire
+from tuner.load_generator.columns import COLUMNS
+from tuner.load_generator.multi_model_payloads import Mixture
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.plan import LoadPlan
+from tuner.values.values import CpuCourse, RequestRecords
+
+START_TIMEOUT_S = 30.0
+SILENCE_TIMEOUT_S = 30.0
+"""Maximum silence of a client that reports each second; it allows a short swap or sleep."""
+END_TIMEOUT_S = 2.0
+MOST_KEPT = 2
+"""Payload sets that the client keeps."""
+MOST_TOLD = 200
+"""Maximum of a server's characters in a reason."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadResult:
+    """One phase, in seconds since its first send."""
+
+    records: RequestRecords
+    """Every request, including warm-up and those in flight at the end."""
+    origin_s: float
+    """First send, on the system's monotonic clock."""
+    warmup_end_s: float
+    measured_end_s: float
+    client_cpu_s: float
+    """Client's CPU time in the measured part."""
+    client_cpu: CpuCourse
+    """Client's CPU time over the whole phase."""
+    wall_s: float
+    """Time from the first connection to the last response."""
+    reconnects: int
+    """Connections replaced after a close or a lost request."""
+    last_loss: str
+    """Why the last lost request was lost."""
+    fell_behind: float
+    """Share by which the server fell behind (`phase.fell_behind`)."""
+    first_error: str
+    """Message of the first non-2xx response, on one line."""
+    hint: str = ""
+    """What to try, if known."""
+
+    @property
+    def measured_s(self) -> float:
+        """Length of the measured part."""
+        return self.measured_end_s - self.warmup_end_s
+
+    @property
+    def why_failed(self) -> str:
+        """Message of server or connection about a failed request."""
+        if self.first_error:
+            hint = f"; {self.hint}" if self.hint else ""
+            return f'the first of them said "{self.first_error}"{hint}'
+        return f"the last of them: {self.last_loss}" if self.last_loss else ""
+
+
+class Generator:
+    """Context manager that owns the client process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: Any = None
+        self._payloads: Payloads | Mixture | None = None
+        self._kept: list[Payloads | Mixture] = []
+        """Payloads that the client has, least recently used first."""
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the client."""
+        return None if self._process is None else self._process.pid
+
+    def set_payloads(self, payloads: Payloads | Mixture) -> None:
+        """Set the payloads of the following phases; each set reaches the client once.
+
+        The client keeps `MOST_KEPT` sets, so that two servers can alternate.
+        """
+        self._payloads = payloads
+
+    def run(self, plan: LoadPlan) -> LoadResult:
+        """Run one phase.
+
+        Raises:
+            LoadFailed: the server is gone or unreachable.
+            ClientLost: the client process died or stalled.
+        """
+        if self._payloads is None:
+            raise LoadFailed("there is nothing to send: call set_payloads before run")
+        try:
+            if self._process is None:
+                self._start()
+            before = len(self._kept)
+            self._kept = [kept for kept in self._kept if kept is not self._payloads]
+            if len(self._kept) == before:
+                self._hand_over(self._payloads)
+            self._kept.append(self._payloads)
+            self._send({"do": "run", "plan": plan.as_json(), "key": id(self._payloads)})
+            report, blob = self._await("done", "failed")
+        except wire.Closed as error:
+            raise ClientLost(f"the load generator's process ended{self._last_words()}") from error
+        except TimeoutError as error:
+            self.close()
+            raise ClientLost(
+                f"the load generator's process gives no sign of life: {error}"
+            ) from error
+        except BaseException:
+            self.close()  # it is in mid-phase; the next one gets a new client
+            raise
+        if report["event"] == "failed":
+            raise LoadFailed(report["reason"])
+        indexes = self._payloads.indexes if isinstance(self._payloads, Payloads) else ()
+        return _result(report, blob, indexes)
+
+    def close(self) -> None:
+        """Kill the client process."""
+        process, self._process = self._process, None
+        self._kept = []
+        if process is None:
+            return
+        process.kill()
+        process.wait(END_TIMEOUT_S)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._errors.close()
+
+    def _start(self) -> None:
+        # Finds the same package as the tuner, and nothing in the current folder can shadow it.
+        root = str(pathlib.Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process
+        self._process = subprocess.Popen(  # noqa: S603  our own module, nothing from outside
+            [sys.executable, "-P", "-m", "tuner.load_generator.process", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # a Ctrl-C in the terminal is for the tuner alone
+        )
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+        try:
+            self._await("ready", timeout_s=START_TIMEOUT_S)
+        except (wire.Closed, TimeoutError) as error:
+            raise LoadFailed(
+                f"the load generator's process does not start{self._last_words()}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _hand_over(self, payloads: Payloads | Mixture) -> None:
+        while len(self._kept) >= MOST_KEPT:
+            self._send({"do": "forget", "key": id(self._kept.pop(0))})
+        if isinstance(payloads, Mixture):
+            header = {
+                "do": "mixture",
+                "key": id(payloads),
+                "heads": [
+                    {"path": head.path, "headers": list(head.headers.items())}
+                    for head in payloads.heads
+                ],
+                "sizes": [len(body) for body in payloads.bodies],
+            }
+            self._send(header, b"".join(payloads.bodies) + payloads.order_bytes())
+        else:
+            header = {
+                "do": "payloads",
+                "key": id(payloads),
+                "method": payloads.method,
+                "path": payloads.path,
+                "headers": list(payloads.headers.items()),
+                "sizes": [len(body) for body in payloads.requests],
+            }
+            self._send(header, b"".join(payloads.requests))
+        self._await("stored")
+
+    def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        wire.write_frame(self._process.stdin.fileno(), header, blob, timeout_s=SILENCE_TIMEOUT_S)
+
+    def _await(
+        self, *events: str, timeout_s: float = SILENCE_TIMEOUT_S
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the next frame with one of these events."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while True:
+            header, blob = wire.read_frame(self._process.stdout.fileno(), timeout_s=timeout_s)
+            if header["event"] in events:
+                return header, blob
+
+    def _last_words(self) -> str:
+        """Return the process's exit status and last line, and clean up."""
+        process, errors = self._process, self._errors
+        if process is None:
+            return ""
+        try:
+            code: int | None = process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        self.close()
+        return f" (exit status {code})" + (f": {last}" if last else "")
+
+
+def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> LoadResult:
+    said = message(report["first_error"])
+    count = report["requests"]
+    columns, start = {}, 0
+    for name, code in COLUMNS:
+        kind = np.dtype(code)
+        columns[name] = np.frombuffer(blob, kind, count, start).copy()  # aligned, and our own
+        start += kind.itemsize * count
+    readings = np.frombuffer(blob, np.float64, 2 * report["cpu_readings"], start).copy()
+    at_s, used_s = readings.reshape(2, -1)
+    return LoadResult(
+        records=RequestRecords(**columns),
+        origin_s=report["origin_s"],
+        warmup_end_s=report["warmup_end_s"],
+        measured_end_s=report["measured_end_s"],
+        client_cpu_s=report["client_cpu_s"],
+        client_cpu=CpuCourse(at_s=at_s, used_s=used_s),
+        wall_s=report["wall_s"],
+        reconnects=report["reconnects"],
+        last_loss=report["last_loss"],
+        fell_behind=report["fell_behind"],
+        first_error=one_line(said),
+        hint=range_errors.hint(said, indexes),
+    )
+
+
+def message(body: str) -> str:
+    """Return the `error` text of a JSON body, which may be truncated, else the body."""
+    for whole in (body, f'{body}"}}'):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(whole)
+            if isinstance(found, dict) and isinstance(text := found.get("error"), str) and text:
+                return text
+    return body
+
+
+def one_line(text: str) -> str:
+    """Return text as one printable line of at most `MOST_TOLD` characters."""
+    printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD - 4]} ..."

@@ -1,0 +1,130 @@
+"""Conversion of arrays to a model's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.tensors import sample_rows, shapes
+from serving.tensors.sample_rows import Way
+from serving.values import Signature, TensorSpec
+from tuner.errors import WrongUse
+from tuner.load_generator.oip_body import DTYPES
+
+
+def arranged(
+    arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
+) -> dict[str, NDArray[Any]]:
+    """Return samples of every input, along a new first axis, in the shape that is sent.
+
+    `sample_rows` finds the samples; an input may have one for all.
+
+    Raises:
+        WrongUse: a wrong shape, or unequal numbers of samples.
+    """
+    ways = sample_rows.agreed({name: array.shape for name, array in arrays.items()}, signature)
+    if ways is None:
+        raise _disagreement(arrays, signature, where)
+    return {
+        spec.name: _arranged(
+            arrays[spec.name], ways[spec.name], spec, signature, f"{where} {spec.name!r}"
+        )
+        for spec in signature.inputs
+    }
+
+
+def one_sample(
+    array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
+) -> NDArray[Any]:
+    """Return an array of one sample in the shape that is sent.
+
+    Raises:
+        WrongUse: a wrong shape.
+    """
+    given = array[np.newaxis]
+    ways = sample_rows.ways_of(given.shape, spec, signature)
+    way = next((way for way in ways if way.samples == 1), None)
+    if way is None:
+        raise _wrong_shape(given, spec, signature, where)
+    return np.asarray(_arranged(given, way, spec, signature, where)[0])
+
+
+def _arranged(
+    array: NDArray[Any], way: Way, spec: TensorSpec, signature: Signature, where: str
+) -> NDArray[Any]:
+    found = way.arranged(array)
+    axis = shapes.item_axis(spec, signature)
+    if axis is not None and found.shape[axis + 1] != 1:  # a sample is one item
+        raise _wrong_shape(array, spec, signature, where)
+    return found
+
+
+def _disagreement(arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str) -> WrongUse:
+    """Return the error for the first input with a wrong shape or sample count."""
+    counts = {}
+    for spec in signature.inputs:
+        array = arrays[spec.name]
+        ways = sample_rows.ways_of(array.shape, spec, signature)
+        if not ways and (array.ndim or not spec.shape):
+            return _wrong_shape(array, spec, signature, f"{where} {spec.name!r}")
+        counts[spec.name] = ways[0].samples if ways else 0
+    counted = next((name for name, count in counts.items() if count > 1), next(iter(counts)))
+    name = next((name for name, count in counts.items() if count != counts[counted]), counted)
+    return WrongUse(
+        f"{where} {name!r}: {counts[name]} items, expected as many as in {counted!r}, and at least 1"
+    )
+
+
+def _wrong_shape(
+    array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
+) -> WrongUse:
+    return WrongUse(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
+
+
+def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
+    """Return the shape of an item, or of an input without an item axis; -1 where free."""
+    return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
+
+
+def converted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
+    """Return the array in the input's datatype.
+
+    Raises:
+        WrongUse: another kind of datatype, or a value that does not fit.
+    """
+    if spec.datatype == "BYTES":
+        elements = array.astype(object)
+        if not all(isinstance(element, str | bytes) for element in elements.ravel()):
+            raise WrongUse(f"{where}: {array.dtype}, expected strings (BYTES)")
+        return elements
+    kind = DTYPES[spec.datatype]
+    if not _is_convertible(array.dtype, kind):
+        raise WrongUse(f"{where}: {array.dtype}, expected {spec.datatype} ({kind.name})")
+    with np.errstate(over="ignore"):
+        converted = array.astype(kind)
+    is_lost = np.isinf(converted) & np.isfinite(array) if kind.kind == "f" else converted != array
+    if np.any(is_lost):
+        raise WrongUse(f"{where}: {array[is_lost][0]} does not fit {spec.datatype}")
+    return converted
+
+
+def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether only precision can be lost; values are checked apart."""
+    if given.kind == "i" and wanted.kind == "u":
+        return True  # JSON and Python know no unsigned numbers
+    return given.kind in "biuf" and np.can_cast(given, wanted, "same_kind")
+
+
+def shape_text(spec: TensorSpec, signature: Signature) -> str:
+    """Return the shape of an item, or of the whole input, as text."""
+    return str(list(_of_one(spec, shapes.item_axis(spec, signature))))
+
+
+def inputs_text(signature: Signature) -> str:
+    """Return all inputs with datatype and shape, for errors."""
+    return ", ".join(
+        f"{spec.name} {spec.datatype} {shape_text(spec, signature)}" for spec in signature.inputs
+    )

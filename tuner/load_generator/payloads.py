@@ -1,0 +1,139 @@
+"""Request bodies with their request line and headers.
+
+Bodies for models are Open Inference Protocol v2 requests in binary form (`oip_body`), of one item
+or a client's batch (`stacking`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import WrongUse
+from tuner.load_generator import oip_body, stacking
+from tuner.values.values import SentInputs
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""Without HEAD, whose responses announce a body but have none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Payloads:
+    """Requests in the order they are sent, again and again."""
+
+    requests: tuple[bytes, ...]
+    """Bodies; one empty body for none."""
+    headers: Mapping[str, str]
+    """Headers; the client adds Host and Content-Length."""
+    path: str
+    method: str = "POST"
+    is_synthetic: bool = False
+    """Whether inputs are random. Latency may differ from real ones', and quality is unknown."""
+    description: str
+    """What it is and how many, for reports."""
+    labels: NDArray[np.generic] | None = None
+    """Right answers, (n, client_batch)."""
+    client_batch: int = 1
+    """Items per request."""
+    indexes: tuple[str, ...] = ()
+    """Synthetic integer inputs, which may be out of range as indexes."""
+    guessed: tuple[str, ...] = ()
+    """Inputs with small integers for lack of a declared range."""
+    sent: SentInputs | None = None
+    """Summary of the inputs; None without server metadata."""
+    answer: str = "open-inference"
+    """Response format: a protocol, a datatype, or empty if unread."""
+
+    def __post_init__(self) -> None:
+        if not self.requests:
+            raise WrongUse(f"{self.description}: there is no request to send")
+        if self.method not in METHODS:
+            raise WrongUse(f"method {self.method!r}: expected one of {', '.join(METHODS)}")
+        if not re.fullmatch(r"/[!-~]*", self.path):
+            raise WrongUse(f"path {self.path!r}: expected /... in ASCII, without spaces")
+        for name, value in self.headers.items():
+            if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name) or not re.fullmatch(
+                r"[\t -~\x80-\xff]*", value
+            ):
+                raise WrongUse(f"header {name!r}: {value!r} cannot stand in an HTTP request")
+            if name.lower() in {"content-length", "transfer-encoding", "connection"}:
+                raise WrongUse(f"header {name!r} is set by the client itself")
+
+
+def raw(
+    bodies: Sequence[bytes],
+    *,
+    path: str,
+    method: str,
+    headers: Mapping[str, str],
+    description: str,
+) -> Payloads:
+    """Return bodies as they are, for any HTTP server."""
+    return Payloads(
+        requests=tuple(bodies), headers=headers, path=path, method=method, description=description
+    )
+
+
+def of_items(
+    items: Sequence[Sequence[oip_body.Input]],
+    *,
+    path: str,
+    description: str,
+    labels: NDArray[np.generic] | None = None,
+    client_batch: int = 1,
+) -> Payloads:
+    """Return Open Inference Protocol requests with `client_batch` items each.
+
+    Args:
+        items: one array per input, batch dimension included.
+        labels: (n,) right answers.
+
+    Raises:
+        WrongUse: no item, or items that cannot share a request.
+    """
+    if not items:
+        raise WrongUse(f"{description}: there is no request to send")
+    groups = stacking.groups(len(items), client_batch)
+    stacked = [stacking.stacked([items[place] for place in group], description) for group in groups]
+    return of_requests(
+        stacked,
+        path=path,
+        description=description,
+        labels=None if labels is None else labels[groups],
+        client_batch=client_batch,
+    )
+
+
+def of_requests(
+    requests: Sequence[Sequence[oip_body.Input]],
+    *,
+    path: str,
+    description: str,
+    labels: NDArray[np.generic] | None = None,
+    client_batch: int = 1,
+) -> Payloads:
+    """Return finished Open Inference Protocol requests; `labels` is (n, client_batch)."""
+    bodies, header_bytes = oip_body.encode(requests)
+    if client_batch > 1:
+        description = f"{description}, {client_batch} in each request"
+    return Payloads(
+        requests=bodies,
+        headers={
+            "Content-Type": "application/octet-stream",
+            oip_body.LENGTH_HEADER: str(header_bytes),
+        },
+        path=path,
+        description=description,
+        labels=labels,
+        client_batch=client_batch,
+    )
+
+
+def infer_path(model: str) -> str:
+    """Return the inference path of the model's newest version."""
+    return f"/v2/models/{urllib.parse.quote(model, safe='')}/infer"

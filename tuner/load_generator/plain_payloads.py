@@ -1,0 +1,151 @@
+"""Payloads for servers without model metadata, from files and arrays.
+
+An npz has one array per input, items on the first axis, and optional `labels`. A body is one item's
+bytes, little-endian, or TensorFlow Serving's JSON `{"instances": [...]}`.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.system import user_files
+from tuner.errors import WrongUse
+from tuner.load_generator import stacking
+from tuner.load_generator.payload_files import MOST_BYTES, MOST_REQUESTS
+from tuner.load_generator.payloads import Payloads
+
+LABELS = "labels"
+JSON_TYPE = {"Content-Type": "application/json"}
+BYTES_TYPE = {"Content-Type": "application/octet-stream"}
+
+
+def from_file(
+    path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str = ""
+) -> Payloads:
+    """Return a file as one body, or JSON lines as one body each.
+
+    Args:
+        to: path of the request.
+        headers: completed by a content type from the file's ending.
+
+    Raises:
+        WrongUse: unreadable or empty.
+    """
+    try:
+        data = user_files.read(path, max_bytes=MOST_BYTES)
+    except OSError as error:
+        raise WrongUse(f"payload file {path}: {error.strerror or error}") from error
+    is_lines = path.suffix in {".jsonl", ".ndjson"}
+    bodies = [line for line in data.splitlines() if line.strip()] if is_lines else [data]
+    is_json = is_lines or path.suffix == ".json"
+    return Payloads(
+        requests=tuple(bodies[:MOST_REQUESTS]),
+        headers=_with(headers, JSON_TYPE if is_json else BYTES_TYPE),
+        path=to,
+        method=method,
+        description=f"{path.name}, {len(data)} bytes",
+        answer=answer,
+    )
+
+
+def tensors(
+    path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str
+) -> Payloads:
+    """Return the bytes of one input as bodies.
+
+    Raises:
+        WrongUse: unreadable, or not exactly one numeric input.
+    """
+    arrays, labels = _arrays(path)
+    if len(arrays) != 1:
+        raise WrongUse(
+            f"payload file {path}: {len(arrays)} inputs ({', '.join(arrays)}), a body of bytes has one"
+        )
+    ((name, array),) = arrays.items()
+    if array.dtype.kind not in "biuf":
+        raise WrongUse(f"payload file {path}, array {name!r}: {array.dtype}, expected numbers")
+    little = array.astype(array.dtype.newbyteorder("<"))
+    return Payloads(
+        requests=tuple(row.tobytes() for row in little),
+        headers=_with(headers, BYTES_TYPE),
+        path=to,
+        method=method,
+        description=f"{path.name}: {len(array)} items",
+        labels=None if labels is None else labels[:, None],
+        answer=answer,
+    )
+
+
+def instances(
+    path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
+) -> Payloads:
+    """Return predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
+
+    Args:
+        to: path of the request.
+
+    Raises:
+        WrongUse: unreadable, or with values that JSON lacks.
+    """
+    arrays, labels = _arrays(path)
+    rows = [
+        {
+            name: _plain(array[i], f"payload file {path}, array {name!r}")
+            for name, array in arrays.items()
+        }
+        for i in range(len(next(iter(arrays.values()))))
+    ]
+    values = [next(iter(row.values())) if len(row) == 1 else row for row in rows]
+    places = stacking.groups(len(rows), client_batch)
+    bodies = [{"instances": [values[place] for place in group]} for group in places.tolist()]
+    return Payloads(
+        requests=tuple(json.dumps(body, separators=(",", ":")).encode() for body in bodies),
+        headers=_with(headers, JSON_TYPE),
+        path=to,
+        description=f"{path.name}: {len(rows)} items",
+        labels=None if labels is None else labels[places],
+        client_batch=client_batch,
+        answer="tensorflow-serving",
+    )
+
+
+def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with a content type."""
+    has_type = any(name.lower() == "content-type" for name in headers)
+    return {**({} if has_type else default), **headers}
+
+
+def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+    """Return the inputs, cut to the maximum, and the labels."""
+    if not path.is_file():
+        raise WrongUse(f"payload file {path}: there is no such file")
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise WrongUse(f"payload file {path}: not arrays in npz form: {error}") from error
+    labels = arrays.pop(LABELS, None)
+    counts = {len(array) if array.ndim else 0 for array in arrays.values()}
+    if len(counts) != 1 or 0 in counts:
+        raise WrongUse(
+            f"payload file {path}: expected arrays with the same number of items, at least 1"
+        )
+    (count,) = counts
+    each_bytes = sum(array.nbytes for array in arrays.values()) // count
+    most = min(count, MOST_REQUESTS, max(1, MOST_BYTES // max(1, each_bytes)))
+    cut = {name: array[:most] for name, array in arrays.items()}
+    return cut, None if labels is None or len(labels) < most else labels[:most]
+
+
+def _plain(value: Any, where: str) -> Any:
+    found = value.tolist()
+    if isinstance(found, bytes):
+        raise WrongUse(f"{where}: bytes cannot stand in JSON; give texts")
+    return found

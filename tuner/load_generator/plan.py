@@ -1,0 +1,147 @@
+"""Plan of one phase, which travels to the client's process as JSON.
+
+The client's process uses this file, so it imports almost nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.load_generator import arrivals
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """Warm-up before the measurement; the workload continues without a pause.
+
+    It ends once `seconds` have passed and every connection has had `round_trips` responses. From
+    `cap_s` on, the mean over connections suffices, so that a starved one cannot hold it up. Lost
+    requests count. An open loop needs `round_trips` responses in all.
+    """
+
+    seconds: float = 0.1
+    """Default 0.1 s: replicas forked from a warm process are steady after 0.05 s."""
+    round_trips: int = 3
+    """Default 3: the first fills the batches, the second is shaped by the first."""
+    cap_s: float = 10.0
+    settling_s: float = 0.0
+    """Maximum further wait for steady latencies (`traffic.steady`); default 0."""
+
+    def __post_init__(self) -> None:
+        if min(self.seconds, self.round_trips, self.cap_s, self.settling_s) < 0:
+            raise ValueError(f"{self}: expected numbers from 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """Rule that ends the measured part at a look with a mean above its limit."""
+
+    look_s: float
+    """Interval of looks, from the end of the warm-up."""
+    limits_ms: tuple[float, ...]
+    """Limit of the mean latency at each look."""
+
+    def __post_init__(self) -> None:
+        if self.look_s <= 0 or any(limit <= 0 for limit in self.limits_ms):
+            raise ValueError(f"{self}: expected numbers above 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoad:
+    """Open-loop workload: requests are due regardless of responses."""
+
+    rate_per_s: float
+    """Mean rate."""
+    spread: arrivals.Spread = "poisson"
+    offsets_s: tuple[float, ...] = ()
+    """Seconds of a trace, scaled to the rate."""
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """Plan of one phase: warm-up, then `seconds` or `requests` measured (one is set)."""
+
+    host: str
+    port: int
+    concurrency: int
+    """Requests in flight on keep-alive connections; the maximum if there is a rate."""
+    rate_per_s: float | None = None
+    """Requests due each second (open loop); None: closed loop."""
+    spread: arrivals.Spread = "poisson"
+    """How an open loop spreads requests over time."""
+    seed: int = 0
+    """Seed of the arrivals."""
+    offsets_s: tuple[float, ...] = ()
+    """Arrival seconds: of `trace`, scaled to the rate; of `listed`, as they are."""
+    each_its_own: bool = False
+    """Whether each connection sends its own request, as a client of one model."""
+    cuts_overload: bool = False
+    """Whether an overloaded open loop drops unanswered requests at its end.
+    `Phase.fell_behind` decides."""
+    seconds: float | None = None
+    answers: int = 0
+    """Fewest responses in `seconds` of a closed loop; a slow server gets longer."""
+    most_s: float = 10.0
+    """Maximum time for `answers`."""
+    requests: int | None = None
+    """Requests sent after the warm-up, including those in flight then."""
+    warmup: Warmup = dataclasses.field(default_factory=Warmup)
+    race: Race | None = None
+    """Ends a measured part of `seconds` early; None: never."""
+    timeout_s: float = 10.0
+    """Time after which a request is lost and its connection replaced.
+    An open-loop request may also be lost waiting for a connection."""
+
+    def __post_init__(self) -> None:
+        if (self.seconds is None) == (self.requests is None):
+            raise ValueError(
+                f"seconds {self.seconds}, requests {self.requests}: expected one of the two"
+            )
+        if (self.seconds is not None and self.seconds <= 0) or (
+            self.requests is not None and self.requests < 1
+        ):
+            raise ValueError(
+                f"seconds {self.seconds}, requests {self.requests}: expected more than 0"
+            )
+        if self.timeout_s <= 0:
+            raise ValueError(f"timeout_s {self.timeout_s}: expected more than 0")
+        _ = self.arrivals  # checks its numbers
+
+    @property
+    def arrivals(self) -> arrivals.Closed | arrivals.Open:
+        """Schedule of the phase."""
+        if self.rate_per_s is None:
+            return arrivals.Closed(self.concurrency)
+        return arrivals.opened(
+            self.rate_per_s, self.concurrency, self.spread, self.seed, self.offsets_s
+        )
+
+    def at(self, load: OpenLoad) -> LoadPlan:
+        """Return the plan as an open loop."""
+        return dataclasses.replace(
+            self,
+            rate_per_s=load.rate_per_s,
+            spread=load.spread,
+            seed=load.seed,
+            offsets_s=load.offsets_s,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadPlan:
+        """Invert `as_json`."""
+        race = data.get("race")
+        if race is not None:
+            race = Race(look_s=race["look_s"], limits_ms=tuple(race["limits_ms"]))
+        plain = {
+            "warmup": Warmup(**data["warmup"]),
+            "offsets_s": tuple(data.get("offsets_s", ())),
+            "race": race,
+        }
+        return cls(**{**data, **plain})

@@ -1,0 +1,122 @@
+"""Connection pool of the client, which also detects a lost server.
+
+`free` holds exactly the open, idle connections. Failed ones are retried after a pause that doubles.
+Times are on the caller's clock.
+"""
+
+from __future__ import annotations
+
+import collections
+import select
+import socket
+
+from tuner.load_generator.connection import Connection, State
+
+RETRIES = 6
+"""Failures in a row until a connection counts as gone. It is retried while others work."""
+FIRST_PAUSE_S = 0.02
+"""Pause after the first failure. It doubles, to 0.62 s in all until a connection is gone."""
+OPEN_TIMEOUT_S = 5.0
+
+
+class ServerGone(Exception):
+    """The server cannot be reached, or no longer."""
+
+
+class Pool:
+    """Connections of one phase and their epoll."""
+
+    def __init__(self, host: str, port: int, count: int) -> None:
+        self.where = f"http://{host}:{port}"
+        self._host, self._port = host, port
+        self.connections = [Connection(index) for index in range(count)]
+        self.by_descriptor: dict[int, Connection] = {}
+        self.free: collections.deque[Connection] = collections.deque()
+        self.poller = select.epoll()
+        self.reconnects = 0
+        self.last_loss = ""
+        """Why the last request or opening failed."""
+
+    def resolve(self) -> None:
+        """Resolve the server's address; of several, as for localhost, take the first that accepts.
+
+        Raises:
+            ServerGone: the host has no address.
+        """
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ServerGone(f"{self.where}: the host is not known ({error})") from error
+        self._family, self._address = found[0][0], found[0][4]
+        for family, _, _, _, address in found if len(found) > 1 else ():
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.settimeout(OPEN_TIMEOUT_S)
+                if probe.connect_ex(address) == 0:
+                    self._family, self._address = family, address
+                    return
+
+    @property
+    def gone(self) -> int:
+        """Connections that failed too often in a row."""
+        return sum(connection.losses >= RETRIES for connection in self.connections)
+
+    def open_due(self, now_s: float) -> None:
+        """Open closed connections whose pause is over, and fail slow openings."""
+        for connection in self.connections:
+            if connection.state is State.OPENING and now_s - connection.started_s > OPEN_TIMEOUT_S:
+                self.fail(
+                    connection, now_s, "the server does not accept the connection", failures=RETRIES
+                )
+            elif connection.state is State.CLOSED and now_s >= connection.retry_s:
+                self._open(connection, now_s)
+
+    def _open(self, connection: Connection, now_s: float) -> None:
+        connection.started_s = now_s
+        try:
+            descriptor = connection.open(self._family, self._address)
+        except OSError as error:
+            self.fail(connection, now_s, error.strerror or str(error))
+            return
+        self.by_descriptor[descriptor] = connection
+        self.poller.register(descriptor, select.EPOLLOUT)
+
+    def decide_opening(self, connection: Connection, event: int, now_s: float) -> None:
+        """Handle an event on an opening connection."""
+        failure = connection.failure()
+        if failure is not None:
+            self.fail(connection, now_s, failure)
+        elif event & select.EPOLLOUT:
+            self.watch(connection, select.EPOLLIN)
+            connection.state = State.FREE
+            self.free.append(connection)
+
+    def watch(self, connection: Connection, events: int) -> None:
+        """Set the watched events of an open connection."""
+        assert connection.socket is not None
+        self.poller.modify(connection.socket.fileno(), events)
+
+    def fail(self, connection: Connection, now_s: float, reason: str, *, failures: int = 1) -> None:
+        """Close a failed connection until its pause is over."""
+        self.last_loss = reason
+        connection.losses += failures
+        connection.retry_s = now_s + FIRST_PAUSE_S * 2 ** (min(connection.losses, RETRIES) - 1)
+        self._drop(connection)
+
+    def renew(self, connection: Connection) -> None:
+        """Replace a connection without a pause."""
+        connection.retry_s = 0.0
+        self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        if connection.state is State.FREE:
+            self.free.remove(connection)
+        if connection.socket is not None:
+            del self.by_descriptor[connection.socket.fileno()]
+            self.reconnects += connection.state is not State.OPENING
+        connection.close()
+
+    def close(self) -> None:
+        """Close every connection and the epoll."""
+        for connection in self.connections:
+            connection.close()
+        self.poller.close()

@@ -1,0 +1,170 @@
+"""Load generator's process: `python -m tuner.load_generator.process`, commanded over pipes.
+
+Frames in (see `wire`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as
+blob; {"do": "mixture", key, heads, sizes} with the bodies and then the order; {"do": "forget",
+key}; {"do": "run", key} with a plan. Frames out: {"event": "ready"}, "stored", "running" each
+second, then "done" with columns and CPU readings as blob, or "failed" with the reason.
+
+It ends with its standard input, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are
+few, for a quick start and a quiet process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from serving.system.end_with_parent import end_with
+from tuner.load_generator import wire
+from tuner.load_generator.client import Client
+from tuner.load_generator.multi_model_payloads import Mixed
+from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.pool import ServerGone
+
+HEARTBEAT_S = 1.0
+
+
+@dataclasses.dataclass(slots=True)
+class Stored:
+    """Payloads of a phase."""
+
+    request_line: str
+    headers: list[tuple[str, str]]
+    bodies: list[bytes]
+    mixture: tuple[list[dict[str, Any]], bytes] | None
+    """Heads and order of a mixture."""
+
+
+class Worker:
+    """Command loop with the stored payloads."""
+
+    def __init__(self, commands: int, reports: int) -> None:
+        self._commands = commands
+        self._reports = reports
+        self._stored: dict[int, Stored] = {}
+        """By the tuner's key."""
+        self._reported_s = 0.0
+
+    def serve(self) -> None:
+        """Execute commands until the tuner closes the pipe."""
+        self._report({"event": "ready", "pid": os.getpid()})
+        try:
+            while True:
+                command, blob = wire.read_frame(self._commands, timeout_s=None)
+                if command["do"] in {"payloads", "mixture"}:
+                    self._store(command, blob)
+                elif command["do"] == "forget":
+                    self._stored.pop(command["key"], None)
+                else:
+                    self._run(LoadPlan.from_json(command["plan"]), self._stored[command["key"]])
+        except wire.Closed:
+            return
+
+    def _report(self, header: dict[str, Any], blob: bytes = b"") -> None:
+        wire.write_frame(self._reports, header, blob, timeout_s=None)
+
+    def _store(self, command: dict[str, Any], blob: bytes) -> None:
+        bodies, start = [], 0
+        for size in command["sizes"]:
+            bodies.append(blob[start : start + size])
+            start += size
+        is_mixture = command["do"] == "mixture"
+        self._stored[command["key"]] = Stored(
+            request_line="" if is_mixture else f"{command['method']} {command['path']} HTTP/1.1",
+            headers=[] if is_mixture else command["headers"],
+            bodies=bodies,
+            mixture=(command["heads"], blob[start:]) if is_mixture else None,
+        )
+        self._report({"event": "stored"})
+
+    def _run(self, plan: LoadPlan, stored: Stored) -> None:
+        begun_s = time.monotonic()
+        requests = _requests(plan, stored)
+        gc.collect()
+        gc.disable()  # a collection would be measured as latency
+        try:
+            client = Client(plan, requests, on_tick=self._tick)
+            client.run()
+        except ServerGone as error:
+            self._report({"event": "failed", "reason": str(error)})
+            return
+        finally:
+            gc.enable()
+        summary = {
+            "event": "done",
+            "requests": len(client.columns),
+            "cpu_readings": len(client.cpu_readings),
+            "origin_s": client.origin_s,
+            "warmup_end_s": client.phase.warmup_end_s,
+            "measured_end_s": client.phase.measured_end_s,
+            "client_cpu_s": client.cpu_s,
+            "reconnects": client.pool.reconnects,
+            "last_loss": client.pool.last_loss,
+            "fell_behind": client.phase.fell_behind,
+            "first_error": client.first_error.decode(errors="replace"),
+            "wall_s": time.monotonic() - begun_s,
+        }
+        self._report(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
+
+    def _tick(self, finished: int) -> None:
+        """Send a heartbeat, and check that the tuner is alive."""
+        now = time.monotonic()
+        if now - self._reported_s < HEARTBEAT_S / 4:
+            return
+        watched = select.poll()
+        watched.register(self._commands, 0)  # hang-up is always reported
+        if watched.poll(0):
+            raise wire.Closed
+        if now - self._reported_s >= HEARTBEAT_S:
+            self._reported_s = now
+            self._report({"event": "running", "requests": finished})
+
+
+def _requests(plan: LoadPlan, stored: Stored) -> Sequence[bytes]:
+    if stored.mixture is not None:
+        heads, order = stored.mixture
+        begun = [
+            _head(plan, f"POST {head['path']} HTTP/1.1", head["headers"], "Content-Length: ")
+            for head in heads
+        ]
+        return Mixed(begun, stored.bodies, order)
+    return [_request(plan, stored, body) for body in stored.bodies]
+
+
+def _request(plan: LoadPlan, stored: Stored, body: bytes) -> bytes:
+    length = f"Content-Length: {len(body)}\r\n"
+    if not body and stored.request_line.startswith("GET "):
+        length = ""
+    return _head(plan, stored.request_line, stored.headers, f"{length}\r\n") + body
+
+
+def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:
+    """Return request line and headers, followed by `end`."""
+    lines = [line]
+    if "host" not in {name.lower() for name, _ in headers}:
+        host = f"[{plan.host}]" if ":" in plan.host else plan.host
+        lines.append(f"Host: {host}" if plan.port == 80 else f"Host: {host}:{plan.port}")
+    lines += [f"{name}: {value}" for name, value in headers]
+    return ("\r\n".join([*lines, ""]) + end).encode("latin-1")
+
+
+def main() -> None:
+    """Serve on the standard streams; prints go to standard error, outside the frames."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with(int(sys.argv[1]), signal.SIGKILL)
+    commands, reports = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    for descriptor in (commands, reports):
+        os.set_blocking(descriptor, False)
+    Worker(commands, reports).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Choice of the best of a few configurations, from evaluations in rounds. Pure.
+
+The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
+alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
+effects.
+
+Configurations are tied if the evaluations cannot tell them from the leader and their posterior mean
+is within `CLOSE` of it. The most preferred tied one wins: a few unprovable per cent do not justify
+another core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from tuner.values.values import Interval
+
+Array = NDArray[np.float64]
+
+CLOSE = math.log(1.03)
+"""Log difference too small to matter: 3 %."""
+PRIOR_DEGREES = 8.0
+"""Weight of the search's evaluation spread, in degrees of freedom."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Belief:
+    """Posterior of a search over some configurations."""
+
+    mean: Array  # (k,) of the log objective, minimised
+    covariance: Array  # (k, k)
+    launch_sd: float
+    """Log-scale standard deviation of one evaluation."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The chosen configuration, and how the others compare."""
+
+    chosen: int
+    """Index of the chosen configuration."""
+    ratios: tuple[float, ...]
+    """Each objective over the chosen one's."""
+    intervals: tuple[Interval, ...]
+    tied: tuple[bool, ...]
+    """Configurations tied with the leader."""
+
+
+def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choice:
+    """Choose among k configurations.
+
+    Args:
+        belief: posterior of the search.
+        values: (rounds, k) positive, minimised objectives; may have no row.
+        preference: comparable key per configuration; the lowest wins ties.
+    """
+    logs = np.log(values)
+    updated = _updated(belief, logs)
+    leader = int(np.argmin(updated))
+    spread = _Spread.of(logs, belief.launch_sd)
+    tied = [
+        one == leader
+        or bool(updated[one] - updated[leader] <= CLOSE and spread.is_open(leader, one))
+        for one in range(len(updated))
+    ]
+    chosen = min(
+        (one for one in range(len(tied)) if tied[one]),
+        key=lambda one: (preference[one], updated[one]),
+    )
+    ratios, intervals = zip(
+        *(spread.ratio(one, chosen) for one in range(len(updated))), strict=True
+    )
+    return Choice(chosen=chosen, ratios=tuple(ratios), intervals=tuple(intervals), tied=tuple(tied))
+
+
+def launch_sd(logs: Array, presumed: float) -> float:
+    """Return the residual sd of (rounds, k) logs, shrunk towards an assumed sd."""
+    return _pooled(logs, presumed)[0]
+
+
+def _pooled(logs: Array, presumed: float) -> tuple[float, float]:
+    """Return the shrunk sd and its degrees of freedom."""
+    rounds, count = logs.shape
+    left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    degrees = (rounds - 1) * (count - 1) + PRIOR_DEGREES
+    variance = (float((left**2).sum()) + PRIOR_DEGREES * presumed**2) / degrees
+    return math.sqrt(variance), degrees
+
+
+def _updated(belief: Belief, logs: Array) -> Array:
+    """Return posterior means (k,), up to a common shift."""
+    rounds, count = logs.shape
+    if not rounds:
+        return belief.mean
+    known = belief.launch_sd**2 / rounds * np.eye(count) + np.ones((count, count))
+    whole = belief.covariance + known + 1e-12 * np.eye(count)
+    pull = np.linalg.solve(whole, logs.mean(axis=0) - belief.mean)
+    return np.asarray(belief.mean + belief.covariance @ pull)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Spread:
+    """Means of the evaluations, with their precision."""
+
+    means: Array  # (k,)
+    error: float
+    """Standard error of a difference of two means."""
+    reach: float
+    """Half width of a simultaneous interval, in standard errors."""
+
+    @classmethod
+    def of(cls, logs: Array, launch_sd: float) -> _Spread:
+        rounds, count = logs.shape
+        if not rounds:
+            return cls(means=np.zeros(count), error=math.inf, reach=math.inf)
+        sd, degrees = _pooled(logs, launch_sd)
+        tail = 0.025 / max(1, count - 1)
+        return cls(
+            means=logs.mean(axis=0),
+            error=math.sqrt(2 / rounds) * sd,
+            reach=float(special.stdtrit(degrees, 1 - tail)),
+        )
+
+    def ratio(self, one: int, other: int) -> tuple[float, Interval]:
+        """Return the ratio of one configuration to another."""
+        if one == other:
+            return 1.0, Interval(low=1.0, high=1.0)
+        if math.isinf(self.error):
+            return math.nan, Interval(low=None, high=None)
+        middle, reach = float(self.means[one] - self.means[other]), self.reach * self.error
+        return math.exp(middle), Interval(
+            low=math.exp(middle - reach), high=math.exp(middle + reach)
+        )
+
+    def is_open(self, one: int, other: int) -> bool:
+        """Return whether the evaluations leave open which is better."""
+        if math.isinf(self.error):
+            return True
+        return abs(float(self.means[one] - self.means[other])) <= self.reach * self.error

@@ -1,0 +1,19 @@
+"""CPU time per request, which tells machine drift from a slow configuration. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.values.values import Measurement
+
+
+def log_effort(measurement: Measurement) -> float | None:
+    """Return the log of core-seconds per request in gateway, replicas and client.
+
+    Server time counts from the start of the warm-up, client time from its end. None if unknown.
+    """
+    noise, rate = measurement.noise, measurement.throughput_per_s
+    if not noise.server_cpu_s or not noise.client_cpu_s or rate <= 0 or measurement.seconds <= 0:
+        return None
+    server = noise.server_cpu_s / (rate * (measurement.warmup_s + measurement.seconds))
+    return math.log(server + noise.client_cpu_s / (rate * measurement.seconds))

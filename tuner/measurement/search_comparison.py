@@ -1,0 +1,96 @@
+"""Comparison of samplers by best value so far and by winners. Pure.
+
+The unit is a repeat, since evaluations of one winner cannot show what another search would find.
+With a single repeat it is a round, for these two winners alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+
+from tuner.measurement import comparison
+from tuner.metrics.objective import Objective
+from tuner.values.values import Interval, SamplerDifference, SamplerRun, VerdictOutcome
+
+Pair = tuple[float, float]
+"""Objectives of both winners, in the objective's unit."""
+
+
+def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:
+    """Return the best value after each trial; None before the first value."""
+    found: list[float | None] = []
+    best: float | None = None
+    for value in values:
+        if value is not None:
+            best = value if best is None else objective.better(best, value)
+        found.append(best)
+    return tuple(found)
+
+
+def differences(runs: Sequence[SamplerRun], objective: Objective) -> tuple[SamplerDifference, ...]:
+    """Compare each pair of samplers by their re-evaluated winners, given two units or more."""
+    samplers = list(dict.fromkeys(run.sampler for run in runs))
+    found = []
+    for first, second in itertools.combinations(samplers, 2):
+        pairs = _pairs(_of(runs, first), _of(runs, second), objective)
+        if len(pairs) >= comparison.LEAST_PAIRS:
+            found.append(_difference(first, second, pairs, objective))
+    return tuple(found)
+
+
+def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
+    return sorted((run for run in runs if run.sampler == sampler), key=lambda run: run.repeat)
+
+
+def _pairs(
+    first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: Objective
+) -> list[Pair]:
+    """Return a pair per unit; a repeat without a winner has none."""
+    by_repeat = [
+        [
+            (objective.value(a), objective.value(b))
+            for a, b in zip(one.remeasured, other.remeasured, strict=True)
+        ]
+        if one.remeasured and other.remeasured
+        else []
+        for one, other in zip(first, second, strict=True)
+    ]
+    if len(by_repeat) == 1:
+        return by_repeat[0]
+    return [
+        (
+            statistics.geometric_mean(a for a, _ in rounds),
+            statistics.geometric_mean(b for _, b in rounds),
+        )
+        for rounds in by_repeat
+        if rounds
+    ]
+
+
+def _difference(
+    first: str, second: str, pairs: Sequence[Pair], objective: Objective
+) -> SamplerDifference:
+    ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
+    outcome = objective.judged(interval)
+    return SamplerDifference(
+        first=first,
+        second=second,
+        outcome=outcome,
+        ratio=ratio,
+        interval=interval,
+        text=_sentence(first, second, outcome, ratio, interval, len(pairs)),
+    )
+
+
+def _sentence(
+    first: str, second: str, outcome: VerdictOutcome, ratio: float, interval: Interval, count: int
+) -> str:
+    ends = f"95 % interval {interval.low:.3g} to {interval.high:.3g}, {count} pairs"
+    if interval.is_vague:
+        ends = f"{count} pairs, as far apart as these, are too few to tell"
+    figures = f"ratio {ratio:.3g}, {ends}"
+    if outcome == "no difference shown":
+        return f"No difference that could be shown between the winners of {first} and {second} ({figures})."
+    return f"The winners of {first} are {outcome} than those of {second} ({figures})."

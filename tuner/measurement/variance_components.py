@@ -1,0 +1,82 @@
+"""Variance components of measurements: blocks and evaluations. Pure.
+
+On the log scale, block mean = configuration + evaluation + block: one-way random effects, pooled
+over configurations, by analysis of variance (Searle, Casella and McCulloch, Variance Components,
+chapter 3). Drift over hours appears as spread between evaluations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tuner.values.values import Measurement
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseComponents:
+    """Standard deviations on the log scale."""
+
+    block_sd: float
+    launch_sd: float | None
+    """None without repeated evaluations; 0 if blocks explain all."""
+
+    def trial_sd(self, blocks: int) -> float:
+        """Return the sd of a mean of so many blocks; without repeats, from blocks alone."""
+        return math.sqrt((self.launch_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
+
+
+def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComponents | None:
+    """Split the spread of block means, nested in evaluations and configurations.
+
+    None if no evaluation has two blocks.
+    """
+    within_sum = between_sum = coefficient = 0.0
+    within_degrees = between_degrees = 0
+    for launches in configurations:
+        logs = [np.log(np.asarray(blocks, dtype=float)) for blocks in launches if len(blocks)]
+        if not logs:
+            continue
+        counts = np.array([len(log) for log in logs], dtype=float)
+        means = np.array([log.mean() for log in logs])
+        overall = float(counts @ means / counts.sum())
+        within_sum += sum(
+            float(((log - mean) ** 2).sum()) for log, mean in zip(logs, means, strict=True)
+        )
+        within_degrees += int(counts.sum()) - len(logs)
+        between_sum += float(counts @ (means - overall) ** 2)
+        between_degrees += len(logs) - 1
+        # Weight of the evaluation variance in E[between_sum], for unequal block numbers.
+        coefficient += float(counts.sum() - (counts**2).sum() / counts.sum())
+    if within_degrees == 0:
+        return None
+    within = within_sum / within_degrees
+    launch_sd: float | None = None
+    if between_degrees:
+        per_launch = coefficient / between_degrees
+        between = between_sum / between_degrees
+        launch_sd = math.sqrt(max(0.0, (between - within) / per_launch))
+    return NoiseComponents(block_sd=math.sqrt(within), launch_sd=launch_sd)
+
+
+def components_of(configurations: Iterable[Sequence[Measurement]]) -> NoiseComponents | None:
+    """Return `components` of each configuration's measurements."""
+    return components(
+        [[block.mean_ms for block in launch.blocks] for launch in launches]
+        for launches in configurations
+    )
+
+
+def useful_seconds(noise: NoiseComponents, *, start_s: float, block_s: float) -> float:
+    """Return the most cost-effective trial length; infinite without evaluation spread.
+
+    A trial of t seconds costs start + t and has variance launch_sd^2 + block_sd^2 x block_s / t;
+    the product is least at t = (block_sd / launch_sd) x sqrt(block_s x start). `start_s` is an
+    evaluation's cost besides its measurement.
+    """
+    if not noise.launch_sd:
+        return math.inf
+    return noise.block_sd / noise.launch_sd * math.sqrt(block_s * start_s)

@@ -1,0 +1,1 @@
+"""Metrics of an evaluation: objectives, constraints, tail latency, prices."""

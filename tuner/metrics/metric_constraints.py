@@ -1,0 +1,203 @@
+"""Metric constraints such as `p99_ms <= 50`.
+
+The distance from the bound is a logarithm (`slack`), as noise grows with the value: 0.1 is 10 %
+beyond it, -0.1 is 10 % within. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from serving.errors import nearest
+from tuner.errors import WrongUse, listed
+from tuner.metrics import tail_latency
+from tuner.values.values import Measurement
+
+LEAST = 1e-9
+"""Minimum of a metric, for its logarithm."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """Metric that can be constrained."""
+
+    label: str
+    unit: str
+    field: str
+    """Field of a `Measurement`; NaN or None there is unknown."""
+    objective: str | None = None
+    """Objective of the same metric, which has its interval."""
+    grows: int = 0
+    """1 if it rises with the mean latency, -1 if it falls, else 0."""
+
+    def value(self, measurement: Measurement) -> float:
+        """Return the metric of one evaluation; NaN if unknown."""
+        found: float | None = (
+            measurement.noise.peak_memory_mb
+            if self.field == "peak_memory_mb"
+            else getattr(measurement, self.field)
+        )
+        return math.nan if found is None else float(found)
+
+    def together(self, measurements: Sequence[Measurement]) -> float:
+        """Combine evaluations: p99 over all requests, else the geometric mean."""
+        if self.field == "told_p99_ms":
+            return tail_latency.pooled(measurements).value_ms
+        values = [
+            max(LEAST, value) for one in measurements if not math.isnan(value := self.value(one))
+        ]
+        if not values:
+            return math.nan
+        return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+METRICS = {
+    "mean_ms": Metric(label="mean", unit="ms", field="mean_ms", objective="mean", grows=1),
+    "p50_ms": Metric(label="p50", unit="ms", field="p50_ms", objective="p50", grows=1),
+    "p95_ms": Metric(label="p95", unit="ms", field="p95_ms", objective="p95", grows=1),
+    "p99_ms": Metric(label="p99", unit="ms", field="told_p99_ms", objective="p99", grows=1),
+    "consistency_ms": Metric(
+        label="p95 - p5", unit="ms", field="spread_ms", objective="consistency", grows=1
+    ),
+    "throughput_per_s": Metric(
+        label="throughput",
+        unit="requests/s",
+        field="throughput_per_s",
+        objective="throughput",
+        grows=-1,
+    ),
+    "items_per_s": Metric(
+        label="throughput", unit="items/s", field="items_per_s", objective="throughput", grows=-1
+    ),
+    "time_per_item_ms": Metric(
+        label="time per item",
+        unit="ms",
+        field="time_per_item_ms",
+        objective="time-per-item",
+        grows=1,
+    ),
+    "goodput_per_s": Metric(
+        label="goodput", unit="requests/s", field="goodput_per_s", objective="goodput", grows=-1
+    ),
+    "cpu_s_per_1000": Metric(
+        label="CPU of 1,000 requests", unit="core-s", field="cpu_s", objective="cpu"
+    ),
+    "mib_s_per_1000": Metric(
+        label="memory of 1,000 requests", unit="MiB-s", field="memory_mib_s", objective="memory"
+    ),
+    "cost_per_1000": Metric(
+        label="cost of 1,000 requests", unit="", field="price", objective="cost"
+    ),
+    "energy_j": Metric(label="energy", unit="J/request", field="energy_j", objective="energy"),
+    "peak_memory_mb": Metric(
+        label="largest memory of a replica", unit="MiB", field="peak_memory_mb"
+    ),
+}
+"""By the name that constraints use."""
+_FORM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")
+EXAMPLE = "'p99_ms <= 50'"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One metric constraint."""
+
+    metric: str
+    """Key of `METRICS`."""
+    is_upper: bool
+    bound: float
+    """In the metric's unit, positive."""
+    option: str = "--constraint"
+    """Option that gave it."""
+
+    @property
+    def text(self) -> str:
+        """Text for `parse`."""
+        return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:.12g}"
+
+    @property
+    def of(self) -> Metric:
+        """The metric."""
+        return METRICS[self.metric]
+
+    def slack(self, value: float) -> float:
+        """Return the log distance beyond the bound, negative within it."""
+        beyond = math.log(max(LEAST, value) / self.bound) if not math.isnan(value) else math.nan
+        return beyond if self.is_upper else -beyond
+
+    def missed(self, value: float) -> str | None:
+        """Return a sentence about a violation, or None."""
+        if not self.slack(value) > 0:
+            return None
+        unit = f" {self.of.unit}" if self.of.unit else ""
+        beyond = "above" if self.is_upper else "below"
+        return (
+            f"{self.of.label} of {value:.4g}{unit} is {beyond} the limit of {self.bound:g}{unit} "
+            f"({self.option})"
+        )
+
+
+def parse(text: str) -> Limit:
+    """Parse a constraint.
+
+    Raises:
+        ValueError: another form, an unknown metric (with the nearest), or no positive number.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
+    metric, comparison, number = found.groups()
+    if metric not in METRICS:
+        raise ValueError(
+            f"{text!r}: metric {metric!r} is not known{nearest(metric, METRICS)} "
+            f"(metrics: {listed(metric, METRICS)})"
+        )
+    try:
+        bound = float(number)
+    except ValueError:
+        raise ValueError(f"{text!r}: {number!r} is not a number, as in {EXAMPLE}") from None
+    if not 0 < bound < math.inf:
+        raise ValueError(f"{text!r}: expected a number above 0, as in {EXAMPLE}")
+    return Limit(metric=metric, is_upper=comparison.startswith("<"), bound=bound)
+
+
+def canonical(text: str) -> str:
+    """Return a constraint in its canonical form; errors as for `parse`."""
+    return parse(text).text
+
+
+def checked(texts: Iterable[str]) -> tuple[Limit, ...]:
+    """Parse distinct constraints.
+
+    Raises:
+        WrongUse: an invalid one, or two that exclude each other.
+    """
+    found: dict[str, Limit] = {}
+    for text in texts:
+        try:
+            limit = parse(text)
+        except ValueError as error:
+            raise WrongUse(f"--constraint {error}") from None
+        found[limit.text] = limit
+    for low in found.values():
+        for high in found.values():
+            is_pair = low.metric == high.metric and not low.is_upper and high.is_upper
+            if is_pair and low.bound > high.bound:
+                raise WrongUse(
+                    f"--constraint {low.text!r} and {high.text!r}: nothing keeps to both"
+                )
+    return tuple(found.values())
+
+
+def of_slo(slo_ms: float) -> Limit:
+    """Return `--slo-ms` as a constraint."""
+    return Limit(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
+
+
+def missed(limits: Iterable[Limit], measurements: Sequence[Measurement]) -> str | None:
+    """Return a sentence about the first constraint that evaluations violate together."""
+    sentences = (limit.missed(limit.of.together(measurements)) for limit in limits)
+    return next(filter(None, sentences), None) if measurements else None

@@ -1,0 +1,150 @@
+"""Cost of a configuration: resources held, or money, per 1,000 responses.
+
+Held is the larger of reserved and used: a reserved core is paid for while idle, and an unlimited
+process takes what it finds. Without a price file a core-second counts 1 and a GiB-second 1/8, about
+the ratio of large clouds' container services in 2025 (GiB-hour: 1/9 of a vCPU-hour). Pure, except
+`read`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from serving.errors import one_line
+from serving.system import user_files
+from tuner import document
+from tuner.errors import InvalidPrices, WrongUse
+from tuner.values.values import Cost, Measurement, Value
+
+COPY = "prices.yaml"
+"""Copy in a study folder."""
+KEYS = ("core_hour", "gib_hour", "gpu_hour", "currency")
+_HOUR_S = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Prices per hour."""
+
+    core_hour: float
+    gib_hour: float
+    gpu_hour: float = 0.0
+    currency: str = ""
+    text: str = ""
+    """Price file; empty without one."""
+
+    def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
+        """Return the price."""
+        hours = cpu_s * self.core_hour + memory_mib_s / 1024 * self.gib_hour + gpu_s * self.gpu_hour
+        return hours / _HOUR_S
+
+    @property
+    def in_words(self) -> str:
+        """Describe the prices."""
+        if not self.text:
+            return (
+                "cost counts core-seconds for 1,000 requests, a GiB-second as an eighth of one "
+                "(--prices gives others)"
+            )
+        money = f" {self.currency}" if self.currency else ""
+        gpu = f", of a GPU {self.gpu_hour:g}{money}" if self.gpu_hour else ""
+        return (
+            f"cost is the price of 1,000 requests: an hour of a core costs {self.core_hour:g}{money}, "
+            f"of a GiB {self.gib_hour:g}{money}{gpu} (--prices)"
+        )
+
+
+DEFAULT = Prices(core_hour=_HOUR_S, gib_hour=_HOUR_S / 8)
+"""Core-seconds."""
+
+
+def read(path: str | None) -> Prices:
+    """Read a price file; default: core-seconds.
+
+    Raises:
+        WrongUse: it is unreadable.
+        InvalidPrices: a key or price is invalid or missing.
+    """
+    if path is None:
+        return DEFAULT
+    try:
+        text = user_files.text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise WrongUse(f"--prices {path}: {reason}; expected a YAML file of prices") from error
+    return parse(text, file=path)
+
+
+def parse(text: str, *, file: str) -> Prices:
+    """Parse a price file.
+
+    Raises:
+        InvalidPrices: as for `read`.
+    """
+    found = document.read(text, file, fault=InvalidPrices)
+    given = found.mapping(found.value, ())
+    for key in given:
+        found.known(key, KEYS, (key,), "key")
+    for key in ("core_hour", "gib_hour"):
+        if key not in given:
+            raise found.error((key,), "missing; expected the price of an hour, such as 0.04")
+    hours = {key: found.number(given[key], (key,)) for key in KEYS[:3] if key in given}
+    for key, price in hours.items():
+        if price < 0:
+            raise found.error((key,), f"{price:g}, expected a price from 0")
+    if not hours["core_hour"] and not hours["gib_hour"]:
+        raise found.error(("core_hour",), "0 like gib_hour, so that everything would be free")
+    currency = found.text(given["currency"], ("currency",)) if "currency" in given else ""
+    return Prices(**hours, currency=one_line(currency), text=text)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Reserved resources; 0 without a limit."""
+
+    cores: float
+    memory_mib: float
+    replicas: int
+    gpus: float
+    """Share of one GPU; 0 without."""
+
+
+def held(configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False) -> Held:
+    """Return what a configuration reserves."""
+    count = int(configuration.get("replica.count", 1))
+    limits = ("replica.cpu", count), ("engine.cpu", 1)
+    reserved = sum(float(configuration.get(name) or 0) * times for name, times in limits)
+    memory = float(configuration.get("replica.memory_mb") or 0) * count
+    memory += float(configuration.get("engine.memory_mb") or 0)
+    share = float(configuration.get("accelerator.share") or 1.0)
+    return Held(
+        cores=min(float(cores), reserved),
+        memory_mib=memory,
+        replicas=count,
+        gpus=min(1.0, count * share) if has_gpu else 0.0,
+    )
+
+
+def cost_of(
+    measurement: Measurement, reserved: Held, *, loaded_s: float, prices: Prices
+) -> Cost | None:
+    """Return the cost of 1,000 responses, if known.
+
+    Args:
+        loaded_s: warm-up and measured time, over which CPU time was counted.
+    """
+    noise = measurement.noise
+    used = (noise.server_cpu_s or 0.0) / loaded_s if loaded_s > 0 else 0.0
+    cores = max(reserved.cores, used)
+    memory = max(reserved.memory_mib, (noise.peak_memory_mb or 0.0) * reserved.replicas)
+    if not cores or not math.isfinite(cores):
+        return None
+    each_s = 1e3 * measurement.seconds / measurement.requests
+    parts = {
+        "cpu_s": cores * each_s,
+        "memory_mib_s": memory * each_s,
+        "gpu_s": reserved.gpus * each_s,
+    }
+    return Cost(**parts, price=prices.of(**parts))

@@ -1,0 +1,161 @@
+"""Tail latency of evaluations: p99, its interval, and the requests behind it.
+
+Several evaluations' p99 is that of all their requests, from histograms. The mean of their p99s
+differs, and is too low wherever they differ. Pure.
+
+An interval lies between order statistics: the number of values below the true percentile is
+binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None where the extreme lies
+beyond the true percentile with less than 99 % probability: for p99 under 459 values (where MLPerf
+stops early at the soonest), for p95 under 90, for p50 under 7.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from scipy import special
+
+from tuner.values.histogram import Histogram
+from tuner.values.values import LEAST_FOR_P99, UNKNOWN, Interval, Measurement
+
+SHARE = 0.99
+OUTSIDE = 0.025
+"""Probability on either side of an interval."""
+EXTREME = 0.99
+"""Required probability of an extreme beyond the percentile."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The p99 of some evaluations."""
+
+    value_ms: float
+    """NaN if rejected."""
+    interval: Interval
+    """95 %, of these evaluations only."""
+    effective: float
+    """Effective sample size."""
+    requests: int
+    why_not: str = ""
+    """Reason of a rejection, or empty."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it can be reported."""
+        return not self.why_not
+
+
+def of_one(measurement: Measurement) -> Tail:
+    """Return the tail of one evaluation."""
+    why = "" if measurement.has_p99 else too_few(measurement)
+    return Tail(
+        value_ms=measurement.told_p99_ms,
+        interval=UNKNOWN if why else measurement.p99_interval,
+        effective=measurement.effective,
+        requests=measurement.requests,
+        why_not=why,
+    )
+
+
+def pooled(measurements: Sequence[Measurement]) -> Tail:
+    """Return the tail of the pooled requests."""
+    if len(measurements) == 1:
+        return of_one(measurements[0])
+    effective = sum(one.effective for one in measurements)
+    requests = sum(one.requests for one in measurements)
+    histograms = [one.histogram for one in measurements if one.histogram is not None]
+    why = ""
+    if not measurements:
+        why = "not measured"
+    elif len(histograms) < len(measurements):
+        why = "an older version kept these launches without what puts them together"
+    elif effective < LEAST_FOR_P99:
+        why = few(effective, requests)
+    if why:
+        return Tail(
+            value_ms=math.nan,
+            interval=UNKNOWN,
+            effective=effective,
+            requests=requests,
+            why_not=why,
+        )
+    together = Histogram.merged(histograms)
+    low, high = ranks_of(len(together), SHARE, effective=effective)
+    return Tail(
+        value_ms=together.quantile_ms(SHARE),
+        interval=Interval(
+            low=None if low is None else together.at_rank_ms(low),
+            high=None if high is None else together.at_rank_ms(high),
+        ),
+        effective=effective,
+        requests=requests,
+    )
+
+
+def few(effective: float, requests: int) -> str:
+    """Describe too few requests."""
+    return (
+        f"p99 rests on {effective:,.0f} effective requests (of {requests:,}), under {LEAST_FOR_P99}"
+    )
+
+
+def too_few(measurement: Measurement) -> str:
+    """Describe the missing p99 and the time it needs."""
+    seconds = seconds_for(
+        LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
+    )
+    return (
+        f"{few(measurement.effective, measurement.requests)}: measure each launch for longer "
+        f"(--seconds {seconds:g})"
+    )
+
+
+def seconds_for(least: int, *, effective: float, seconds: float) -> float:
+    """Return seconds likely to give `least` effective requests, plus a third.
+
+    Args:
+        effective: from `seconds`.
+    """
+    wanted = 4 / 3 * seconds * least / max(effective, 1.0)
+    return float(math.ceil(wanted)) if wanted >= 1 else math.ceil(10 * wanted) / 10
+
+
+def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
+    """Return ranks (from 1) of order statistics around the percentile."""
+    low: int | None = None
+    if 1 - (1 - share) ** count >= EXTREME:
+        # P(low-th value above the percentile) = P(fewer than `low` values below it).
+        low = _first(count, lambda rank: special.bdtr(rank, count, share) > OUTSIDE)
+    high: int | None = None
+    if 1 - share**count >= EXTREME:
+        high = _first(count, lambda rank: special.bdtrc(rank - 1, count, share) <= OUTSIDE)
+    return low, high
+
+
+def ranks_of(
+    count: int, share: float, *, effective: float | None = None
+) -> tuple[int | None, int | None]:
+    """Return `interval_ranks` of the effective number, scaled to `count`."""
+    worth = count if effective is None else min(count, max(0, math.floor(effective)))
+    if not worth:
+        return None, None
+    low, high = interval_ranks(worth, share)
+    stretch = count / worth
+    return (
+        None if low is None else math.floor((low - 1) * stretch) + 1,
+        None if high is None else min(count, math.ceil(high * stretch - 1e-9)),
+    )
+
+
+def _first(count: int, is_reached: Callable[[int], bool]) -> int | None:
+    """Return the smallest rank in 1..count where a monotonic condition holds."""
+    low, high = 1, count + 1
+    while low < high:
+        middle = (low + high) // 2
+        if is_reached(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low if low <= count else None

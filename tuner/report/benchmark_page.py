@@ -1,0 +1,365 @@
+"""Page of a table benchmark: which sampler recommends well, and how soon. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.metrics import objective as objectives
+from tuner.metrics.benchmark import (
+    LEAST_UNITS,
+    Contestant,
+    ContestRecord,
+    NonInferiority,
+    SurfaceContest,
+)
+from tuner.report import benchmark_figures, document, formatting, tables
+from tuner.report.benchmark_figures import ranked
+from tuner.report.markup import Child, Markup, bullets, element, joined, table
+from tuner.settings import SCENARIO, load_in_words
+
+
+def render(record: ContestRecord) -> str:
+    """Return the page."""
+    sections = [
+        (f"surface-{place}", surface.name, _surface(record, surface, place))
+        for place, surface in enumerate(record.surfaces)
+    ]
+    if record.over_surfaces:
+        sections.insert(0, ("over-surfaces", "Over all surfaces", _over_surfaces(record)))
+    sections.append(("method", "How it was compared", _method(record)))
+    return document.render(title=title_of(record), head=_answer(record), sections=sections)
+
+
+def title_of(record: ContestRecord) -> str:
+    """Return the page's title."""
+    others = formatting.plural(len(record.samplers) - 1, "other sampler")
+    where = (
+        record.surfaces[0].name
+        if len(record.surfaces) == 1
+        else f"{len(record.surfaces)} recorded surfaces"
+    )
+    return f"{record.reference} against {others} on {where}"
+
+
+def _answer(record: ContestRecord) -> Markup:
+    line = (
+        f"Comparison {record.name}: {formatting.plural(record.seeds, 'search')} of "
+        f"{formatting.plural(record.trials, 'trial')} of each sampler on each surface, replayed; seeds shared."
+    )
+    return joined(
+        (
+            element("h1", title_of(record)),
+            element("p", line, class_="soft"),
+            *_verdicts(record),
+            _summary(record),
+        )
+    )
+
+
+def _verdicts(record: ContestRecord) -> list[Markup]:
+    """Return a box per budget: against which samplers non-inferiority is shown."""
+    found, unit = decisive(record)
+    made = []
+    for budget in sorted({one.budget for one in found}):
+        each = [one for one in found if one.budget == budget]
+        worse = [one.peer for one in each if one.standing == "worse"]
+        small = element("span", _counts(record, each, unit), class_="soft")
+        class_ = "verdict worse" if worse else "verdict"
+        if all(one.standing in {"better", "non-inferior"} for one in each):
+            class_ = "verdict better"
+        sentence = element("span", _sentence(record, each, budget))
+        made.append(element("p", sentence, element("br"), small, class_=class_))
+    return made
+
+
+def decisive(record: ContestRecord) -> tuple[Sequence[NonInferiority], str]:
+    """Return the decisive results and their unit: tables if several, else seeds."""
+    if record.over_surfaces:
+        return record.over_surfaces, "surface"
+    return record.surfaces[0].noninferiority, "seed"
+
+
+def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int) -> str:
+    shown = [one.peer for one in each if one.standing in {"better", "non-inferior"}]
+    open_ = [one.peer for one in each if one.standing == "not shown"]
+    worse = [one.peer for one in each if one.standing == "worse"]
+    parts = []
+    if len(shown) == len(each):
+        parts.append(f"no worse than any of the {formatting.plural(len(each), 'other')}")
+    elif shown:
+        parts.append(f"no worse than {_listed(shown)}")
+    if len(open_) == len(each):
+        parts.append(f"undecided against all of the {formatting.plural(len(each), 'other')}")
+    elif open_:
+        parts.append(f"undecided against {_listed(open_)}")
+    if worse:
+        parts.append(f"worse than {_listed(worse)}")
+    trials = formatting.plural(budget, "trial")
+    return f"After {trials} {record.reference} is {'; '.join(parts)}."
+
+
+def _counts(record: ContestRecord, each: Sequence[NonInferiority], unit: str) -> str:
+    better = [one.peer for one in each if one.standing == "better"]
+    units = min(one.units for one in each)
+    if units < LEAST_UNITS:
+        return f"Nothing is shown of fewer than {LEAST_UNITS} {unit}s; here {units}."
+    beaten = f"Its regret is lower than that of {_listed(better)}. " if better else ""
+    return (
+        f"{beaten}No worse: by {_points(record)} of regret at most, upper 95 % bound, corrected by Holm; "
+        f"{formatting.plural(units, unit)}."
+    )
+
+
+def _points(record: ContestRecord) -> str:
+    points = 100 * record.margin
+    return f"{points:g} point{'' if points == 1 else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _summary(record: ContestRecord) -> Markup:
+    """Return a row per sampler, means over the tables."""
+    found, _ = decisive(record)
+    budgets = sorted({one.budget for one in found}) or [record.trials]
+    rows = []
+    for sampler in _order(record):
+        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
+        if not each:
+            continue
+        cells: list[Child] = [_name(record, sampler)]
+        for budget in budgets:
+            mean = sum(one.regret.mean[budget - 1] for one in each) / len(each)
+            cells.append(element("td", formatting.percent(mean), class_="number"))
+        cells += [
+            element("td", _medians(each, share), class_="number") for share in (0.10, 0.05, 0.03)
+        ]
+        own_ms = sum(one.sampler_ms for one in each) / len(each)
+        cells.append(element("td", f"{formatting.number(own_ms)}", class_="number"))
+        rows.append(element("tr", *cells))
+    heads: list[Child] = [
+        "sampler",
+        *(f"mean regret after {budget}" for budget in budgets),
+        *(f"trials to within {100 * share:g} %" for share in (0.10, 0.05, 0.03)),
+        "own ms per trial",
+    ]
+    return table(heads, rows, class_="figures")
+
+
+def _order(record: ContestRecord) -> list[str]:
+    """Return the reference, then the others by mean regret."""
+
+    def mean(sampler: str) -> float:
+        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
+        if not each:
+            return float("inf")
+        return sum(sum(one.regret.mean) for one in each) / len(each)
+
+    return sorted(record.samplers, key=lambda name: (name != record.reference, mean(name)))
+
+
+def _medians(each: Sequence[Contestant], share: float) -> str:
+    """Return the median; for several tables its range and how many have none."""
+    medians = [one.reached(share).median for one in each]
+    known = [median for median in medians if median is not None]
+    if not known:
+        return "–"
+    if len(each) == 1:
+        return f"{known[0]:.0f}"
+    ends = f"{min(known):.0f} to {max(known):.0f}" if max(known) > min(known) else f"{known[0]:.0f}"
+    missing = len(medians) - len(known)
+    return f"{ends} ({missing} never)" if missing else ends
+
+
+def _name(record: ContestRecord, sampler: str) -> Markup:
+    if sampler == record.reference:
+        return element("td", element("strong", sampler))
+    return element("td", sampler)
+
+
+def _over_surfaces(record: ContestRecord) -> Markup:
+    found = sorted(record.over_surfaces, key=lambda one: _order(record).index(one.peer))
+    drawn = benchmark_figures.forest(found, record.margin)
+    caption = (
+        f"Mean over {formatting.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that "
+        "of each other sampler, in points (left is good), and the way to its upper 95 % bound; the "
+        f"dashed line is the margin of {_points(record)}. A surface is one unit, however many seeds it has."
+    )
+    shown = document.figure(
+        drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
+    )
+    return joined((shown, _standings(found)))
+
+
+def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup:
+    return joined(
+        (
+            element("p", _facts(surface), class_="soft"),
+            bullets(surface.notes, class_="soft"),
+            document.figure(
+                benchmark_figures.regret(surface, record.reference),
+                name=f"regret-{place}",
+                title="Regret of what is recommended, by trial",
+                caption=(
+                    "One panel for each sampler: the median over its searches and the middle half of "
+                    "them, over the medians of all others in grey. The regret is how far what the "
+                    "search would recommend lies above the optimum; a search that recommends nothing "
+                    "yet has that of the default. Lower, and low sooner, is better."
+                ),
+                is_wide=True,
+            ),
+            document.figure(
+                benchmark_figures.within(surface, record.reference, record.trials),
+                name=f"within-{place}",
+                title="How soon the recommendation is good for good",
+                caption=_within_caption(surface),
+                is_wide=True,
+            ),
+            _against(record, surface, place),
+            element("h3", "All samplers"),
+            _table(record, surface),
+        )
+    )
+
+
+def _facts(surface: SurfaceContest) -> str:
+    objective = objectives.named(surface.objective)
+    load = load_in_words(
+        surface.concurrency,
+        surface.client_batch,
+        rate_per_s=surface.rate_per_s,
+        arrivals=SCENARIO,
+    )
+    default = (
+        "the default does not work here"
+        if surface.default_regret is None
+        else f"the default lies {formatting.percent(surface.default_regret)} above it"
+    )
+    return (
+        f"{surface.model} on {surface.engine} at {load}: {formatting.plural(surface.cells, 'configuration')}; "
+        f"optimum {formatting.quantity(surface.optimum, objective.unit)} of {objective.label} (standard error "
+        f"{formatting.percent(surface.optimum_se)}), {default}."
+    )
+
+
+def _within_caption(surface: SurfaceContest) -> str:
+    parts = [
+        f"{formatting.percent(surface.tolerances[share])} ({surface.good_cells[share]} of "
+        f"{surface.cells} configurations; random search, told the truth, meets one after "
+        f"{surface.random_median[share]})"
+        for share in (0.10, 0.05, 0.03)
+    ]
+    return (
+        "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
+        "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
+        "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
+        "are those of the recorded launches, of the model's profile where one is used, and of the "
+        f"sampler. Tolerances, never finer than the truth is known: {'; '.join(parts)}."
+    )
+
+
+def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup | None:
+    if not surface.noninferiority:
+        return None
+    caption = (
+        f"Mean over the seeds, paired, of the regret of {record.reference} less that of each other "
+        "sampler, in points (left is good), and the way to its upper 95 % bound; the dashed line is "
+        f"the margin of {_points(record)}."
+    )
+    order = [one.sampler for one in ranked(surface, record.reference)]
+    found = sorted(surface.noninferiority, key=lambda one: order.index(one.peer))
+    shown = document.figure(
+        benchmark_figures.forest(found, record.margin),
+        name=f"forest-{place}",
+        title="No worse than the others?",
+        caption=caption,
+        is_wide=True,
+    )
+    return joined((shown, _standings(found)))
+
+
+def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
+    budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
+    rows = []
+    for one in ranked(surface, record.reference):
+        cells: list[Child] = [element("td", one.sampler, data_value=one.sampler)]
+        for budget in budgets:
+            mean = one.regret.mean[budget - 1]
+            cells.append(tables.cell(100 * mean))
+        for share in (0.10, 0.05, 0.03):
+            reached = one.reached(share)
+            cells += [tables.cell(reached.median), tables.cell(reached.p90)]
+        cells += [
+            tables.cell(one.reached(0.05).median_s),
+            tables.cell(one.failures),
+            tables.cell(one.sampler_ms),
+        ]
+        rows.append(element("tr", *cells))
+    columns = [
+        "sampler",
+        *(f"mean regret after {budget} (%)" for budget in budgets),
+        *(
+            f"{what} of trials to {100 * share:g} %"
+            for share in (0.10, 0.05, 0.03)
+            for what in ("median", "90th percentile")
+        ),
+        "median seconds to 5%",
+        "failed trials of a search",
+        "own ms per trial",
+    ]
+    return table([tables.sorter(column) for column in columns], rows, class_="sortable")
+
+
+def _standings(found: Sequence[NonInferiority]) -> Markup:
+    """Return a row per peer, with results by budget."""
+    budgets = sorted({one.budget for one in found})
+    by_pair = {(one.peer, one.budget): one for one in found}
+    rows = []
+    for peer in dict.fromkeys(one.peer for one in found):
+        cells: list[Child] = [element("td", peer)]
+        for budget in budgets:
+            cells += _standing(by_pair.get((peer, budget)))
+        rows.append(element("tr", *cells))
+    heads: list[Child] = ["against"]
+    for budget in budgets:
+        heads += [f"after {budget}: difference", "upper bound", "p (Holm)", "standing"]
+    return table(heads, rows, class_="figures")
+
+
+def _standing(one: NonInferiority | None) -> list[Child]:
+    if one is None or one.upper is None or one.corrected_p is None:
+        return [element("td", "–", class_="number")] * 4
+    colour, _ = benchmark_figures.STANDINGS[one.standing]
+    mark = element("span", "● ", style=f"color:{colour}")
+    return [
+        element("td", f"{100 * one.difference:+.2f}", class_="number"),
+        element("td", f"{100 * one.upper:+.2f}", class_="number"),
+        element("td", f"{one.corrected_p:.3f}", class_="number"),
+        element("td", mark, one.standing),
+    ]
+
+
+def _method(record: ContestRecord) -> Markup:
+    tests = formatting.plural(len(record.samplers) - 1, "sampler")
+    items = (
+        (
+            "Every sampler proposes configurations to the same search, each trial draws one of the launches "
+            "that were recorded of its configuration, and after each the same rule says what is recommended. "
+            "Truth comes from launches that no search draws."
+        ),
+        (
+            "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "
+            "one-sided, 95 %; regrets are skewed, so that with few seeds it is approximate. p-values are "
+            f"corrected by Holm over {tests} and all budgets."
+        ),
+        (
+            f"“Non-inferior” is shown where the corrected p-value of “worse by {_points(record)} or more” is at "
+            "most 0.05; “better” where the bound is below 0 as well; “worse” where the other bound is above "
+            "the margin."
+        ),
+        "The time that a prediction's profile takes counts as trials.",
+    )
+    return joined((bullets([*items, *record.notes]),))

@@ -1,0 +1,197 @@
+"""Header of a study's page: verdict, metrics, cautions and both configurations."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from collections.abc import Mapping
+
+from tuner.advice import advised
+from tuner.metrics import objective as objectives
+from tuner.report import formatting, open_loop, study_view, tables
+from tuner.report.markup import Markup, bullets, element, joined
+from tuner.settings import serve_command
+from tuner.values.values import StudyRecord, VerdictOutcome
+
+WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
+"""Words that set a note in bold, as they change the metrics' meaning."""
+SHOWN: Mapping[VerdictOutcome, str | None] = {
+    "better": "better",
+    "worse": "worse",
+    "no difference shown": None,
+}
+"""Word and CSS class by outcome, coloured only if shown."""
+
+
+def answer(study: StudyRecord) -> Markup:
+    """Return everything above the first section."""
+    objective = objectives.named(study.objective)
+    tried = formatting.plural(len(study.trials), "trial")
+    took = "" if study.used_s is None else f", {formatting.duration(study.used_s)} in all"
+    engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
+    if study.home == "docker":
+        engine = "replicas in containers, "
+    load = study_view.load(study)
+    label = objective.label
+    if study.second is not None:
+        label += f" and {objectives.named(study.second).label}"
+    line = (
+        f"Study {study.name}: {study_view.models(study)}{engine}objective {label}, {study_view.search(study)}, "
+        f"{tried}{took}."
+    )
+    if (limits := study_view.limits(study)) is not None:
+        line += f" A solution keeps to {limits}."
+    return joined(
+        (
+            element("h1", f"{study.model} at {load}"),
+            element("p", line, class_="soft"),
+            _verdict(study),
+            _cards(study),
+            notes(study_view.warnings(study)),
+            _inputs(study),
+            element(
+                "div",
+                element("div", element("h3", "Configuration"), tables.configurations(study)),
+                element("div", *_measured(study), *open_loop.section(study)),
+                class_="halves",
+            ),
+            remarks(study_view.remarks(study)),
+            _use(study),
+        )
+    )
+
+
+def notes(texts: tuple[str, ...]) -> Markup | None:
+    """Return the cautions, important ones in bold."""
+    items = [
+        element("strong", text) if any(word in text.lower() for word in WARNING_WORDS) else text
+        for text in texts
+    ]
+    made = bullets(items)
+    return element("div", element("b", "Read with care"), made, class_="notes") if made else None
+
+
+def remarks(texts: tuple[str, ...]) -> Markup | None:
+    """Return the notes for information."""
+    made = bullets(texts, class_="soft")
+    return joined((element("h3", "Notes"), made)) if made else None
+
+
+def _inputs(study: StudyRecord) -> Markup | None:
+    """Return what the model was sent; None for older studies."""
+    if study.sent is None:
+        return None
+    told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")
+    return joined((element("h3", "What was sent"), told))
+
+
+def _verdict(study: StudyRecord) -> Markup:
+    class_ = f"verdict {study_view.tone(study) or ''}".strip()
+    numbers: str | None = None
+    if study.verdict is not None:
+        objective = objectives.named(study.objective)
+        shown = formatting.ratio(study.verdict.ratio, study.verdict.interval)
+        numbers = (
+            f"{objective.label.capitalize()}, best over default: {shown}"
+            f"{'' if study.verdict.interval.is_vague else ', 95 % interval'}; on another day "
+            f"{formatting.interval(study.verdict.another_day)}; from "
+            f"{formatting.plural(len(study.verdict.best), 'pair')} of launches that alternate."
+        )
+    if study.verdict is not None and study.verdict.second is not None:
+        second = study.verdict.second
+        label = objectives.named(second.objective).label.capitalize()
+        numbers = f"{numbers} {label}: {formatting.ratio(second.ratio, second.interval)}."
+    sentence = element("span", study_view.headline(study))
+    small = element("span", numbers, class_="soft") if numbers else None
+    return element("p", sentence, element("br") if small else None, small, class_=class_)
+
+
+def _cards(study: StudyRecord) -> Markup | None:
+    sides = {role: study_view.launches(study, role) for role in study_view.ROLES}
+    has_best = study_view.has_two_sides(study)
+    if not any(side.measurements for side in sides.values()):
+        return None
+    made = []
+    for name in study_view.figures_of_merit(study):
+        objective = objectives.named(name)
+        field = objective.field
+        found = study_view.compared(study, name) if has_best else None
+        shown = None if found is None else SHOWN[found.outcome]
+        pair = [
+            element("span", formatting.number(sides[role].figure(field).middle), class_=colour)
+            for role, colour in zip(study_view.ROLES[: 1 + has_best], (None, shown), strict=False)
+        ]
+        between: list[Markup | str] = [pair[0]]
+        if has_best:
+            between += [" → ", pair[1]]
+        if found is not None:
+            ratio = formatting.ratio(found.ratio, found.interval)
+            below = f"best over default {ratio}" + (f": {shown}" if shown else "")
+        else:
+            below = _plain_ratio(sides, field) if has_best else "default"
+        made.append(
+            element(
+                "div",
+                element("div", objective.label, class_="name"),
+                element(
+                    "div",
+                    *between,
+                    element("span", f" {objective.unit}", class_="unit"),
+                    class_="pair",
+                ),
+                element("div", below, class_="ratio"),
+                class_="card",
+            )
+        )
+    return element("div", *made, class_="cards")
+
+
+def _plain_ratio(sides: dict[study_view.Role, study_view.Launches], field: str) -> str:
+    default, best = (sides[role].figure(field).middle for role in study_view.ROLES)
+    if not (default > 0 and best > 0):
+        return f"no figure of the {'default' if not default > 0 else 'best'}"
+    return f"best over default × {formatting.number(best / default)}, no interval"
+
+
+def _measured(study: StudyRecord) -> tuple[Markup, ...]:
+    shown = tables.side_by_side(study)
+    if shown is None:
+        return (element("h3", "Measured"), element("p", "No launch could be measured."))
+    if study_view.launches(study, "default").is_verified:
+        title = "Measured side by side"
+        caption = (
+            "Default and best launched anew, alternating, after the search. Geometric mean over "
+            "the launches; in brackets the smallest and the largest launch. The p99 is that of all requests "
+            "together, with its 95 % interval and the effective number of requests (n)."
+        )
+    else:
+        title = "Measured in the search, not re-measured"
+        caption = (
+            "The best was chosen because its figure was good, so it looks better than it is: the "
+            "luckiest of 30 equal configurations lies two standard deviations off their mean."
+        )
+    return element("h3", title), shown, element("p", caption, class_="soft")
+
+
+def _use(study: StudyRecord) -> Markup | None:
+    if not study.is_finished or advised(study) is None:
+        return None
+    file = pathlib.PurePath(study.folder) / "best.yaml"
+    parts = [element("p", line) for line in study_view.advice(study)]
+    if study.is_of_other_engine:
+        text = f"The knobs, and what they make of the engine file, stand in {file}."
+        parts.append(element("p", text))
+    else:
+        parts.append(
+            element(
+                "pre",
+                element("code", serve_command(study.served, file, is_trusted=study.is_trusted)),
+            )
+        )
+        if study.shared is not None:
+            command = f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"
+            parts.append(element("p", "Its models are deployed then:"))
+            parts.append(element("pre", element("code", command)))
+    if (other := study_view.to_try(study)) is not None:
+        parts += [element("p", study_view.TO_TRY), element("pre", element("code", other))]
+    return joined((element("h3", "Use it"), *parts))

@@ -1,0 +1,290 @@
+"""Base class of the samplers, which makes one proposal per trial out of Optuna's calls.
+
+`CellSampler` calls `propose` once per trial and writes the proposal to the trial
+(`history.PROPOSAL`) for parallel trials, resumed studies and reports. With candidates, every
+parameter comes from the proposed one. Without, the space is what ended trials share, and other
+parameters are drawn from their distributions.
+
+All state derives from the study and the seed; random streams are seeded by (seed, trial number), so
+a study resumes exactly. Thread-safe; one proposal at a time.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.errors import WrongUse
+from tuner.sampling import blas
+from tuner.sampling.candidates import LIMIT, Candidates, sobol
+from tuner.sampling.encoding import Cube, axis_of
+from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
+from tuner.values.values import Configuration
+
+Array = NDArray[np.float64]
+Origin = Literal["initial", "guided", "replicate"]
+
+_TRIAL_STREAM, _DESIGN_STREAM, _PARAMETER_STREAM = range(3)
+_KEPT = 256
+"""Maximum proposals retained for running trials."""
+_CENTRES = 5
+"""Best configurations around which a sample is denser."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One proposed configuration."""
+
+    configuration: Configuration
+    origin: Origin
+    """`initial`: from the initial design; `replicate`: a deliberate repeat."""
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Plain data for the store: predictions, hyper-parameters."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that a sampler knows when it proposes."""
+
+    study: Study
+    trial: FrozenTrial
+    distributions: Mapping[str, BaseDistribution]
+    """Distributions shown so far; may be incomplete with candidates."""
+    candidates: Candidates
+    history: History
+    unseen: NDArray[np.intp]  # positions of candidates that no trial has had
+    initial: int
+    seed: int
+    rng: np.random.Generator
+    """Random stream of this trial."""
+
+    @property
+    def is_initial(self) -> bool:
+        """Whether the initial design is incomplete or has taught nothing."""
+        return self.history.earlier < self.initial or self.history.is_blank
+
+    @property
+    def not_lost(self) -> NDArray[np.intp]:
+        """Positions of candidates that never failed; all if every one did."""
+        kept = self.candidates.unseen(self.history.lost_configurations)
+        return kept if len(kept) else np.arange(len(self.candidates.cells))
+
+    def design_point(self) -> Array:
+        """Return the next space-filling design point (design_width,) in [0, 1)."""
+        rng = stream(self.seed, _DESIGN_STREAM)
+        points = sobol(self.candidates.design_width, self.history.earlier + 1, rng)
+        return np.asarray(points[-1], dtype=float)
+
+    def at_random(self) -> Proposal:
+        """Return a random untried candidate, or else any that did not fail.
+
+        In an infinite space, draw each parameter from its distribution.
+        """
+        origin: Origin = "initial" if self.history.earlier < self.initial else "guided"
+        if not self.candidates.is_complete:
+            drawn = {
+                name: axis_of(dist).draw(self.rng) for name, dist in self.distributions.items()
+            }
+            return Proposal(configuration=Configuration(drawn), origin=origin)
+        if not len(self.unseen):
+            origin = "replicate"
+        among = self.unseen if len(self.unseen) else self.not_lost
+        chosen = self.candidates.cells[int(self.rng.choice(among))]
+        return Proposal(configuration=chosen, origin=origin)
+
+
+class CellSampler(BaseSampler, abc.ABC):
+    """An Optuna sampler that proposes whole configurations."""
+
+    models_limits: ClassVar[bool] = False
+    """Whether it learns from evaluations that violate metric constraints."""
+    searches_fronts: ClassVar[bool] = False
+    """Whether it uses a second objective."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        initial: int = 10,
+        candidates: Candidates | None = None,
+    ) -> None:
+        """Store the arguments.
+
+        Args:
+            seed: 0 or more.
+            initial: trials before a model guides, including the default.
+            candidates: None to use the study's distributions.
+        """
+        self._seed = checked("seed", seed, least=0)
+        self._initial = checked("initial", initial, least=0)
+        self._candidates = candidates
+        self._listed: tuple[dict[str, BaseDistribution], Candidates] | None = None
+        self._proposals: dict[tuple[str, int], Proposal] = {}
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without caches and the lock, which cannot be pickled."""
+        return {**self.__dict__, "_lock": None, "_listed": None, "_proposals": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    @abc.abstractmethod
+    def propose(self, situation: Situation) -> Proposal:
+        """Return the configuration to try: a candidate, or any legal one of a sample."""
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return the distributions shared by ended trials, of the candidates' knobs."""
+        del trial  # the space is the same for every trial
+        if len(study.directions) > 1:
+            raise WrongUse(
+                f"{type(self).__name__} has one objective, the study has {len(study.directions)}"
+            )
+        shared = shared_distributions(study.get_trials(deepcopy=False))
+        if self._candidates is None:
+            return {name: dist for name, dist in shared.items() if not dist.single()}
+        return {name: dist for name, dist in shared.items() if name in self._candidates.names}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the proposed values of these parameters."""
+        if not search_space:
+            return {}
+        chosen = self._proposal(study, trial, search_space).configuration
+        return {
+            name: legal(name, chosen[name], dist)
+            for name, dist in search_space.items()
+            if name in chosen
+        }
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return a new parameter from the proposal, or draw it."""
+        if self._candidates is not None and param_name in self._candidates.names:
+            search_space = self.infer_relative_search_space(study, trial)
+            chosen = self._proposal(study, trial, search_space).configuration
+            return legal(param_name, chosen[param_name], param_distribution)
+        return self.draw(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Forget an ended trial's proposal."""
+        del state, values  # the next proposal reads them from the study
+        self._proposals.pop((study.study_name, trial.number), None)
+
+    def draw(
+        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
+        """Draw one parameter; subclasses may use the study."""
+        del study  # not needed for a plain draw
+        rng = stream(self._seed, _PARAMETER_STREAM, trial.number, zlib.crc32(name.encode()))
+        return axis_of(distribution).draw(rng)
+
+    def situation(
+        self, study: Study, trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]
+    ) -> Situation:
+        """Gather what is known before a trial."""
+        trials = study.get_trials(deepcopy=False)
+        rng = stream(self._seed, _TRIAL_STREAM, trial.number)
+        maximise = study.direction is StudyDirection.MAXIMIZE
+        candidates = self._candidates or self._finite(dict(distributions))
+        place = candidates or Cube.of(distributions)
+        history = gather(
+            trials,
+            place,
+            number=trial.number,
+            maximise=maximise,
+            with_missed=self.models_limits,
+        )
+        if candidates is None:
+            best = history.vectors[np.argsort(history.targets, kind="stable")[:_CENTRES]]
+            candidates = Candidates.drawn(Cube.of(distributions), rng, around=best)
+        candidates = candidates.agreeing(trial.system_attrs.get("fixed_params", {}))
+        return Situation(
+            study=study,
+            trial=trial,
+            distributions=distributions,
+            candidates=candidates,
+            history=history,
+            unseen=candidates.unseen(history.seen),
+            initial=self._initial,
+            seed=self._seed,
+            rng=rng,
+        )
+
+    def _finite(self, distributions: dict[str, BaseDistribution]) -> Candidates | None:
+        """List the candidates of these distributions, or return None if too many."""
+        if self._listed is None or self._listed[0] != distributions:
+            cube = Cube.of(distributions)
+            if cube.size is None or cube.size > LIMIT:
+                return None
+            self._listed = (distributions, Candidates.listed(cube))
+        return self._listed[1]
+
+    def _proposal(
+        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> Proposal:
+        key = (study.study_name, trial.number)
+        with self._lock:
+            if key not in self._proposals:
+                with blas.single_threaded():
+                    proposal = self.propose(self.situation(study, trial, search_space))
+                record = {
+                    "configuration": dict(proposal.configuration),
+                    "origin": proposal.origin,
+                    **proposal.facts,
+                }
+                # Optuna has no public way to write to the current trial; its own samplers do the
+                # same.
+                study._storage.set_trial_user_attr(trial._trial_id, PROPOSAL, record)  # noqa: SLF001
+                self._proposals[key] = proposal
+                while len(self._proposals) > _KEPT:
+                    del self._proposals[next(iter(self._proposals))]
+            return self._proposals[key]
+
+
+def stream(seed: int, *path: int) -> np.random.Generator:
+    """Return a random stream, independent for each path."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
+
+
+def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
+    """Return a legal value, or raise WrongUse."""
+    if axis_of(distribution).contains(value):
+        return value
+    raise WrongUse(
+        f"parameter {name!r}: the candidate value {value!r} is not in {distribution}; "
+        "derive candidates and distributions from the same search space"
+    )
+
+
+def checked(name: str, value: int, *, least: int) -> int:
+    """Return a whole number of at least `least`, or raise WrongUse."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise WrongUse(f"{name} is {value!r}; expected a whole number, {least} or more")
+    return int(value)

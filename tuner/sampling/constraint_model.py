@@ -1,0 +1,142 @@
+"""Probability that a configuration keeps the metric constraints, by processes of the metrics.
+
+A constrained metric's logarithm is modelled like the objective, with its prediction as prior mean
+if it follows latency (`model_averaging`). One constraint's P is the normal probability that the noiseless
+metric keeps it; several multiply (Gardner et al., "Bayesian Optimization with Inequality
+Constraints", ICML 2014). Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+
+from tuner.metrics.metric_constraints import parse
+from tuner.sampling import model_averaging, surrogate
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.gaussian_process import Process
+from tuner.sampling.history import Column, History
+from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.model_averaging import Averaged
+from tuner.sampling.surrogate import Seen
+
+Array = NDArray[np.float64]
+
+UNKNOWN = float(np.log(0.5))
+"""Log P without evaluations."""
+ENOUGH = 0.8
+"""Probability of keeping all constraints that a recommendation needs."""
+WORTH_TRYING = 0.5
+"""Probability at which a search scores a candidate: the best often lies at a bound."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kept:
+    """Models of the metric constraints."""
+
+    observed: Array  # (n,) log P at the evaluations
+    _models: tuple[Averaged | None, ...]
+
+    @property
+    def worth_trying(self) -> NDArray[np.bool_]:
+        """Which evaluations (n,) are of configurations worth improving on."""
+        return np.asarray(self.observed >= np.log(WORTH_TRYING))
+
+    @property
+    def is_any_worth(self) -> bool:
+        """Whether anything is worth improving on; else only feasibility counts."""
+        return bool(self.worth_trying.any())
+
+    def log_probability(self, at: NDArray[np.intp]) -> Array:
+        """Return log P (k,) at candidates; 0 without constraints."""
+        found = np.zeros(len(at))
+        for model in self._models:
+            found += UNKNOWN if model is None else _log_kept(*model.predict(at))
+        return found
+
+
+def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING) -> Kept:
+    """Fit the models of a history's constraints."""
+    models = tuple(
+        model_averaging.fitted(told, candidates, _knowledge(text, known))
+        if len(told.targets)
+        else None
+        for text, slack in history.slacks.items()
+        for told in (_of_limit(history, slack),)
+    )
+    places = [candidates.index_of(one) for one in history.configurations]
+    at = np.array([place for place in places if place is not None], dtype=np.intp)
+    kept = Kept(observed=np.empty(0), _models=models)
+    observed = np.full(len(places), UNKNOWN if models else 0.0)
+    observed[[place is not None for place in places]] = kept.log_probability(at)
+    return dataclasses.replace(kept, observed=observed)
+
+
+def observed_without_cells(history: History) -> Array:
+    """Return log P (n,) at the evaluations of a study without candidates."""
+    found = np.zeros(len(history.targets))
+    for slack in history.slacks.values():
+        told = _of_limit(history, slack)
+        if not len(told.targets):
+            found += UNKNOWN
+            continue
+        process: Process = surrogate.fitted(Seen.of(told))
+        found += _log_kept(*process.predict(history.vectors))
+    return found
+
+
+def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which evaluations (n,) may be recommended.
+
+    Those likely enough to keep the constraints; else the likeliest that kept them once; else none.
+    """
+    enough = log_kept >= np.log(ENOUGH)
+    if enough.any() or not once.any():
+        return np.asarray(enough)
+    return np.asarray(log_kept >= log_kept[once].max()) & once
+
+
+def kept_once(history: History) -> NDArray[np.bool_]:
+    """Return which evaluations (n,) kept all constraints."""
+    kept = np.ones(len(history.targets), dtype=bool)
+    for slack in history.slacks.values():
+        kept &= slack.values <= 0  # False if unknown
+    return kept
+
+
+def _of_limit(history: History, slack: Column) -> History:
+    """Return the evaluations with a known excess, with it as target."""
+    told = np.isfinite(slack.values)
+    return dataclasses.replace(
+        history,
+        configurations=tuple(
+            one for one, is_told in zip(history.configurations, told, strict=True) if is_told
+        ),
+        vectors=history.vectors[told],
+        targets=slack.values[told],
+        errors=slack.errors[told],
+        at_s=history.at_s[told],
+        efforts=np.full(int(told.sum()), np.nan),
+        headroom=history.headroom[told],
+        scale="log",
+        scale_reason="",
+        hyperparameters=(),
+        slacks={},
+        second=None,
+    )
+
+
+def _knowledge(text: str, known: Knowledge) -> Knowledge:
+    """Return the predicted latency, if the constrained metric follows it."""
+    limit = parse(text)
+    if known.latency is None or not limit.of.grows:
+        return NOTHING
+    sign = limit.of.grows * (1 if limit.is_upper else -1)
+    return Knowledge(guess=sign * known.latency)
+
+
+def _log_kept(mean: Array, sd: Array) -> Array:
+    return np.asarray(log_ndtr(-mean / sd))

@@ -1,0 +1,90 @@
+"""Training data for samplers of other libraries: points of the unit cube with targets.
+
+Targets are scaled as for our own process, so a comparison is of methods. An unsuccessful trial
+counts as the worst value, as these libraries know no feasibility. Pure.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.expected_improvement import gain_ratio
+
+Array = NDArray[np.float64]
+
+
+def told(situation: Situation) -> tuple[Array, Array]:
+    """Return vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
+    history = situation.history
+    knobs = slice(situation.candidates.design_width)
+    vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
+    worst = np.full(len(history.lost_vectors), np.max(history.targets, initial=-np.inf))
+    return vectors, np.concatenate([history.targets, worst])
+
+
+def is_too_early(situation: Situation) -> bool:
+    """Whether to try a random candidate: at first, without successes, or with none untried."""
+    history = situation.history
+    is_initial = history.earlier < situation.initial
+    return is_initial or not len(history.targets) or not len(situation.unseen)
+
+
+def at_random(situation: Situation) -> Proposal:
+    """Return a random candidate; a replicate expects no improvement."""
+    found = situation.at_random()
+    if found.origin != "replicate":
+        return found
+    return dataclasses.replace(found, facts=expectation(np.zeros(1)))
+
+
+def expectation(gains: Array) -> dict[str, Any]:
+    """Return the largest expected improvement (m,), which can end a search early."""
+    return {"largest_expected_improvement": float(np.max(gains))}
+
+
+class Asked(NamedTuple):
+    """A library's proposal."""
+
+    point: Array
+    """Point (d,) to try next."""
+    expected: tuple[Array, Array] | None = None
+    """Mean and standard deviation (m,) at the candidates, if the library gives them."""
+
+
+class PointSampler(CellSampler):
+    """Sampler around a library that proposes points: takes the nearest untried candidate.
+
+    Each proposal builds the library's state anew from the trial's stream, so a study resumes
+    exactly.
+    """
+
+    def propose(self, situation: Situation) -> Proposal:
+        """Propose at random first, then near the library's point."""
+        if is_too_early(situation):
+            return at_random(situation)
+        candidates = situation.candidates
+        vectors, targets = told(situation)
+        cells = candidates.vectors[situation.unseen, : candidates.design_width]
+        found = self.asked(vectors, targets, cells, situation.rng)
+        facts = {}
+        if found.expected is not None:
+            incumbent = float(np.min(targets))
+            is_log = situation.history.scale == "log"
+            facts = expectation(gain_ratio(*found.expected, incumbent, is_log=is_log))
+        return Proposal(
+            configuration=candidates.realise(found.point, situation.unseen),
+            origin="guided",
+            facts=facts,
+        )
+
+    @abc.abstractmethod
+    def asked(
+        self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
+    ) -> Asked:
+        """Return the library's proposal from (n, d) and (n,), and predictions at (m, d)."""

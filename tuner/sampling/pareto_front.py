@@ -1,0 +1,133 @@
+"""Two objectives: a scalarised history for the search, and the study's Pareto front.
+
+Each proposal draws a weight w and improves the augmented Chebyshev distance from the best of each
+objective (ParEGO: Knowles, IEEE Transactions on Evolutionary Computation 10:50, 2006), on log
+objectives:
+
+    s = max(w z1, (1 - w) z2) + 0.05 (w z1 + (1 - w) z2),    z = (log y - best) / (median - best)
+
+A plain sum never finds the points of a concave front. The front consists of posterior means, as the
+lowest measurements are lucky. The knee lies farthest below the line between the front's ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.study import Study
+
+from tuner.sampling import blas, model_averaging, recommendation
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.history import Column, History
+from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.values.values import Configuration
+
+Array = NDArray[np.float64]
+
+AUGMENTED = 0.05
+"""Weight of the sum; without it dominated points count as equal."""
+LEAST_SPREAD = 0.02
+"""Minimum log distance of best and median evaluation; less is noise."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Front:
+    """Non-dominated configurations, from best in the first objective to best in the second."""
+
+    configurations: tuple[Configuration, ...]
+    mean: Array  # (k, 2) logarithms of the objectives, minimised
+    sd: Array  # (k, 2)
+
+    @property
+    def knee(self) -> int:
+        """Position of the knee."""
+        return knee(self.mean)
+
+
+def scalarised(history: History, weight: float) -> History:
+    """Combine both objectives into one target; `weight` (0 to 1) is that of the first."""
+    assert history.second is not None
+    both = np.column_stack([history.targets, history.second.values])
+    best = both.min(axis=0)
+    spread = np.maximum(np.median(both, axis=0) - best, LEAST_SPREAD)
+    weighed = (both - best) / spread * np.array([weight, 1 - weight])
+    distance = weighed.max(axis=1) + AUGMENTED * weighed.sum(axis=1)
+    # Back to logarithms of a typical size, so the noise priors hold.
+    return dataclasses.replace(
+        history,
+        targets=distance * float(spread.mean()),
+        efforts=np.full(len(distance), np.nan),
+        second=None,
+    )
+
+
+def non_dominated(points: Array) -> NDArray[np.intp]:
+    """Return the non-dominated positions of points (n, 2), ascending in the first coordinate.
+
+    Of equal points, the first.
+    """
+    order = np.lexsort((points[:, 1], points[:, 0]))
+    kept: list[int] = []
+    lowest = np.inf
+    for place in order:
+        if points[place, 1] < lowest:
+            kept.append(int(place))
+            lowest = float(points[place, 1])
+    return np.array(kept, dtype=np.intp)
+
+
+def knee(points: Array) -> int:
+    """Return the knee's position in a front (k, 2) of `non_dominated`."""
+    span = np.ptp(points, axis=0)
+    if len(points) < 3 or not (span > 0).all():
+        return 0
+    return int(np.argmin(((points - points.min(axis=0)) / span).sum(axis=1)))
+
+
+def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -> Front | None:
+    """Return the Pareto front of evaluated configurations that keep the metric constraints.
+
+    `known` concerns the first objective.
+
+    Returns:
+        None without such a configuration, or if an objective has no logarithm.
+    """
+    history = recommendation.history_of(study, candidates)
+    if history is None or not len(history.targets) or history.scale != "log":
+        return None
+    if history.second is None or not np.isfinite(history.second.values).all():
+        return None
+    with blas.single_threaded():
+        first = model_averaging.fitted(history, candidates, known).predict_observed()
+        other = model_averaging.fitted(
+            of_second(history, history.second), candidates
+        ).predict_observed()
+        may_be = recommendation.likely_kept(history, candidates, known)
+    failed = np.array([one in history.lost_configurations for one in history.configurations])
+    if not failed[may_be].all():
+        may_be = may_be & ~failed
+    places = {history.configurations[place]: int(place) for place in np.flatnonzero(may_be)[::-1]}
+    if not places:
+        return None
+    at = np.array(list(places.values()))
+    mean = np.column_stack([first[0][at], other[0][at]])
+    chosen = non_dominated(mean)
+    return Front(
+        configurations=tuple(history.configurations[at[place]] for place in chosen),
+        mean=mean[chosen],
+        sd=np.column_stack([first[1][at], other[1][at]])[chosen],
+    )
+
+
+def of_second(history: History, second: Column) -> History:
+    """Make the second objective the target."""
+    return dataclasses.replace(
+        history,
+        targets=second.values,
+        errors=second.errors,
+        efforts=np.full(len(second.values), np.nan),
+        hyperparameters=(),
+        second=None,
+    )

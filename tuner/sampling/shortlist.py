@@ -1,0 +1,92 @@
+"""The shortlist: configurations to evaluate again before a study names the best.
+
+The recommendation comes first, then those that are most often best in posterior draws. Reads the
+study, writes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.study import Study
+
+from tuner.sampling import blas, model_averaging, recommendation
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.values.values import Configuration
+
+Array = NDArray[np.float64]
+
+LEAST_CHANCE = 0.1
+"""Minimum probability of being the best."""
+DRAWS = 2000
+WITHIN = 30
+"""Configurations with the best means that are drawn."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Finalists:
+    """Shortlisted configurations and their posterior."""
+
+    configurations: tuple[Configuration, ...]
+    mean: Array  # (k,) of the logarithm of the objective, minimised
+    covariance: Array  # (k, k)
+    launch_sd: float
+
+
+def finalists(
+    study: Study,
+    *,
+    candidates: Candidates,
+    known: Knowledge = NOTHING,
+    but: Configuration | None = None,
+    most: int,
+) -> Finalists | None:
+    """Return at most `most` configurations, or None without successes or logarithms.
+
+    `but` is omitted because it is evaluated anyway: the default.
+    """
+    history = recommendation.history_of(study, candidates)
+    if history is None or not len(history.targets) or history.scale != "log":
+        return None
+    with blas.single_threaded():
+        model = model_averaging.fitted(history, candidates, known)
+        first = recommendation.recommend(study, candidates=candidates, known=known)
+        may_be = recommendation.likely_kept(history, candidates, known)
+        launched = {
+            candidates.index_of(configuration): configuration
+            for configuration, is_kept in zip(history.configurations, may_be, strict=True)
+            if is_kept
+            if configuration not in history.lost_configurations or configuration == first
+        }
+        launched.pop(None, None)  # configurations that are no candidates
+        sound = list(launched.values())
+        at = np.array(list(launched), dtype=np.intp)
+        if not len(at):
+            return None
+        mean, _ = model.predict(at)
+        near = np.argsort(mean, kind="stable")[:WITHIN]
+        covariance = model.covariance(at[near])
+    chances = _chances(mean[near], covariance)
+    ordered = sorted(
+        (place for place in range(len(near)) if chances[place] >= LEAST_CHANCE),
+        key=lambda place: -chances[place],
+    )
+    chosen = [place for place in range(len(near)) if sound[near[place]] == first]
+    chosen += [place for place in ordered if place not in chosen and sound[near[place]] != but]
+    chosen = chosen[:most]
+    return Finalists(
+        configurations=tuple(sound[near[place]] for place in chosen),
+        mean=mean[near][chosen],
+        covariance=covariance[np.ix_(chosen, chosen)],
+        launch_sd=model.noise_sd,
+    )
+
+
+def _chances(mean: Array, covariance: Array) -> Array:
+    """Return the share of draws (k,) in which each is lowest."""
+    lower = np.linalg.cholesky(covariance + 1e-10 * np.eye(len(mean)))
+    draws = mean[:, None] + lower @ np.random.default_rng(0).normal(size=(len(mean), DRAWS))
+    return np.bincount(np.argmin(draws, axis=0), minlength=len(mean)) / DRAWS

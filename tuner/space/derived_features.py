@@ -1,0 +1,72 @@
+"""Derived features of a configuration in [0, 1], beside its knobs. Pure.
+
+A quota that stops binding, or a batch that stops filling, bends latency along one feature but
+across several knobs. Each is on a log scale between its constants:
+
+    capacity        cores that all replicas may use together, over the machine's
+    crowd           threads that all replicas run together, over the machine's cores
+    pace            cores that one batch may use
+    fill            items in flight over one batch per replica; in an open loop, items arriving
+                    within the timeout over one batch
+    patience        wait of a batch that cannot fill; in an open loop, until full or timed out
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.space.environment import Environment
+from tuner.space.equivalence import THREAD_OVERHEAD_CORES
+from tuner.values.values import Value
+
+_CAPACITY = (1 / 16, 1.0)
+_CROWD = (1 / 4, 4.0)
+_PACE = (1 / 8, 4.0)
+_FILL = (1 / 8, 8.0)
+_PATIENCE_US = (10.0, 1e5)
+
+
+def features(configuration: Mapping[str, Value], environment: Environment) -> NDArray[np.float64]:
+    """Return the features (5,) of a configuration, in the order above."""
+    cores = environment.machine.cores
+    count = int(configuration.get("replica.count", 1))
+    threads = int(configuration.get("replica.threads", 1))
+    quota = float(configuration.get("replica.cpu", 0) or cores)
+    most = int(configuration.get("batching.max_size", 1))
+    timeout_us = float(configuration.get("batching.timeout_us", 0))
+    used = min(quota, threads + THREAD_OVERHEAD_CORES, float(cores))
+    fill, waits_us = _batch(environment, count, most, timeout_us)
+    return np.array(
+        [
+            _placed(count * used / cores, _CAPACITY),
+            _placed(count * threads / cores, _CROWD),
+            _placed(used, _PACE),
+            _placed(fill, _FILL),
+            _placed(waits_us, _PATIENCE_US) if waits_us else 0.0,
+        ]
+    )
+
+
+def _batch(
+    environment: Environment, count: int, most: int, timeout_us: float
+) -> tuple[float, float]:
+    """Return how full a batch gets, and its wait in microseconds.
+
+    In an open loop, rate x wait items arrive while the oldest waits (Little's law).
+    """
+    if environment.rate_per_s is None:
+        fill = environment.items / (count * most)
+        return fill, timeout_us if most > 1 and fill < 1 else 0.0
+    items_per_us = 1e-6 * environment.rate_per_s * environment.client_batch
+    fill = items_per_us * timeout_us / most
+    return fill, min(timeout_us, most / items_per_us) if most > 1 else 0.0
+
+
+def _placed(value: float, ends: tuple[float, float]) -> float:
+    """Return a value's position between two ends on a log scale, clipped to [0, 1]."""
+    low, high = map(math.log, ends)
+    return min(1.0, max(0.0, (math.log(max(value, 1e-9)) - low) / (high - low)))

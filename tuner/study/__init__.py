@@ -1,0 +1,1 @@
+"""One study, from the default configuration to the verdict."""

@@ -1,0 +1,204 @@
+"""Budget of a study: trials, time and expected end, with time reserved for verification.
+
+Pure, in seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+
+from tuner.measurement.sequential import LEAST_PAIRS
+from tuner.measurement.time_slices import EXPECTED_LAUNCH_S, Slices
+from tuner.settings import StudySettings
+
+EXPECTED_OVERHEAD_S = 0.5
+"""Trial overhead before any data: new replicas, proposal, saving the result."""
+EXPECTED_START_S = 1.6
+"""Start and end of a new server before any data."""
+KEPT_FOR_VERIFICATION = 1 / 3
+"""Share of the maximum time reserved for verification, if usable."""
+MOST_FOR_VERIFICATION = 0.5
+"""Maximum share, if that is too short for the fewest pairs."""
+MOST_FINALISTS = 3
+"""Maximum shortlist."""
+OPEN_LOADS = 3
+"""Length of the final open loop of default and best, in trials."""
+FINAL_ROUNDS = 4
+"""Round evaluations of each shortlisted configuration."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits and expected costs of a study."""
+
+    trials: int
+    initial: int
+    max_time_s: float
+    load_s: float
+    """Warm-up and measured time of an evaluation."""
+    pairs: int
+    start_s: float | None = None
+    """Start time if every trial starts a server, as with other engines; else None."""
+    fresh_start_s: float = EXPECTED_START_S
+    """Start time of a new server if trials do not start one."""
+    is_cut: bool = False
+    """Whether arms are interleaved. Otherwise each evaluation starts a server."""
+    measured_s: float = 0.0
+    """Minimum measured time of an evaluation."""
+    round_trip_s: float = 0.0
+    """Mean latency of the slowest arm; 0 if unknown."""
+    shows_open: bool = False
+    """Whether default and best finally run in an open loop."""
+
+    @classmethod
+    def of(
+        cls, settings: StudySettings, *, start_s: float | None = None, is_cut: bool = False
+    ) -> Budget:
+        """Return the budget of the settings.
+
+        Args:
+            start_s: start time if every trial starts a server.
+            is_cut: whether arms are interleaved.
+        """
+        measurement = settings.measurement
+        return cls(
+            trials=settings.search.trials,
+            initial=settings.search.first_trials,
+            max_time_s=settings.search.max_time_s,
+            load_s=measurement.load_s,
+            pairs=measurement.pairs,
+            start_s=start_s,
+            is_cut=is_cut,
+            measured_s=measurement.compared_s,
+            shows_open=not settings.is_open,
+        )
+
+    def learnt(self, walls_s: Sequence[float]) -> Budget:
+        """Return the budget with the trials' start time."""
+        if self.start_s is None or not walls_s:
+            return self
+        return dataclasses.replace(self, start_s=max(0.0, self.trial_s(walls_s) - self.load_s))
+
+    def loaded(self, loads_s: Sequence[float]) -> Budget:
+        """Return the budget with the evaluations' phase time, if longer than set."""
+        if not loads_s:
+            return self
+        return dataclasses.replace(self, load_s=max(self.load_s, statistics.median(loads_s)))
+
+    def answered(self, round_trip_s: float) -> Budget:
+        """Return the budget with the mean latency of the default, usually the slowest."""
+        return dataclasses.replace(self, round_trip_s=round_trip_s)
+
+    @property
+    def slices(self) -> Slices | None:
+        """Time slices of interleaved evaluations, or None."""
+        if not self.is_cut:
+            return None
+        return Slices.of(
+            round_trip_s=self.round_trip_s,
+            launch_s=EXPECTED_LAUNCH_S if self.start_s is None else self.start_s,
+            measured_s=self.measured_s,
+        )
+
+    def trial_s(self, walls_s: Sequence[float]) -> float:
+        """Return the expected time of a trial."""
+        if not walls_s:
+            return self.load_s + EXPECTED_OVERHEAD_S + (self.start_s or 0.0)
+        return statistics.median(walls_s)
+
+    @property
+    def fresh_s(self) -> float:
+        """Expected time of an evaluation on a new server."""
+        return self.load_s + (self.fresh_start_s if self.start_s is None else self.start_s)
+
+    @property
+    def compared_s(self) -> float:
+        """Expected time of an evaluation in a comparison."""
+        slices = self.slices
+        if slices is None:
+            return self.fresh_s
+        launch_s = EXPECTED_LAUNCH_S if self.start_s is None else self.start_s
+        return launch_s + slices.loaded_s
+
+    def _begun_s(self, roles: int) -> float:
+        """Return the expected start time of interleaved engines, else 0."""
+        start_s = self.fresh_start_s if self.start_s is None else self.start_s
+        return roles * start_s if self.is_cut else 0.0
+
+    @property
+    def open_s(self) -> float:
+        """Expected time of default and best in the final open loop."""
+        return 2 * (self.fresh_s + (OPEN_LOADS - 1) * self.load_s) if self.shows_open else 0.0
+
+    def verification_s(self, pairs: int | None = None, *, finalists: int = MOST_FINALISTS) -> float:
+        """Return the expected time of final selection and verification.
+
+        Args:
+            pairs: of default and best; None: the maximum.
+            finalists: size of the shortlist; below two there is no selection.
+        """
+        starts, roles = 2 * (self.pairs if pairs is None else pairs), 2
+        if finalists > 1:
+            starts, roles = starts + FINAL_ROUNDS * finalists, roles + finalists
+        return starts * self.compared_s + self._begun_s(roles)
+
+    def pairs_alone(self, spent_s: float) -> int:
+        """Return the rounds of a comparison of two in this time, including starts."""
+        return max(0, int((spent_s - self._begun_s(2)) / (2 * self.compared_s)))
+
+    def pairs_of_study(self, spent_s: float) -> int:
+        """Return the verification rounds of a study in this time."""
+        study = dataclasses.replace(self, max_time_s=spent_s)
+        left_s = study.kept_s
+        finals = study.final_rounds_in(left_s, MOST_FINALISTS)
+        if finals:
+            left_s -= finals * MOST_FINALISTS * self.compared_s + self._begun_s(MOST_FINALISTS)
+        return max(0, int((left_s - self.open_s - self._begun_s(2)) / (2 * self.compared_s)))
+
+    def left_s(self, done: int, walls_s: Sequence[float]) -> float:
+        """Return the expected time to the end of the study."""
+        verified_s = self.verification_s() + self.open_s
+        return max(0, self.trials - done) * self.trial_s(walls_s) + verified_s
+
+    def stop_reason(self, done: int, used_s: float, walls_s: Sequence[float]) -> str | None:
+        """Return why no further trial may start, or None."""
+        if done >= self.trials:
+            return f"the budget of {self.trials} trials is used up"
+        if done and used_s + self.trial_s(walls_s) + self.kept_s > self.max_time_s:
+            return (
+                f"the longest time of {self.max_time_s:g} s leaves room for the verification only "
+                f"({done} of {self.trials} trials were launched)"
+            )
+        return None
+
+    def trials_in(self, left_s: float) -> int:
+        """Return the expected trials in this time, less the reserve."""
+        return max(0, int((left_s - self.kept_s) / self.trial_s([])))
+
+    @property
+    def kept_s(self) -> float:
+        """Time reserved for verification: a third, but enough for the fewest pairs."""
+        third = KEPT_FOR_VERIFICATION * self.max_time_s
+        least = min(self.least_s, MOST_FOR_VERIFICATION * self.max_time_s)
+        return min(self.verification_s() + self.open_s, max(third, least))
+
+    @property
+    def least_s(self) -> float:
+        """Expected time of the fewest pairs and the open loop."""
+        return self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1) + self.open_s
+
+    def final_rounds_in(self, left_s: float, finalists: int) -> int:
+        """Return the rounds of final selection that leave time for the fewest pairs."""
+        left_s -= self.least_s + self._begun_s(finalists)
+        return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
+
+    def pairs_in(self, left_s: float, *, roles: int = 2) -> int:
+        """Return the verification rounds that fit, at least two.
+
+        Args:
+            roles: arms of each round.
+        """
+        left_s -= self.open_s + self._begun_s(roles)
+        return max(2, min(self.pairs, int(left_s / (roles * self.compared_s))))

@@ -1,0 +1,112 @@
+"""Concurrency sweep: a study for each concurrency, each warm-started from the earlier ones.
+
+The first study gets all of its trials, each later one half. The maximum time covers all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from tuner.advice import advised
+from tuner.report import console_text
+from tuner.settings import StudySettings
+from tuner.study import creation, study, targets, warm_start
+from tuner.study.progress import Terminal
+from tuner.study.study import Finished
+from tuner.values.values import Configuration
+
+LATER_SHARE = 0.5
+"""Share of the trials for each later study."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Neighbouring concurrencies with different recommendations."""
+
+    below: int
+    """Concurrency."""
+    above: int
+    knobs: tuple[str, ...]
+    """Knobs that differ."""
+
+
+def tune(
+    settings: StudySettings,
+    concurrencies: Sequence[int],
+    *,
+    fresh: bool,
+    terminal: Terminal,
+) -> tuple[Finished, ...]:
+    """Run a study for each concurrency.
+
+    Args:
+        settings: of each, without the concurrency.
+        concurrencies: ascending.
+        fresh: whether studies of the same names are deleted first.
+
+    Raises:
+        WrongUse, TunerError, Interrupted: as for one study; finished ones are saved.
+    """
+    card = targets.card_of(settings.target, targets.engine_of(settings.target))
+    base = settings.store.study
+    if base is None:
+        made = creation.named(settings, card, now=dt.datetime.now().astimezone())
+        base = str(made.store.study).replace(f"c{settings.target.concurrency}-", "", 1)
+    done: list[Finished] = []
+    for place, concurrency in enumerate(concurrencies):
+        mine = _of_level(settings, concurrency, f"{base}-c{concurrency}", is_first=not done)
+        mine = _learning(mine, [one.record.name for one in done])
+        share = settings.search.max_time_s / len(concurrencies)
+        mine = dataclasses.replace(mine, search=dataclasses.replace(mine.search, max_time_s=share))
+        console_text.say(
+            terminal.console,
+            f"load {place + 1} of {len(concurrencies)}: concurrency {concurrency}",
+            style="bold",
+        )
+        done.append(study.tune(mine, fresh=fresh, terminal=terminal))
+    return tuple(done)
+
+
+def changes(finished: Sequence[Finished]) -> Iterator[Change]:
+    """Yield the changes of the recommendation between concurrencies."""
+    for one, other in itertools.pairwise(finished):
+        before, after = _advised(one), _advised(other)
+        if before is None or after is None:
+            continue
+        names = tuple(name for name in {**before, **after} if before.get(name) != after.get(name))
+        if names:
+            yield Change(below=one.record.concurrency, above=other.record.concurrency, knobs=names)
+
+
+def _advised(finished: Finished) -> Configuration | None:
+    found = advised(finished.record)
+    return None if found is None else found.configuration
+
+
+def _of_level(
+    settings: StudySettings, concurrency: int, name: str, *, is_first: bool
+) -> StudySettings:
+    search = settings.search
+    if not is_first:
+        trials = max(2, math.ceil(LATER_SHARE * search.trials))
+        initial = None if search.initial is None else min(search.initial, trials)
+        search = dataclasses.replace(search, trials=trials, initial=initial)
+    return dataclasses.replace(
+        settings,
+        target=dataclasses.replace(settings.target, concurrency=concurrency),
+        search=search,
+        store=dataclasses.replace(settings.store, study=name),
+    )
+
+
+def _learning(settings: StudySettings, before: Sequence[str]) -> StudySettings:
+    """Return the settings with a warm start from earlier studies."""
+    if not before or settings.search.learn_from == warm_start.NONE:
+        return settings
+    names = ",".join(reversed(before[-warm_start.MOST_STUDIES :]))
+    search = dataclasses.replace(settings.search, learn_from=names)
+    return dataclasses.replace(settings, search=search)

@@ -1,0 +1,186 @@
+"""Creation of a study on disk: name, folder and store, or nothing after an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import pathlib
+from typing import Any
+
+from serving.accelerator import clocks
+from serving.values import ModelCard
+from tuner.engines.description import (
+    COPY,
+    SCENARIO_COPY,
+    CommandEngine,
+    OtherEngine,
+    ScenarioEngine,
+)
+from tuner.errors import StudyExists
+from tuner.evaluation.simulation.profile import Profile
+from tuner.launching import machine
+from tuner.launching.engine import Served
+from tuner.metrics import prices
+from tuner.settings import RATE, TRACE, StudySettings, is_trace
+from tuner.store import study_store
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study import problem, study_files, targets
+from tuner.study.interruption import resume_command
+from tuner.study.problem import Arena
+from tuner.values.values import SentInputs
+
+
+def named(
+    settings: StudySettings, card: ModelCard, *, now: dt.datetime, prefix: str = ""
+) -> StudySettings:
+    """Return the settings with a study name, and absolute paths."""
+    target, store = settings.target, settings.store
+    load = f"c{target.in_flight}"
+    if target.is_open:
+        load = f"r{target.rate:g}" if target.rate is not None else "trace"
+    if settings.measurement.objective == RATE:
+        load = f"rate{settings.measurement.slo_ms:g}ms"
+    load += f"-b{target.client_batch}" if target.client_batch > 1 else ""
+    name = store.study or f"{prefix}{card.name}-{load}-{now:%Y%m%d-%H%M%S}"
+    measurement = dataclasses.replace(
+        settings.measurement, prices=_absolute(settings.measurement.prices)
+    )
+    target = dataclasses.replace(
+        target,
+        model=problem.absolute_model(target.model, card),
+        scenario=_absolute(target.scenario),
+        space=_absolute(target.space),
+        payload=_absolute(target.payload),
+        shape=tuple(map(_absolute_told, target.shape)),
+        values=tuple(map(_absolute_told, target.values)),
+        engine=_absolute_engine(target.engine),
+        arrivals=_absolute_trace(target.arrivals),
+    )
+    return dataclasses.replace(
+        settings,
+        target=target,
+        measurement=measurement,
+        store=dataclasses.replace(store, study=name),
+    )
+
+
+def folder_of(settings: StudySettings) -> RunFolder:
+    """Return the folder of a named study, without creating it."""
+    assert settings.store.study is not None
+    return RunFolder(pathlib.Path(settings.store.runs_dir), settings.store.study)
+
+
+def name_taken(folder: RunFolder) -> StudyExists:
+    """Return the error for a taken name."""
+    if not folder.is_study():
+        return StudyExists(str(folder.path), "it is no study; choose another --study")
+    return StudyExists(
+        f"study {folder.name!r}",
+        f"go on with `{resume_command(folder)}`, choose another --study, or start anew with --fresh",
+    )
+
+
+def created(
+    folder: RunFolder,
+    settings: StudySettings,
+    arena: Arena,
+    served: Served,
+    *,
+    fresh: bool,
+    engine: OtherEngine | None = None,
+    profile: Profile | None = None,
+    sent: SentInputs | None = None,
+) -> StudyStore:
+    """Create the folder and the store.
+
+    Args:
+        settings: a storage's password is used, but not saved.
+        fresh: whether a study of the same name is deleted first.
+        engine: another engine, whose file is saved, or None.
+        profile: of the model, for predictions, or None.
+        sent: the inputs; None for many models.
+
+    Raises:
+        StudyExists: the storage has a study of that name.
+        WrongUse: `fresh`, and the folder is no study of ours.
+        StorageFailed: it cannot be written.
+    """
+    url = settings.store.storage
+    if fresh:
+        _delete(folder, url)
+    kept_url = None if url is None else study_store.without_password(url)
+    kept = dataclasses.replace(
+        settings, store=dataclasses.replace(settings.store, storage=kept_url)
+    )
+    folder.create(kept.nested(), environment_facts(served))
+    try:
+        folder.write_text("space.yaml", arena.text)
+        keep_engine(folder, engine)
+        keep_prices(folder, settings)
+        return StudyStore.create(
+            folder.name,
+            database=folder.database,
+            url=url,
+            facts=study_files.facts_of(
+                settings, arena, served, profile, targets.shared_of(engine), sent
+            ),
+        )
+    except BaseException:
+        folder.discard()
+        raise
+
+
+def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
+    """Copy the engine or scenario file, for an unchanged resume."""
+    if isinstance(engine, CommandEngine):
+        folder.write_text(COPY, engine.text)
+    if isinstance(engine, ScenarioEngine):
+        folder.write_text(SCENARIO_COPY, engine.text)
+
+
+def keep_prices(folder: RunFolder, settings: StudySettings) -> None:
+    """Copy the price file, for an unchanged resume."""
+    found = prices.read(settings.measurement.prices)
+    if found.text:
+        folder.write_text(prices.COPY, found.text)
+
+
+def environment_facts(served: Served) -> dict[str, Any]:
+    """Return the content of `environment.json`."""
+    found = clocks.supported_clocks_mhz()
+    return {
+        **machine.describe(machine.read()),
+        "engine": served.engine,
+        "limits": served.limits,
+        "gpu": found if isinstance(found, str) else {"clocks_mhz": list(found)},
+    }
+
+
+def _delete(folder: RunFolder, url: str | None) -> None:
+    if folder.exists():
+        with folder.locked():
+            folder.delete()
+    if url is not None:
+        study_store.delete(folder.name, url=url)
+
+
+def _absolute_engine(engine: str) -> str:
+    kind, colon, path = engine.partition(":")
+    return f"{kind}:{pathlib.Path(path).absolute()}" if colon and kind == "command" else engine
+
+
+def _absolute_trace(arrivals: str | None) -> str | None:
+    if arrivals is None or not is_trace(arrivals):
+        return arrivals
+    return TRACE + str(pathlib.Path(arrivals.removeprefix(TRACE)).absolute())
+
+
+def _absolute_told(text: str) -> str:
+    """Return NAME=@FILE with an absolute path."""
+    name, at, path = text.partition("=@")
+    return f"{name}{at}{pathlib.Path(path).absolute()}" if at else text
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(pathlib.Path(path).absolute())

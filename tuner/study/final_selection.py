@@ -1,0 +1,132 @@
+"""Final selection: ranks the shortlist by the search and by round evaluations.
+
+`measurement.finals` decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tuner.measurement.best_arm import Array, Belief, choose, launch_sd
+from tuner.metrics.metric_constraints import Limit, missed
+from tuner.metrics.objective import Objective
+from tuner.report import formatting
+from tuner.sampling.shortlist import Finalists
+from tuner.space.footprint import differences, footprint
+from tuner.study import verification
+from tuner.values.values import Configuration, Finalist, FreshStart, Value
+
+LEAST_SD = 0.005
+"""Minimum spread of a ratio: no machine varies by less than half a per cent."""
+INFLATION = 1.15
+OWN_SHARE = 0.4
+"""Share of the search's evaluation spread that remains when interleaved.
+Recorded half-second blocks gave 0.33 to 0.46."""
+
+
+def roles_of(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
+    """Return the shortlist by arm."""
+    return {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
+
+
+def standings(
+    believed: Finalists,
+    starts: Sequence[FreshStart],
+    *,
+    objective: Objective,
+    default: Configuration,
+    cores: int,
+    limits: Sequence[Limit] = (),
+) -> tuple[Finalist, ...]:
+    """Return the shortlist, with the chosen configuration first, then the tied ones.
+
+    One that failed in a round, or misses a limit over all rounds, is out, unless all are.
+
+    Args:
+        believed: the posterior, in the order of the arms.
+        starts: complete rounds of all; may be empty.
+        default: ties go to the cheapest, then to the nearest to it.
+    """
+    roles = list(roles_of(believed.configurations))
+    failed = {start.role for start in starts if start.measurement is None}
+    failed |= {
+        role
+        for role in roles
+        if missed(
+            limits, [one.measurement for one in starts if one.role == role and one.measurement]
+        )
+    }
+    kept = [place for place, role in enumerate(roles) if role not in failed] or list(
+        range(len(roles))
+    )
+    values = _values(starts, [roles[place] for place in kept], objective)
+    configurations = [believed.configurations[place] for place in kept]
+    choice = choose(
+        Belief(
+            mean=believed.mean[kept],
+            covariance=believed.covariance[np.ix_(kept, kept)],
+            launch_sd=believed.launch_sd,
+        ),
+        values,
+        [(footprint(one, cores=cores), differences(one, default)) for one in configurations],
+    )
+    found = [
+        Finalist(
+            configuration=one,
+            ratio=choice.ratios[place] if objective.is_minimised else 1 / choice.ratios[place],
+            interval=choice.intervals[place]
+            if objective.is_minimised
+            else choice.intervals[place].inverse,
+            is_tied=choice.tied[place],
+        )
+        for place, one in enumerate(configurations)
+    ]
+    others = [one for place, one in enumerate(found) if place != choice.chosen]
+    return (found[choice.chosen], *sorted(others, key=lambda one: not one.is_tied))
+
+
+def _values(starts: Sequence[FreshStart], roles: Sequence[str], objective: Objective) -> Array:
+    """Return the minimised objective, (rounds, arms), of rounds without failures."""
+    rounds = verification.counted([start for start in starts if start.role in roles], tuple(roles))
+    values = [
+        [objective.to_minimise(rounds.measurements[role][index]) for role in roles]
+        for index in range(rounds.counted)
+    ]
+    return np.array(values, dtype=float).reshape(-1, len(roles))
+
+
+def side_by_side(believed: Finalists) -> Finalists:
+    """Return the shortlist for interleaved evaluations, which cancel machine drift."""
+    return dataclasses.replace(believed, launch_sd=OWN_SHARE * believed.launch_sd)
+
+
+def presumed_sd(
+    believed: Finalists, starts: Sequence[FreshStart] = (), *, objective: Objective
+) -> float:
+    """Return the assumed spread of log ratios of two evaluations.
+
+    It comes from search and final selection, with a margin, since comparisons take longer.
+
+    Args:
+        believed: the search's posterior.
+        starts: complete rounds of all.
+    """
+    values = _values(starts, list(roles_of(believed.configurations)), objective)
+    sd = launch_sd(np.log(values), believed.launch_sd) if len(values) else believed.launch_sd
+    return max(LEAST_SD, INFLATION * math.sqrt(2) * sd)
+
+
+def told(found: Sequence[Finalist], named: Callable[[Mapping[str, Value]], str]) -> Iterator[str]:
+    """Yield the result of the final selection for people, if there was one."""
+    if not found:
+        return
+    yield f"best of the finalists: {named(found[0].configuration)}"
+    for one in found[1:]:
+        standing = "tied with it" if one.is_tied else "behind it"
+        if one.is_compared:
+            standing += f", {formatting.ratio(one.ratio, one.interval)}"
+        yield f"{standing}: {named(one.configuration)}"

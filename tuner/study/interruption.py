@@ -1,0 +1,79 @@
+"""Conversion of a signal to `Interrupted`, with what was saved and how to resume.
+
+Signals arrive as KeyboardInterrupt (`tuner.cli.main`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Sequence
+
+from tuner.errors import Interrupted, WrongUse
+from tuner.settings import runs_dir_option, storage_option
+from tuner.store.run_folder import RunFolder
+
+NOTHING = "nothing was kept"
+EVERYTHING = "everything measured so far is kept"
+NOT_BEGUN = "nothing was measured yet"
+
+
+@contextlib.contextmanager
+def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None]:
+    """Turn a signal into `Interrupted`.
+
+    Args:
+        folder: of the study to resume, if it exists; None: no study.
+        kept: what is saved when the signal comes.
+
+    Raises:
+        Interrupted: instead of KeyboardInterrupt inside the block.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is None or not folder.is_study():
+            raise Interrupted(NOTHING) from None
+        raise Interrupted(f"{kept}; {go_on(folder)}") from None
+
+
+def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
+    """Return what an interrupted study has saved.
+
+    Args:
+        trials: ended ones.
+        cut_off: numbers of unfinished ones.
+        starts: round evaluations that are saved; None during the search.
+    """
+    if starts is not None:
+        return f"the search and {starts} fresh starts of the verification are kept"
+    if not trials:
+        return "no trial had ended, so there is no result yet"
+    dropped = "".join(f", and trial {number}, which was under way, is not" for number in cut_off)
+    return f"{trials} trial{'s are' if trials > 1 else ' is'} kept{dropped}"
+
+
+def go_on(folder: RunFolder) -> str:
+    """Return how to resume, as the end of a sentence."""
+    return f"go on with: {resume_command(folder)}"
+
+
+def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
+    """Return the command that resumes a study.
+
+    Args:
+        from_anywhere: whether it must work in any folder, as in a file.
+    """
+    if from_anywhere:
+        study = shlex.quote(str(folder.path.absolute()))
+    else:
+        study = f"{shlex.quote(folder.name)}{runs_dir_option(folder.runs_dir)}"
+    return f"tune resume {study}{storage_option(_kept_storage(folder))}"
+
+
+def _kept_storage(folder: RunFolder) -> object:
+    try:
+        store = folder.settings().get("store")
+    except WrongUse:  # unreadable settings
+        return None
+    return store.get("storage") if isinstance(store, dict) else None

@@ -1,0 +1,215 @@
+"""Prediction of every candidate's mean latency from a short profile.
+
+Only for Luthier: how another engine batches is unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import TunerError
+from tuner.evaluation import profiler
+from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.simulation import closed_form, discrete
+from tuner.evaluation.simulation.closed_form import Load
+from tuner.evaluation.simulation.profile import Profile
+from tuner.metrics import prices
+from tuner.metrics.metric_constraints import Limit
+from tuner.metrics.objective import COSTS
+from tuner.metrics.prices import DEFAULT, Prices, held
+from tuner.sampling import registry
+from tuner.settings import SearchSettings, StudySettings
+from tuner.space import footprint
+from tuner.space.environment import Environment
+from tuner.study.problem import Arena
+from tuner.values.values import Configuration
+
+SIMULATED = 40
+"""Candidates that `simulated` simulates."""
+OBJECTIVES = COSTS | {
+    "mean",
+    "p50",
+    "p95",
+    "p99",
+    "throughput",
+    "goodput",
+    "time-per-item",
+    "consistency",
+}
+"""Objectives predictable from latency and reserved resources, unlike energy."""
+PREDICTED, UNPREDICTED = "structured", "gp"
+"""The sampler with a prediction, and its substitute."""
+_WITHOUT = {
+    PREDICTED: "the search relies on what it measures alone, as with --sampler gp",
+    "guess": "the sampler guess has nothing to go by, and tries configurations at random",
+}
+"""What a sampler does without a prediction."""
+OVER_MEAN = 2.0
+"""Upper bound of p95 and p99 over the mean, usually."""
+Array = NDArray[np.float64]
+
+
+def is_wanted(settings: StudySettings) -> bool:
+    """Whether a prediction is usable and possible."""
+    return (
+        registry.takes(settings.search.sampler, "guess")
+        and settings.measurement.first in OBJECTIVES
+        and not settings.target.is_of_other_engine
+        and not settings.is_open
+    )
+
+
+def why_none(settings: StudySettings) -> str | None:
+    """Return why a sampler lacks its prediction, else None."""
+    if not registry.takes(settings.search.sampler, "guess") or is_wanted(settings):
+        return None
+    if settings.target.is_of_other_engine:
+        why = "how another engine batches is not known"
+    elif settings.target.scenario is not None:
+        why = "what many models make of shared replicas is not predicted"
+    elif settings.is_open:
+        why = "a profile tells of a closed loop, and not how requests queue up in an open one"
+    else:
+        why = f"a profile does not tell of the objective {settings.measurement.first}"
+    instead = _WITHOUT.get(settings.search.sampler, _WITHOUT[PREDICTED])
+    return f"no prediction: {why}; {instead}"
+
+
+def settled(settings: StudySettings) -> StudySettings:
+    """Return the settings, with more initial trials without a prediction."""
+    if is_wanted(settings):
+        return settings
+    return dataclasses.replace(settings, search=unpredicted(settings.search))
+
+
+def unpredicted(search: SearchSettings) -> SearchSettings:
+    """Return the search settings without a prediction.
+
+    Four initial evaluations suffice with one; otherwise the search stays more often in the valley
+    where it began.
+    """
+    if search.initial is not None or search.sampler != PREDICTED:
+        return search
+    initial = dataclasses.replace(search, sampler=UNPREDICTED).first_trials
+    return dataclasses.replace(search, initial=initial)
+
+
+def profile_of(bench: Bench, arena: Arena) -> Profile | None:
+    """Profile all searched numbers of threads; None on failure."""
+    environment, cells = arena.environment, arena.candidates.cells
+    largest = max(
+        int(cell.get("batching.max_size", arena.default.get("batching.max_size", 1)))
+        for cell in cells
+    )
+    try:
+        return profiler.profiled(
+            bench,
+            most=min(environment.items, largest),
+            client_batch=environment.client_batch,
+            threads={int(cell.get("replica.threads", 1)) for cell in cells},
+        )
+    except TunerError:
+        return None
+
+
+def with_guess(
+    arena: Arena,
+    profile: Profile | None,
+    objective: str = "mean",
+    *,
+    paid: Prices = DEFAULT,
+    limits: Sequence[Limit] = (),
+) -> Arena:
+    """Add the profile's predictions.
+
+    Args:
+        profile: None: add nothing.
+        objective: a cost is reserved resources times latency.
+        limits: metric constraints.
+    """
+    if profile is None:
+        return arena
+    load = load_of(arena.environment)
+    latency = closed_form.all_ms(profile, load, arena.candidates.cells)
+    guess = latency
+    if objective in COSTS:
+        cores = arena.environment.machine.cores
+        guess = guess * [_held(cell, objective, cores, paid) for cell in arena.candidates.cells]
+    within = _within(latency, load, limits)
+    return dataclasses.replace(arena, guess=guess, latency=latency, within=within)
+
+
+def with_guess_of(settings: StudySettings, arena: Arena, profile: Profile | None) -> Arena:
+    """Apply `with_guess` with a study's settings.
+
+    Raises:
+        WrongUse: the price file is invalid.
+    """
+    measurement = settings.measurement
+    return with_guess(
+        arena,
+        profile,
+        measurement.first,
+        paid=prices.read(measurement.prices),
+        limits=measurement.limits,
+    )
+
+
+def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.bool_] | None:
+    """Predict whether candidates (m,) meet latency-related constraints."""
+    per_s = 1e3 * load.concurrency / latency
+    predicted = {
+        "mean_ms": latency,
+        "p50_ms": latency,
+        "p95_ms": latency * OVER_MEAN,
+        "p99_ms": latency * OVER_MEAN,
+        "throughput_per_s": per_s,
+        "items_per_s": per_s * load.client_batch,
+    }
+    told = [limit for limit in limits if limit.metric in predicted]
+    if not told:
+        return None
+    kept = np.ones(len(latency), dtype=bool)
+    for limit in told:
+        value = predicted[limit.metric]
+        kept &= value <= limit.bound if limit.is_upper else value >= limit.bound
+    return kept
+
+
+def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:
+    """Return a configuration's cost per second."""
+    used, memory_mib, _ = footprint.footprint(cell, cores=cores)
+    used = max(used, held(cell, cores=cores).cores)
+    if objective == "cpu":
+        return used
+    if objective == "memory":
+        return memory_mib or 1.0
+    return paid.of(cpu_s=used, memory_mib_s=memory_mib, gpu_s=0.0)
+
+
+def simulated(arena: Arena, profile: Profile) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return mean latencies (m,), with the most promising simulated event by event.
+
+    The others are the closed form times the median ratio. Unused in searches: on recorded tables it
+    separates the best no better, and takes 1,000 times as long (docs/decisions/0012).
+    """
+    load, cells = load_of(arena.environment), arena.candidates.cells
+    guess = closed_form.all_ms(profile, load, cells)
+    promising = np.argsort(guess, kind="stable")[:SIMULATED]
+    found = np.array([discrete.mean_ms(profile, load, cells[place]) for place in promising])
+    guess *= float(np.median(found / guess[promising]))
+    guess[promising] = found
+    return guess
+
+
+def load_of(environment: Environment) -> Load:
+    """Return the simulators' workload."""
+    return Load(
+        concurrency=environment.concurrency,
+        client_batch=environment.client_batch,
+        cores=environment.machine.cores,
+    )

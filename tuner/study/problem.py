@@ -1,0 +1,330 @@
+"""Problem statement of a study, checked before anything is written: model, space and payloads.
+
+An `Arena` is the space bound to machine and workload. Errors name the option or the file. Starts
+nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving import zoo
+from serving.accelerator import clocks, mps
+from serving.errors import ServingError
+from serving.values import ModelCard
+from tuner.errors import WrongUse
+from tuner.evaluation import request_source
+from tuner.evaluation.open_loop import open_load_of
+from tuner.launching.engine import Served
+from tuner.launching.engine_process import ServingLauncher
+from tuner.launching.machine import MachineFacts
+from tuner.load_generator.payloads import Payloads
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.knowledge import Earlier
+from tuner.settings import TargetSettings
+from tuner.space import derived_features, distributions, files, fixing, footprint, knob_schema
+from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
+from tuner.space.knob_schema import Vocabulary
+from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
+from tuner.space.narrowing import CLOCK, SHARE
+from tuner.space.space import SearchSpace
+from tuner.store.study_store import Distributions
+from tuner.values.values import Configuration, KnobInfo
+
+Array = NDArray[np.float64]
+EQUAL = 1.0001
+"""Ratio below which predictions are equal."""
+LIMITED_KNOBS = knob_schema.LIMITS_OF_ANY
+"""Knobs without effect where limits cannot be enforced."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arena:
+    """Search space on this machine under this workload."""
+
+    text: str
+    """Search-space file, for any machine."""
+    space: SearchSpace
+    """Space on this machine."""
+    environment: Environment
+    default: Configuration
+    candidates: Candidates
+    distributions: Distributions
+    knobs: tuple[KnobInfo, ...]
+    notes: tuple[str, ...]
+    guess: Array | None = None
+    """Predicted objective of the candidates, (m,), minimised, or None."""
+    latency: Array | None = None
+    """Predicted mean latency of the candidates in ms, (m,)."""
+    within: NDArray[np.bool_] | None = None
+    """Whether each candidate is predicted to keep the limits, (m,); None without any."""
+    earlier: Earlier | None = None
+    """Evaluations of the model's earlier studies under other workloads."""
+    winners: tuple[Configuration, ...] | None = None
+    """Their winners among the candidates."""
+
+    @property
+    def guessed_best(self) -> Configuration | None:
+        """Best predicted candidate, or None; the nearest to the default among equals.
+
+        Predictions ignore some knobs, so equals are common.
+        """
+        if self.guess is None:
+            return None
+        guess = self.guess
+        if self.within is not None and self.within.any():
+            guess = np.where(self.within, guess, np.inf)
+        best = np.flatnonzero(guess <= EQUAL * np.min(guess))
+        cells = (self.candidates.cells[int(place)] for place in best)
+        return min(cells, key=lambda cell: footprint.differences(cell, self.default))
+
+    def is_default(self, configuration: Configuration) -> bool:
+        """Whether a configuration behaves like the default."""
+        if configuration == self.default:
+            return True
+        same = self.space.canonical(configuration, self.environment)
+        return same == self.space.canonical(self.default, self.environment)
+
+
+def card_of(model: str, *, is_trusted: bool = False) -> ModelCard:
+    """Return a model's spec; `is_trusted` as in `zoo.find`.
+
+    Raises:
+        WrongUse: no such model, or an unsuitable file.
+    """
+    try:
+        return zoo.find(model, is_trusted=is_trusted)
+    except ServingError as error:
+        raise WrongUse(f"--model: {error}") from error
+
+
+def absolute_model(model: str, card: ModelCard) -> str:
+    """Return the model with an absolute path, if it is a file."""
+    if model in zoo.names() or card.path is None or not pathlib.Path(model).exists():
+        return model
+    return str(pathlib.Path(model).absolute())
+
+
+def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
+    """Return the given or bundled search-space file; None if one must be derived.
+
+    Raises:
+        InvalidSpace: the file is wrong.
+    """
+    _check_variants(target, card)
+    if target.space is not None:
+        files.load(target.space)
+        return files.read_text(target.space)
+    bundled = files.bundled(card.name) if target.model in zoo.names() else None
+    return None if bundled is None else files.dump(bundled)
+
+
+def with_variants(text: str, target: TargetSettings, card: ModelCard, *, source: str) -> str:
+    """Return the space with a variant knob and an accuracy constraint, if wanted.
+
+    Raises:
+        InvalidSpace: the file is wrong.
+    """
+    if target.min_accuracy is None:
+        return text
+    space = files.parse(text, file=source)
+    knobs = space.knobs
+    if VARIANT not in space.names:
+        assert card.default_variant is not None, "checked by `space_text_of`"
+        choices = tuple(card.variants)
+        knobs = (*knobs, ChoiceKnob(name=VARIANT, default=card.default_variant, choices=choices))
+    constraint = f"{ACCURACY} >= {target.min_accuracy:g}"
+    if knobs == space.knobs and constraint in space.constraints:  # a resumed study
+        return text
+    constraints = (*space.constraints, constraint)
+    return files.dump(dataclasses.replace(space, knobs=knobs, constraints=constraints))
+
+
+def with_fixed(
+    text: str,
+    target: TargetSettings,
+    *,
+    source: str,
+    known: Vocabulary = knob_schema.SERVING,
+) -> str:
+    """Return the space with the fixed knobs at one value each.
+
+    Raises:
+        WrongUse: no such knob, or a value out of its range.
+        InvalidSpace: nothing is feasible then.
+    """
+    if not target.fixed:
+        return text
+    space = files.parse(text, file=source, vocabulary=known)
+    return files.dump(fixing.fixed(space, target.fixed))
+
+
+def with_note_of_fixed(arena: Arena, target: TargetSettings) -> Arena:
+    """Return the problem statement with a note of the fixed knobs.
+
+    Raises:
+        WrongUse: one is no knob on this machine.
+    """
+    if not target.fixed:
+        return arena
+    for one in target.fixed:
+        name = one.partition("=")[0]
+        if name not in arena.space.names:
+            why = next((note for note in arena.notes if note.startswith(name)), "left out here")
+            raise WrongUse(f"--fix {one}: {why}")
+    note = f"fixed, and not searched: {', '.join(target.fixed)}"
+    return dataclasses.replace(arena, notes=(*arena.notes, note))
+
+
+def _check_variants(target: TargetSettings, card: ModelCard) -> None:
+    if target.min_accuracy is not None and not card.variants:
+        raise WrongUse(
+            f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants to choose from; "
+            "give a model whose model.yaml lists some, as resnet's does (docs/models.md)"
+        )
+
+
+def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
+    """Return machine, workload and variants; `with_gpu` adds the GPU."""
+    forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
+    load = open_load_of(target)
+    return Environment(
+        concurrency=target.in_flight,
+        client_batch=target.client_batch,
+        rate_per_s=None if load is None else load.rate_per_s,
+        machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
+        variants=None if target.is_of_other_engine else forms,
+    )
+
+
+def with_gpu(
+    environment: Environment,
+    text: str | None,
+    *,
+    device: str | None = None,
+    is_tried: bool = True,
+) -> Environment:
+    """Return the environment with what the GPU offers.
+
+    Args:
+        text: the space's file; None: one to derive, which gets all.
+        device: of the model; None: unknown. A GPU offers nothing to `cpu`.
+        is_tried: whether to test by briefly locking the clock.
+    """
+    if device == "cpu":
+        why = "the model runs on the CPU"
+        machine = dataclasses.replace(
+            environment.machine, gpu_clocks_mhz=(), no_clocks=why, no_sharing=why
+        )
+        return dataclasses.replace(environment, machine=machine)
+    machine = environment.machine
+    if text is None or CLOCK in text:
+        found = clocks.lockable_clocks_mhz() if is_tried else clocks.supported_clocks_mhz()
+        if isinstance(found, str):
+            machine = dataclasses.replace(machine, gpu_clocks_mhz=(), no_clocks=found)
+        else:
+            machine = dataclasses.replace(machine, gpu_clocks_mhz=found)
+    if text is None or SHARE in text:
+        machine = dataclasses.replace(machine, no_sharing=mps.lacking(os.environ) or "")
+    return dataclasses.replace(environment, machine=machine)
+
+
+def arena_of(
+    text: str,
+    environment: Environment,
+    *,
+    source: str,
+    limits: str,
+    known: Vocabulary = knob_schema.SERVING,
+) -> Arena:
+    """Bind a space to this machine and workload.
+
+    Args:
+        limits: the engine's support of limits; unless enforced, their knobs keep the default.
+        known: the engine's knob schema.
+
+    Raises:
+        InvalidSpace: the file is wrong, or nothing is feasible here.
+    """
+    narrowed = space_of(text, environment, source=source, limits=limits, known=known)
+    default = narrowed.default()
+    representative = narrowed.canonical(default, environment)
+    cells = narrowed.cells(environment)
+    # The default represents its class: the user's own values run first.
+    candidates = Candidates.of(
+        [default if cell == representative else cell for cell in cells],
+        narrowed.encode,
+        lambda cell: derived_features.features(cell, environment),
+    )
+    return Arena(
+        text=text,
+        space=narrowed,
+        environment=environment,
+        default=default,
+        candidates=candidates,
+        distributions=distributions.distributions(narrowed),
+        knobs=tuple(knob.info() for knob in narrowed.searched),
+        notes=narrowed.notes,
+    )
+
+
+def space_of(
+    text: str,
+    environment: Environment,
+    *,
+    source: str,
+    limits: str,
+    known: Vocabulary = knob_schema.SERVING,
+) -> SearchSpace:
+    """Return the bound space; otherwise like `arena_of`."""
+    narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
+    if limits != "enforced":
+        narrowed = _without_limits(narrowed, limits)
+    return narrowed
+
+
+def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
+    """Return the payloads; see `request_source`.
+
+    Raises:
+        WrongUse: an unreadable or unfitting file, an unknown size, or no client batches.
+    """
+    found = request_source.sending(target, card, served.told_signature())
+    return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
+
+
+def launcher_of(target: TargetSettings) -> ServingLauncher:
+    """Return the launcher of Luthier's engine with the model.
+
+    Raises:
+        WrongUse: malformed sizes or values, or their file is unreadable.
+    """
+    request_source.check(target)
+    return ServingLauncher(
+        target.model,
+        target.home,
+        is_trusted=target.trust,
+        always=request_source.server_settings(target),
+    )
+
+
+def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:
+    notes = [
+        f"{knob.name} stays at {knob.default} {knob.unit}: limits are {limits}"
+        for knob in space.searched
+        if knob.name in LIMITED_KNOBS
+    ]
+    knobs = tuple(_at_default(knob) if knob.name in LIMITED_KNOBS else knob for knob in space.knobs)
+    return dataclasses.replace(space, knobs=knobs, notes=(*space.notes, *notes))
+
+
+def _at_default(knob: Knob) -> Knob:
+    """Return the knob with its default as the only value."""
+    if not isinstance(knob, IntKnob | FloatKnob):
+        return knob
+    return knob.only(lambda value: value == knob.default) or knob

@@ -1,0 +1,190 @@
+"""Progress of a study on standard error: the plan, then a line per evaluation.
+
+No live display: its redraws would be measured.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+
+import rich.console
+
+from tuner.metrics import objective as objectives
+from tuner.report import console_text, formatting
+from tuner.store.event_log import EventLog
+from tuner.values.values import Measurement, Outcome, Trial, Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """Output and signal check of a command."""
+
+    console: rich.console.Console
+    log: EventLog
+    check: Callable[[], None]
+    """Raises KeyboardInterrupt after a signal.
+
+    Python swallows it in a destructor, so long work calls this.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Plan of a study."""
+
+    name: str
+    model: str
+    load: str
+    """Concurrency and client batch in words."""
+    sampler: str
+    cells: int
+    trials: int
+    initial: int
+    done: int
+    """Trials of earlier commands."""
+    pairs: int
+    expected_s: float
+    """From now, without a time limit."""
+    max_time_s: float
+    """Remaining time limit."""
+    fits: int
+    """Expected within the time limit, finished ones included."""
+
+
+class Progress:
+    """Progress printer of a study."""
+
+    def __init__(
+        self,
+        console: rich.console.Console,
+        *,
+        default: Mapping[str, Value],
+        objective: str,
+        second: str | None = None,
+    ) -> None:
+        self._console = console
+        self._default = default
+        self._short = short_names(default)
+        self._objective = objectives.named(objective)
+        self._second = None if second is None else objectives.named(second)
+
+    def plan(self, plan: Plan, *, now: dt.datetime) -> None:
+        """Print the plan."""
+        expected_s = min(plan.expected_s, plan.max_time_s)
+        budget = (
+            f"{formatting.plural(plan.trials, 'launch')}: the default, {plan.initial - 1} spread, "
+            f"{plan.trials - plan.initial} guided"
+        )
+        if plan.done:
+            budget += f"; {plan.done} of them done"
+        self.say(
+            f"{plan.name}: {plan.model} at {plan.load}, sampler {plan.sampler}",
+            style="bold",
+        )
+        self.say(
+            f"{formatting.plural(plan.cells, 'configuration')} that differ; {budget}; "
+            f"then default and best at most {plan.pairs} times each in turn"
+        )
+        self.expected(expected_s, now=now, more=f" (limit {formatting.duration(plan.max_time_s)})")
+        if plan.fits < plan.trials:
+            room = f"about {plan.fits} of {plan.trials} launches"
+            if plan.fits <= 1:
+                room = "the default only, so that nothing is searched"
+            self.say(
+                f"the longest time leaves room for {room}; all would take about "
+                f"{formatting.duration(plan.expected_s)} (--max-time)",
+                style="yellow",
+            )
+
+    def expected(self, seconds: float, *, now: dt.datetime, more: str = "") -> None:
+        """Print duration and end."""
+        end = now + dt.timedelta(seconds=seconds)
+        self.say(f"takes about {formatting.duration(seconds)}, until about {end:%H:%M:%S}{more}")
+
+    def trial(self, trial: Trial, *, best: Trial | None, left_s: float, who: str = "") -> None:
+        """Print a trial; `who` names one of several searches."""
+        tail = "no best yet"
+        if best is not None and best.measurement is not None:
+            tail = f"best {self._value(best.measurement)}"
+        style = "green" if trial == best else "" if trial.measurement is not None else "yellow"
+        head = f"{who} {trial.number:3d}" if who else f"{trial.number:3d}"
+        self.say(
+            f"{head} {trial.origin:<9} {self.result(trial.outcome, trial.measurement)} | "
+            f"{self.differences(trial.configuration)} | {tail} | {formatting.duration(left_s)} left",
+            style=style,
+        )
+
+    def verification(
+        self,
+        number: int,
+        of: int,
+        role: str,
+        outcome: Outcome,
+        measurement: Measurement | None,
+        *,
+        left_s: float,
+    ) -> None:
+        """Print a round evaluation of the verification."""
+        left = f" | {formatting.duration(left_s)} left" if left_s else ""
+        self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
+
+    def opened(
+        self, role: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
+    ) -> None:
+        """Print a round evaluation in an open loop."""
+        found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement is not None:
+            p99 = f"p99 {formatting.number(measurement.p99_ms)} ms"
+            if not measurement.has_p99:
+                p99 = f"no p99 from {measurement.effective:,.0f} effective requests"
+            found = f"mean {formatting.number(measurement.mean_ms)} ms, {p99}"
+        self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {role:<7} {found}")
+
+    def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
+        """Print why the best is not the best measurement."""
+        self.say(
+            f"best by all measurements together: {self.differences(best)}; the best single one, "
+            f"trial {luckier.number}, is partly luck"
+        )
+
+    def result(self, outcome: Outcome, measurement: Measurement | None) -> str:
+        """Describe a result briefly."""
+        if measurement is None or outcome.status != "ok":
+            return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement.ended_early:
+            after = f"ended after {measurement.seconds:.1f} s: no rival of the best"
+            return f"{self._value(measurement)} ({after})"
+        ends = self._objective.interval(measurement)
+        found = f"{self._value(measurement)} ({formatting.interval(ends)})"
+        if self._second is not None:
+            beside = self._second.value(measurement)
+            found = f"{found}, {formatting.quantity(beside, self._second.unit)}"
+        return (
+            f"{found}, disturbed, and measured again or in part" if measurement.repeats else found
+        )
+
+    def _value(self, measurement: Measurement) -> str:
+        return f"{formatting.number(self._objective.value(measurement))} {self._objective.unit}"
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Print a sentence or row."""
+        console_text.say(self._console, text, style=style)
+
+    def differences(self, configuration: Mapping[str, Value]) -> str:
+        """List differences from the default, by short name."""
+        changed = [
+            f"{self._short.get(name, name)}={formatting.knob_value(value)}"
+            for name, value in configuration.items()
+            if self._default.get(name) != value
+        ]
+        return " ".join(changed) or "the default"
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Map knobs to their last word if unique."""
+    known = list(names)
+    counts = collections.Counter(name.rpartition(".")[2] for name in known)
+    return {name: last if counts[last := name.rpartition(".")[2]] == 1 else name for name in known}

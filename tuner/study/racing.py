@@ -1,0 +1,111 @@
+"""Racing: ends a trial once its configuration is no rival of the best so far.
+
+Computes limits of the running mean at each look (`traffic.plan.Race`). Pure. After k blocks,
+log(trial's mean / incumbent's mean) has the standard error
+
+    sqrt(incumbent_sd^2 + launch_sd^2 + block_sd^2 / k)
+
+Only the last term shrinks during a trial. Looks follow each block but the last, at level `ALPHA` /
+looks, so at most `ALPHA` of trials as good as the incumbent are given up (Bonferroni; a tighter
+sequence gains little with few looks). Raced trials count like any other.
+
+Only objectives decided by mean latency are raced: the mean and, at a fixed concurrency, throughput
+and time per item (Little's law). Tails and metrics per evaluation need the whole trial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Self
+
+from scipy.special import ndtri
+
+from tuner.load_generator.plan import Race
+from tuner.settings import OF_MEANS, StudySettings
+
+ALPHA = 0.05
+PARTS = 4
+"""Blocks per trial, with a look after all but the last."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Racing:
+    """Racing rules for a closed loop and a set time."""
+
+    blocks: int
+    """Per whole trial."""
+    block_s: float
+    concurrency: int
+    client_batch: int
+
+    @classmethod
+    def of(cls, settings: StudySettings) -> Self | None:
+        """Return a study's rules, if it races."""
+        measurement, target = settings.measurement, settings.target
+        is_whole = measurement.limits or measurement.second is not None or target.is_open
+        if measurement.racing == "off" or measurement.requests or is_whole:
+            return None
+        return cls(
+            blocks=PARTS,
+            block_s=measurement.measured_s / PARTS,
+            concurrency=target.in_flight,
+            client_batch=target.client_batch,
+        )
+
+    def race(
+        self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
+    ) -> Race | None:
+        """Return a trial's limits, or None for an objective outside `settings.OF_MEANS`.
+
+        Args:
+            minimised: the incumbent in ms; for throughput, time between responses.
+            sd: of that estimate, log scale.
+            noise_sd: of a whole evaluation, log scale.
+            error: the blocks' part of it.
+        """
+        if objective not in OF_MEANS:
+            return None
+        factors = {
+            "mean": 1,
+            "throughput": self.concurrency,
+            "time-per-item": self.concurrency * self.client_batch,
+        }
+        return race(
+            incumbent_ms=factors[objective] * minimised,
+            incumbent_sd=sd,
+            launch_sd=math.sqrt(max(0.0, noise_sd**2 - error**2)),
+            block_sd=error * math.sqrt(self.blocks),
+            blocks=self.blocks,
+            block_s=self.block_s,
+        )
+
+
+def race(
+    *,
+    incumbent_ms: float,
+    incumbent_sd: float,
+    launch_sd: float,
+    block_sd: float,
+    blocks: int,
+    block_s: float,
+) -> Race | None:
+    """Return a trial's limits, or None if too short.
+
+    Args:
+        incumbent_ms: estimated mean latency of the best so far.
+        incumbent_sd: of its log.
+        launch_sd: between evaluations, log scale, without blocks.
+        block_sd: between blocks, log scale.
+        blocks: per whole trial.
+    """
+    looks = blocks - 1
+    if looks < 1:
+        return None
+    reach = float(ndtri(1 - ALPHA / looks))
+    known = incumbent_sd**2 + launch_sd**2
+    limits = (
+        incumbent_ms * math.exp(reach * math.sqrt(known + block_sd**2 / look))
+        for look in range(1, looks + 1)
+    )
+    return Race(look_s=block_s, limits_ms=tuple(limits))

@@ -1,0 +1,424 @@
+"""Search loop: ask the sampler, evaluate, judge, save.
+
+Each step is one trial and leaves the store consistent. Searches can take turns on an evaluator
+(`tuner.lab.compare`). An interrupted step leaves a RUNNING trial, which is ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import statistics
+import time
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import special
+
+from tuner.evaluation.evaluator import Launch
+from tuner.load_generator.plan import Race
+from tuner.measurement.blocks import MOST_BATCHES
+from tuner.measurement.cpu_per_request import log_effort
+from tuner.measurement.outcome import Needs
+from tuner.metrics import objective as objectives
+from tuner.metrics.metric_constraints import Limit
+from tuner.sampling import pareto_front as fronts
+from tuner.sampling import recommendation, registry, shortlist
+from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.shortlist import Finalists
+from tuner.settings import SearchSettings
+from tuner.store import records
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import Sampler, StudyStore
+from tuner.store.trial_rows import TrialResult
+from tuner.study.budget import Budget
+from tuner.study.problem import Arena
+from tuner.study.racing import Racing
+from tuner.values.values import Configuration, FrontPoint, Measurement, Trial
+
+STOP_AFTER = 3
+"""Low-gain proposals in a row that end a search; one may be a bad fit."""
+MOST_REFUSED = 8
+"""Initial failures that end the study."""
+MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
+"""Memory limits of a replica, or of another engine."""
+MOST_DRIFT = 0.05
+"""Reported drift over a search; evaluations differ by as much anyway."""
+CHECK_EVERY = 8
+"""Trials between checks of incumbent and default, in turn.
+
+A lucky evaluation must not mislead; the default tells a slower machine from a slower configuration.
+"""
+LEAST_FOR_RACE = 4
+"""Successes before racing; until then the best is uncertain."""
+PROMISING = frozenset({"guided", "replicate"})
+"""Origins of trials with an expected gain; once all is evaluated, a repeat has none."""
+OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
+"""Objectives as sensitive to drift as CPU time, as shown for closed loops."""
+OF_RANKS = frozenset({"p50", "p95", "p99"})
+"""Objectives with intervals between order statistics; the others use blocks."""
+_log = logging.getLogger(__name__)
+
+
+class LaunchesConfigurations(Protocol):
+    """A search's evaluator."""
+
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Evaluate a configuration, failures included, at most until its race is lost."""
+        ...
+
+
+class Search:
+    """One sampler, one store, one budget."""
+
+    def __init__(
+        self,
+        *,
+        store: StudyStore,
+        arena: Arena,
+        bench: LaunchesConfigurations,
+        budget: Budget,
+        objective: str,
+        limits: tuple[Limit, ...],
+        stop_ei: float,
+        keep_in: RunFolder | None,
+        racing: Racing | None = None,
+        second: str | None = None,
+        point: str = "knee",
+    ) -> None:
+        self.store = store
+        self.arena = arena
+        self.budget = budget
+        self.objective = objectives.named(objective)
+        self.trials: tuple[Trial, ...] = store.trials()
+        self.walls_s: list[float] = []
+        """Wall time of this process's trials."""
+        self._loads_s: list[float] = []
+        self._bench = bench
+        self.second = None if second is None else objectives.named(second)
+        self._needs = Needs(objective=objective, second=second, limits=limits)
+        self._point = point
+        self._stop_ei = stop_ei
+        self._folder = keep_in
+        self._racing = racing
+        self._known = NOTHING
+        self._gains = list(store.gains(PROMISING))
+        self._last_end_s: float | None = None
+
+    def prepare(self, settings: SearchSettings) -> None:
+        """Close a killed process's trials, set the sampler, enqueue the default."""
+        self.store.give_up_running("the process that ran it ended")
+        self.store.use_sampler(sampler_of(settings, self.arena))
+        takes_guess = registry.takes(settings.sampler, "guess")
+        guess = self.arena.guess if takes_guess else None
+        self._known = Knowledge(
+            guess=None if guess is None else np.log(guess),
+            earlier=self.arena.earlier if registry.takes(settings.sampler, "earlier") else None,
+            latency=None
+            if guess is None or self.arena.latency is None
+            else np.log(self.arena.latency),
+        )
+        has_default = any(trial.origin == "default" for trial in self.trials)
+        if not has_default and not self.store.has_waiting():
+            self.store.enqueue(self.arena.default, origin="default")
+
+    def stop_reason(self, used_s: float) -> str | None:
+        """Return why no trial may start, else None."""
+        reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
+        if reason is not None:
+            return reason
+        if self.trials and self.trials[0].outcome.cause == "short":
+            return self.trials[0].outcome.reason  # longer evaluations will not follow
+        if self._has_little_to_gain():
+            return (
+                f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
+                f"to be more than {self._stop_ei:.1%} better than the best (--stop-ei)"
+            )
+        if len(self.trials) >= MOST_REFUSED and all(
+            trial.measured is None for trial in self.trials
+        ):
+            return (
+                f"none of the first {len(self.trials)} configurations worked; "
+                f"the last: {self.trials[-1].outcome.reason}"
+            )
+        return None
+
+    def step(self) -> Trial:
+        """Run one trial and save it."""
+        before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
+        is_initial = len(self.trials) < self.budget.initial
+        self._enqueue_check()
+        proposed = self.store.ask(
+            self.arena.distributions, else_origin="initial" if is_initial else "guided"
+        )
+        launch = self._bench.launch(proposed.configuration, self._race())
+        self._keep_records(proposed.trial.number, launch)
+        self._last_end_s = time.monotonic()
+        wall_s = self._last_end_s - before_s
+        trial = self.store.tell(proposed, self._result(launch, wall_s))
+        self.walls_s.append(wall_s)
+        if launch.measurement is not None:
+            self._loads_s.append(launch.loaded_s)
+        self.budget = self.budget.learnt(self.walls_s).loaded(self._loads_s)
+        if trial.origin == "default" and trial.measured is not None:
+            self.budget = self.budget.answered(trial.measured.mean_ms / 1e3)
+        if trial.origin in PROMISING:
+            self._gains.append(proposed.gain)
+        self.trials = (*self.trials, trial)
+        _log.info(
+            "trial ended",
+            extra={
+                "fields": {
+                    "trial": trial.number,
+                    "origin": trial.origin,
+                    "status": trial.outcome.status,
+                    "cause": trial.outcome.cause,
+                    "reason": trial.outcome.reason or None,
+                    "objective": trial.objective,
+                    "overhead_s": round(trial.overhead_s, 3),
+                }
+            },
+        )
+        return trial
+
+    def left_s(self, used_s: float) -> float:
+        """Return the expected time to the study's end."""
+        expected_s = self.budget.left_s(len(self.trials), self.walls_s)
+        return max(0.0, min(expected_s, self.budget.max_time_s - used_s))
+
+    def trials_left_s(self) -> float:
+        """Return the remaining trials' expected time."""
+        left = max(0, self.budget.trials - len(self.trials))
+        return left * self.budget.trial_s(self.walls_s)
+
+    def pause(self) -> None:
+        """Exclude the time until the next step."""
+        self._last_end_s = None
+
+    def best_seen(self) -> Trial | None:
+        """Return the trial with the lowest objective."""
+        ok = [trial for trial in self.trials if trial.objective is not None]
+        return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
+
+    def drift(self) -> str | None:
+        """Describe considerable machine drift."""
+        worked = [trial for trial in self.trials if trial.objective is not None]
+        mean, error = recommendation.drifted(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        if len(mean) != len(worked) or not len(mean):
+            return None
+        slow, quick = int(np.argmax(mean)), int(np.argmin(mean))
+        apart = float(mean[slow] - mean[quick])
+        if apart < MOST_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
+            return None
+        return (
+            f"the machine was {math.expm1(apart):.0%} slower around trial {worked[slow].number} than around "
+            f"trial {worked[quick].number}: trials are compared with that taken out, but a quieter machine "
+            "tells more"
+        )
+
+    def recommended(self) -> Configuration | None:
+        """Return the best posterior mean's configuration, if any trial succeeded.
+
+        With two objectives, return the requested Pareto point.
+        """
+        if self.second is not None:
+            points = self.front()
+            return next((one.configuration for one in points if one.is_chosen), None)
+        found = recommendation.recommend(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        return None if found is None else Configuration({**self.arena.default, **found})
+
+    def front(self) -> tuple[FrontPoint, ...]:
+        """Return the Pareto front, best first objective first."""
+        found = None
+        if self.second is not None:
+            found = fronts.front(
+                self.store.study, candidates=self.arena.candidates, known=self._known
+            )
+        if found is None or self.second is None:
+            return ()
+        places = {"knee": found.knee, self.objective.name: 0}
+        chosen = places.get(self._point, len(found.configurations) - 1)
+        worked = [trial for trial in self.trials if trial.objective is not None]
+        trials = {trial.configuration: trial.number for trial in reversed(worked)}
+        points = []
+        for place, one in enumerate(found.configurations):
+            whole = Configuration({**self.arena.default, **one})
+            sides = zip((self.objective, self.second), found.mean[place], strict=True)
+            points.append(
+                FrontPoint(
+                    configuration=whole,
+                    values=tuple(side.from_minimised(math.exp(mean)) for side, mean in sides),
+                    sds=tuple(map(float, found.sd[place])),
+                    trial=trials.get(whole),
+                    is_chosen=place == chosen,
+                )
+            )
+        return tuple(points)
+
+    def finalists(self, most: int) -> Finalists | None:
+        """Return the shortlist with posterior, recommendation first."""
+        found = shortlist.finalists(
+            self.store.study,
+            candidates=self.arena.candidates,
+            known=self._known,
+            but=self.arena.default,
+            most=most,
+        )
+        if found is None:
+            return None
+        whole = (Configuration({**self.arena.default, **one}) for one in found.configurations)
+        return dataclasses.replace(found, configurations=tuple(whole))
+
+    def _result(self, launch: Launch, wall_s: float) -> TrialResult:
+        outcome, measurement = launch.outcome, launch.measurement
+        if measurement is not None:
+            outcome = self._needs.outcome(measurement)
+            # The constraint's p99 is missing; the rest is useful.
+            teaches = outcome.cause in {None, "constraint", "short"}
+            if not (teaches and self._needs.tells_objectives(measurement)):
+                measurement = None
+        is_kept = outcome.status == "ok"
+        value = None if measurement is None else self.objective.to_minimise(measurement)
+        return TrialResult(
+            outcome=outcome,
+            measurement=measurement if is_kept else None,
+            objective=value if is_kept else None,
+            missed=None if is_kept else measurement,
+            value=None if is_kept else value,
+            second=None if measurement is None else self._second(measurement),
+            slacks={} if measurement is None else self._slacks(measurement),
+            launch_s=launch.launch_s,
+            overhead_s=wall_s - launch.loaded_s,
+            started_at=launch.started_at,
+            error=None if measurement is None else relative_error(self.objective, measurement),
+            headroom=None if measurement is None else _headroom(launch.configuration, measurement),
+            effort=None if measurement is None else self._effort(measurement),
+        )
+
+    def _effort(self, measurement: Measurement) -> float | None:
+        """Return log CPU time per request, if the objective feels drift."""
+        if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
+            return None
+        return log_effort(measurement)
+
+    def _enqueue_check(self) -> None:
+        """Enqueue the due check of `CHECK_EVERY`."""
+        turn, rest = divmod(len(self.trials), CHECK_EVERY)
+        if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
+            return
+        checked = self.recommended() if turn % 2 else self.arena.default
+        if checked is not None:
+            self.store.enqueue(checked, origin="check")
+
+    def _race(self) -> Race | None:
+        """Return the next trial's race, if any."""
+        measured = [one.measurement for one in self.trials if one.measurement is not None]
+        if self._racing is None or len(measured) < LEAST_FOR_RACE:
+            return None
+        incumbent = recommendation.incumbent(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        if incumbent is None or not incumbent.is_log:
+            return None
+        errors = [
+            error
+            for one in measured
+            if not one.ended_early and (error := relative_error(self.objective, one)) is not None
+        ]
+        return self._racing.race(
+            self.objective.name,
+            minimised=incumbent.minimised,
+            sd=incumbent.sd,
+            noise_sd=incumbent.noise_sd,
+            error=statistics.median(errors) if errors else 0.0,
+        )
+
+    def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
+        """Return log second objective and standard error."""
+        if self.second is None:
+            return None
+        value = math.log(self.second.to_minimise(measurement))
+        return value, relative_error(self.second, measurement)
+
+    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
+        """Return excess over each constraint and standard error."""
+        found: dict[str, tuple[float | None, float | None]] = {}
+        for limit in self._needs.limits:
+            same = limit.of.objective
+            error = None if same is None else relative_error(objectives.named(same), measurement)
+            slack = limit.slack(limit.of.value(measurement))
+            found[limit.text] = (None if math.isnan(slack) else slack, error)
+        return found
+
+    def _has_little_to_gain(self) -> bool:
+        """Whether the last proposals expect too little gain."""
+        last = self._gains[-STOP_AFTER:]
+        return len(last) == STOP_AFTER and all(
+            gain is not None and gain < self._stop_ei for gain in last
+        )
+
+    def _keep_records(self, number: int, launch: Launch) -> None:
+        if self._folder is not None and launch.records is not None:
+            self._folder.write_bytes(
+                f"trials/{number}/requests.npz", records.encoded(launch.records)
+            )
+
+
+def relative_error(objective: objectives.Objective, measurement: Measurement) -> float | None:
+    """Return the standard error of an objective's logarithm, from one evaluation alone.
+
+    Half the interval's log width over its quantile; None if an end is unknown.
+    """
+    ends = objective.interval(measurement)
+    if not ends.low or not ends.high or ends.low <= 0:
+        return None
+    quantile = 1.96
+    if objective.name not in OF_RANKS:
+        count = len(measurement.blocks)
+        batches = count // math.ceil(count / MOST_BATCHES)
+        quantile = float(special.stdtrit(batches - 1, 0.975))
+    return math.log(ends.high / ends.low) / (2 * quantile)
+
+
+def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
+    """Return log(peak memory / limit), or None if unknown."""
+    limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
+    limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
+    peak_mb = measurement.noise.peak_memory_mb
+    return math.log(peak_mb / limit_mb) if peak_mb and limit_mb else None
+
+
+def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
+    """Return the named sampler.
+
+    Raises:
+        WrongUse: unknown name or unsupported option.
+    """
+    first = list(arena.winners or ())
+    if arena.guessed_best is not None and registry.takes(settings.sampler, "guess"):
+        first.append(arena.guessed_best)
+    given = {
+        "guess": arena.guess,
+        "latency": arena.latency,
+        "first": first or None,
+        "earlier": arena.earlier,
+    }
+    options: dict[str, Any] = {
+        option: value
+        for option, value in given.items()
+        if value is not None and registry.takes(settings.sampler, option)
+    }
+    if settings.epsilon is not None:
+        options["epsilon"] = settings.epsilon
+    return registry.create(
+        settings.sampler,
+        seed=settings.seed,
+        initial=settings.first_trials,
+        candidates=arena.candidates,
+        **options,
+    )

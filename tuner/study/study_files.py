@@ -1,0 +1,280 @@
+"""Study folder, read as `StudyRecord` by reports, exports and `--json`.
+
+During the search the best is the lowest measurement, which a note says. `verdict.json` is written
+once at the end: {"best", "verdict", "fresh_starts", "finalists", "front", "stopped", "open_loop"}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.values import Signature
+from tuner.engines import file as engine_file
+from tuner.engines.description import COPY, SCENARIO_COPY
+from tuner.errors import WrongUse
+from tuner.evaluation import outcomes, request_source
+from tuner.evaluation.simulation.profile import Profile
+from tuner.launching.engine import Served
+from tuner.metrics import prices
+from tuner.metrics.metric_constraints import Limit
+from tuner.settings import StudySettings
+from tuner.store import records
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study.interruption import resume_command
+from tuner.study.problem import Arena
+from tuner.values.values import (
+    OUR_ENGINE,
+    Configuration,
+    Ending,
+    Finalist,
+    FrontPoint,
+    KnobInfo,
+    OpenLoop,
+    RequestRecords,
+    SentInputs,
+    Shared,
+    StudyRecord,
+    Trial,
+    Verdict,
+)
+
+UNFINISHED = (
+    "the study is not finished: its best is the lowest measurement so far, which flatters it"
+)
+UNVERIFIED = "the verification is not finished"
+VERDICT_FILE = "verdict.json"
+ENDING_FILE = "verification/launches.json"
+
+
+def settings_of(folder: RunFolder) -> StudySettings:
+    """Return a study's settings.
+
+    Raises:
+        WrongUse: `settings.yaml` is missing or invalid.
+    """
+    kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
+    copy = folder.path / prices.COPY
+    if not copy.exists():
+        return kept
+    return dataclasses.replace(
+        kept, measurement=dataclasses.replace(kept.measurement, prices=str(copy))
+    )
+
+
+def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = None) -> StudyStore:
+    """Return a study's store.
+
+    Args:
+        url: replaces the saved URL, which lacks its password.
+
+    Raises:
+        WrongUse: the folder has no trials.
+        UnknownStudy, StorageFailed: missing or unreachable.
+    """
+    url = url or settings.store.storage
+    if url is None and not folder.database.exists():
+        raise WrongUse(
+            f"{folder.path} holds no trials: what made it was ended too early; "
+            "begin anew with the same command and --fresh"
+        )
+    return StudyStore.open_study(folder.name, database=folder.database, url=url)
+
+
+def engine_copy(folder: RunFolder) -> pathlib.Path | None:
+    """Return the copied engine or scenario file, if any."""
+    paths = (folder.path / name for name in (COPY, SCENARIO_COPY))
+    return next((path for path in paths if path.exists()), None)
+
+
+def facts_of(
+    settings: StudySettings,
+    arena: Arena,
+    served: Served,
+    profile: Profile | None = None,
+    shared: Shared | None = None,
+    sent: SentInputs | None = None,
+) -> dict[str, Any]:
+    """Return facts that replace the model for readers."""
+    return {
+        "model": served.model,
+        "signature": None if served.signature is None else served.signature.as_json(),
+        "concurrency": settings.target.in_flight,
+        "rate_per_s": arena.environment.rate_per_s,
+        "client_batch": settings.target.client_batch,
+        "objective": settings.measurement.first,
+        "second": settings.measurement.second,
+        "sampler": settings.search.sampler,
+        "cells": len(arena.candidates.cells),
+        "default": dict(arena.default),
+        "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
+        "profile": None if profile is None else profile.as_json(),
+        "shared": None if shared is None else shared.as_json(),
+        "sent": None if sent is None else sent.as_json(),
+        "told": request_source.server_settings(settings.target),
+    }
+
+
+def profile_of(store: StudyStore) -> Profile | None:
+    """Return the study's profile."""
+    kept = store.facts().get("profile")
+    return None if kept is None else Profile.from_json(kept)
+
+
+def check_same_space(store: StudyStore, arena: Arena) -> None:
+    """Check that this machine's space is the searched one.
+
+    Raises:
+        WrongUse: machine or limits changed it.
+    """
+    before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
+    now = {knob.name: list(knob.values) for knob in arena.knobs}
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            raise WrongUse(
+                f"the study searched {name} over {before.get(name)}, on this machine it is "
+                f"{now.get(name)}: go on where it was begun, or start a new study"
+            )
+
+
+def keep_ending(folder: RunFolder, ending: Ending) -> None:
+    """Save the search's end and verification so far."""
+    folder.write_json(ENDING_FILE, ending.as_json())
+
+
+def ending_of(folder: RunFolder) -> Ending | None:
+    """Return that state; None during the search.
+
+    Raises:
+        WrongUse: the file is broken.
+    """
+    data = folder.read_json(ENDING_FILE)
+    try:
+        return None if data is None else Ending.from_json(data)
+    except (KeyError, TypeError) as error:
+        path = folder.path / ENDING_FILE
+        raise WrongUse(f"{path} is broken ({error!r}); remove it to verify anew") from error
+
+
+def keep_end(
+    folder: RunFolder, ending: Ending, verdict: Verdict | None, *, limits: Sequence[Limit] = ()
+) -> None:
+    """Write a study's end."""
+    tallies = outcomes.tallied(ending.starts, limits)
+    folder.write_json(
+        VERDICT_FILE,
+        {
+            "best": None if ending.best is None else dict(ending.best),
+            "verdict": None if verdict is None else verdict.as_json(),
+            "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
+            "finalists": [one.as_json() for one in ending.standings or ()],
+            "front": [point.as_json() for point in ending.front],
+            "stopped": ending.stopped,
+            "open_loop": None if ending.open_loop is None else ending.open_loop.as_json(),
+        },
+    )
+
+
+def stopped_of(folder: RunFolder) -> str:
+    """Return why the search ended, or how to continue."""
+    end = folder.read_json(VERDICT_FILE)
+    if end is not None:
+        return str(end["stopped"])
+    ending = ending_of(folder)
+    why = UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
+    return f"{why}; go on with: {resume_command(folder, from_anywhere=True)}"
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Whether the study has ended."""
+    return folder.read_json(VERDICT_FILE) is not None
+
+
+def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyRecord:
+    """Return a study's record.
+
+    Raises:
+        WrongUse: a file is broken.
+    """
+    facts, trials = store.facts(), store.trials()
+    end, ending = folder.read_json(VERDICT_FILE), ending_of(folder)
+    default = Configuration(facts["default"])
+    if end is not None:
+        best = None if end["best"] is None else Configuration(end["best"])
+    else:
+        best = _best_so_far(trials) if ending is None else ending.best
+    standings = () if end is None else tuple(map(Finalist.from_json, end.get("finalists", ())))
+    verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
+    open_loop = None if end is None else end.get("open_loop")
+    environment = folder.read_json("environment.json") or {}
+    copy = engine_copy(folder)
+    return StudyRecord(
+        name=folder.name,
+        folder=str(folder.path.absolute()),
+        model=str(facts["model"]),
+        concurrency=int(facts["concurrency"]),
+        rate_per_s=facts.get("rate_per_s"),
+        client_batch=int(facts.get("client_batch", 1)),
+        sampler=str(facts["sampler"]),
+        objective=str(facts["objective"]),
+        second=facts.get("second"),
+        front=() if end is None else tuple(map(FrontPoint.from_json, end.get("front", ()))),
+        knobs=tuple(
+            KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
+        ),
+        trials=trials,
+        default=default,
+        best=best,
+        verdict=verdict,
+        finalists=standings,
+        open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
+        fresh_starts=outcomes.tallied(
+            () if ending is None else ending.starts, settings.measurement.limits
+        ),
+        notes=(*store.notes(), stopped_of(folder)),
+        environment=environment,
+        engine=str(environment.get("engine", OUR_ENGINE)),
+        engine_file=None if copy is None else engine_file.read_text(copy),
+        settings=_with_effective(settings),
+        is_finished=end is not None,
+        used_s=store.used_s() or None,
+        shared=Shared.from_json(facts["shared"]) if facts.get("shared") else None,
+        sent=SentInputs.from_json(facts["sent"]) if facts.get("sent") else None,
+        told=facts.get("told", {}),
+        signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
+        records=_records(folder, trials, {"default": default, "best": best}),
+    )
+
+
+def _with_effective(settings: StudySettings) -> dict[str, Any]:
+    """Return settings with the effective `initial`."""
+    nested = settings.nested()
+    nested["search"]["initial"] = settings.search.first_trials
+    return nested
+
+
+def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:
+    ok = [trial for trial in trials if trial.objective is not None]
+    best = min(ok, key=lambda trial: trial.objective or 0.0, default=None)
+    return None if best is None else best.configuration
+
+
+def _records(
+    folder: RunFolder, trials: tuple[Trial, ...], roles: Mapping[str, Configuration | None]
+) -> dict[str, RequestRecords]:
+    """Return each arm's verification requests, else the search's."""
+    found: dict[str, RequestRecords] = {}
+    for role, configuration in roles.items():
+        paths = [folder.path / "verification" / f"{role}.npz"]
+        paths += [
+            folder.path / "trials" / str(trial.number) / "requests.npz"
+            for trial in trials
+            if trial.configuration == configuration and trial.objective is not None
+        ]
+        kept = next((kept for path in paths if (kept := records.read(path)) is not None), None)
+        if kept is not None:
+            found[role] = kept
+    return found

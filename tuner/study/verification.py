@@ -1,0 +1,265 @@
+"""Verification: arms in alternating rounds, and their difference with an interval.
+
+Each round evaluates every arm, the next in reverse order (A B B A), so that drift favours none.
+Engines that run at once also alternate within a round (`tuner.evaluation.interleaving`). A failure voids its
+round's pair and counts against its arm (`tuner.advice`).
+
+Order depends only on an evaluation's number, so an interrupted verification resumes. A split round
+is repeated, since drift between commands would not cancel. Constraints are judged over all
+evaluations of an arm (`outcomes.tallied`). Statistics are in `tuner.measurement`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tuner.errors import LaunchFailed
+from tuner.evaluation.evaluator import Bench, Launch
+from tuner.evaluation.interleaving import Contender, NotResidentError, Residents
+from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
+from tuner.values.values import Configuration, FreshStart, Measurement, Trial, Verdict
+
+Report = Callable[[Sequence[FreshStart], Launch], None]
+"""Called after each evaluation with all so far, newest last, and its details."""
+
+
+IsEnough = Callable[["Rounds"], bool]
+"""Whether the rounds so far suffice."""
+
+
+class MeasuresRounds(Protocol):
+    """Source of rounds."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Arms, in the order of the first round."""
+        ...
+
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+        """Yield one evaluation per arm in order, even failed."""
+        ...
+
+
+class StartsFresh(Protocol):
+    """Evaluator for `FreshStarts`."""
+
+    def launch_fresh(self, configuration: Configuration) -> Launch:
+        """Evaluate a configuration on a new server, even in failure."""
+        ...
+
+
+class FreshStarts:
+    """Sequential rounds with a new server per evaluation."""
+
+    def __init__(self, bench: StartsFresh, configurations: Mapping[str, Configuration]) -> None:
+        self._bench = bench
+        self._configurations = configurations
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Arms by name."""
+        return tuple(self._configurations)
+
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+        """Yield one evaluation per arm in order."""
+        for role in roles:
+            yield role, self._bench.launch_fresh(self._configurations[role])
+
+
+@contextlib.contextmanager
+def measuring(
+    bench: Bench,
+    configurations: Mapping[str, Configuration],
+    *,
+    round_trip_s: float,
+    say: Callable[[str], None],
+) -> Iterator[MeasuresRounds]:
+    """Yield interleaved rounds if possible, else sequential ones on new servers.
+
+    Args:
+        configurations: by arm.
+        round_trip_s: mean latency of the slowest, if known.
+        say: prints the reason against interleaving.
+    """
+    why = bench.why_alone
+    if why is None:
+        contenders = {
+            role: Contender(launcher=bench.launcher, configuration=configuration)
+            for role, configuration in configurations.items()
+        }
+        try:
+            residents = Residents.open(bench, contenders, round_trip_s=round_trip_s)
+        except (NotResidentError, LaunchFailed) as error:
+            why = str(error)
+        else:
+            with residents:
+                yield residents
+            return
+    say(f"launched afresh in turn, not side by side: {why}")
+    yield FreshStarts(bench, configurations)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Round evaluations, and measurements by arm and complete round."""
+
+    starts: tuple[FreshStart, ...]
+    """All, failures included."""
+    measurements: Mapping[str, tuple[Measurement, ...]]
+
+    @property
+    def counted(self) -> int:
+        """Complete rounds."""
+        return min((len(found) for found in self.measurements.values()), default=0)
+
+
+def alternate(
+    source: MeasuresRounds,
+    *,
+    rounds: int,
+    needs: Needs,
+    report: Report,
+    done: Sequence[FreshStart] = (),
+    is_enough: IsEnough | None = None,
+) -> Rounds:
+    """Evaluate all arms in every round.
+
+    Args:
+        rounds: in all.
+        report: called after each evaluation.
+        done: of an earlier command; whole rounds are reused.
+        is_enough: ends early after a round; None: never.
+    """
+    roles = source.roles
+    starts = list(whole(done, len(roles)))
+    waiting = list(order(roles, rounds))
+    while len(starts) < len(waiting):
+        if starts and is_enough is not None and is_enough(counted(starts, roles)):
+            break
+        for role, launch in source.round(waiting[len(starts) : len(starts) + len(roles)]):
+            starts.append(_judged(role, launch, needs))
+            report(tuple(starts), launch)
+    return counted(starts, roles)
+
+
+def round_trip_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
+    """Return the slowest mean latency in trials; 0 if unknown."""
+    wanted = set(configurations)
+    means = [
+        trial.measured.mean_ms
+        for trial in trials
+        if trial.configuration in wanted and trial.measured is not None
+    ]
+    return max(means, default=0.0) / 1e3
+
+
+def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
+    """Return whole rounds, without an interrupted one."""
+    return starts[: len(starts) // size * size]
+
+
+def _judged(role: str, launch: Launch, needs: Needs) -> FreshStart:
+    outcome = launch.outcome
+    if launch.measurement is not None:
+        outcome = needs.told(launch.measurement)
+    is_ok = outcome.status == "ok"
+    return FreshStart(
+        role=role,
+        outcome=outcome,
+        measurement=launch.measurement if is_ok else None,
+        slices_ms=launch.slices_ms if is_ok else (),
+    )
+
+
+def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
+    """Yield the arm of each evaluation: A B B A A B ..."""
+    for index in range(rounds):
+        yield from roles if index % 2 == 0 else reversed(roles)
+
+
+def among(starts: Sequence[FreshStart], *roles: str) -> Rounds:
+    """Return rounds of some arms; failures of others do not count.
+
+    Args:
+        starts: of whole rounds.
+    """
+    return counted([start for start in starts if start.role in roles], roles)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Comparison of default and best, in studies and replays."""
+
+    names: Sequence[str]
+    """Objectives, which share the error."""
+    most: int
+    """Most pairs."""
+    sd: float
+    """Assumed sd of pairs' log ratios."""
+
+    @property
+    def rule(self) -> comparison.Rule:
+        """Stopping rule of the comparison."""
+        return comparison.Rule(most=self.most, sd=self.sd, objectives=len(self.names))
+
+    def is_enough(self, rounds: Rounds) -> bool:
+        """Whether the pairs so far end the comparison."""
+        both = among(rounds.starts, "default", "best").measurements
+        return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
+
+    def verdict(self, rounds: Rounds) -> Verdict | None:
+        """Return the verdict, or None with too few pairs."""
+        pairs = among(rounds.starts, "default", "best")
+        if pairs.counted < comparison.LEAST_PAIRS:
+            return None
+        found = comparison.compare(
+            default=pairs.measurements["default"],
+            best=pairs.measurements["best"],
+            objective=self.names[0],
+            second=self.names[1] if len(self.names) > 1 else None,
+            rule=self.rule,
+        )
+        return dataclasses.replace(found, launch_sd=launch_sd(rounds.starts))
+
+
+def launch_sd(
+    starts: Sequence[FreshStart], roles: Sequence[str] = ("default", "best")
+) -> float | None:
+    """Return the sd between evaluations of two arms' log ratio (`comparison.excess_sd`).
+
+    Args:
+        starts: of whole rounds; those with a failure are skipped.
+    """
+    sides = [[start for start in starts if start.role == role] for role in roles]
+    pairs = [
+        np.log(np.array(second.slices_ms) / np.array(first.slices_ms))
+        for first, second in zip(*sides, strict=True)
+        if first.slices_ms and len(first.slices_ms) == len(second.slices_ms)
+    ]
+    pairs = [pair for pair in pairs if np.isfinite(pair).all()]
+    return comparison.excess_sd([pair.reshape(-1, 2).mean(axis=1) for pair in pairs])
+
+
+def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:
+    """Return measurements by arm, without incomplete rounds."""
+    found: dict[str, list[Measurement]] = {role: [] for role in roles}
+    size = len(roles)
+    for first in range(0, len(starts), size):
+        seen = {
+            start.role: start.measurement
+            for start in starts[first : first + size]
+            if start.measurement is not None
+        }
+        if len(seen) == size:
+            for role, measurement in seen.items():
+                found[role].append(measurement)
+    return Rounds(
+        starts=tuple(starts),
+        measurements={role: tuple(measurements) for role, measurements in found.items()},
+    )

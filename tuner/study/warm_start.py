@@ -1,0 +1,300 @@
+"""Warm start: evaluations of earlier studies of a model, under other workloads.
+
+They share model, engine, spawner, objective, inputs and knobs, and a machine with as many cores of
+the same kind; nearest workload first. Targets are shifted by the items in flight, to which latency
+is proportional at saturation. The Gaussian process learns the rest, with the workload as input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.system import user_files
+from tuner.errors import TunerError, WrongUse
+from tuner.evaluation.simulation import closed_form
+from tuner.evaluation.simulation.profile import Profile
+from tuner.launching import machine
+from tuner.metrics import prices
+from tuner.metrics.objective import COSTS
+from tuner.metrics.prices import Prices
+from tuner.sampling.knowledge import Earlier
+from tuner.settings import RATE, StudySettings, rate_in_words
+from tuner.space import derived_features
+from tuner.space.environment import Environment
+from tuner.store.run_folder import RunFolder
+from tuner.study import study_files
+from tuner.study.prediction import load_of
+from tuner.study.problem import Arena
+from tuner.values.values import Configuration
+
+AUTO = "auto"
+NONE = "none"
+MOST_STUDIES = 4
+MOST_LAUNCHES = 120
+"""In all, newest first; more take long to fit and add little."""
+LOAD_SCALE = 8.0
+"""Powers of two of workload as far apart as a knob's ends."""
+GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
+"""Objectives that grow with items in flight."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """Evaluation of an earlier study."""
+
+    configuration: Configuration
+    objective: float
+    """Minimised."""
+    error: float = math.nan
+    """Standard error, log scale; NaN if unknown."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierStudy:
+    """A study to learn from."""
+
+    name: str
+    environment: Environment
+    """Its workload, on the new study's machine."""
+    launches: tuple[Launched, ...]
+    winner: Configuration | None
+
+
+def learnt(
+    settings: StudySettings, arena: Arena, model: str, profile: Profile | None
+) -> tuple[Arena, str | None]:
+    """Add warm-start studies, and return a line naming them, if any.
+
+    Args:
+        settings: `learn_from` selects studies.
+        model: name reported by the engine.
+        profile: for predicting searches.
+
+    Raises:
+        WrongUse: a named study is missing or unsuitable.
+    """
+    wanted = settings.search.learn_from
+    if wanted == NONE:
+        return arena, None
+    found = list(_named(settings, arena, model, wanted))
+    if not found:
+        return arena, None
+    made = with_earlier(arena, found, objective=settings.measurement.first, profile=profile)
+    if made.earlier is None:
+        return arena, None
+    from_ = ", ".join(
+        f"{one.name} ({_load_in_words(one.environment)}, {len(one.launches)} launches)"
+        for one in found
+    )
+    return made, f"starts from what earlier studies taught: {from_} (--learn-from none: afresh)"
+
+
+def _load_in_words(load: Environment) -> str:
+    if load.rate_per_s is not None:
+        return rate_in_words(load.rate_per_s)
+    return f"concurrency {load.concurrency}"
+
+
+def with_earlier(
+    arena: Arena,
+    studies: Sequence[EarlierStudy],
+    *,
+    objective: str,
+    profile: Profile | None = None,
+) -> Arena:
+    """Add studies' evaluations, most important first."""
+    context = _context(arena.environment)
+    vectors, contexts, targets, errors, guesses = [], [], [], [], []
+    for study in studies:
+        shift = _shift(arena.environment, study.environment, objective)
+        for launch in study.launches[-MOST_LAUNCHES // len(studies) :]:
+            vector = _vector(arena, launch.configuration, study.environment)
+            if vector is None or launch.objective <= 0:
+                continue
+            vectors.append(vector)
+            contexts.append(_context(study.environment))
+            targets.append(math.log(launch.objective) + shift)
+            errors.append(launch.error)
+            if profile is not None and objective not in COSTS:
+                load = load_of(study.environment)
+                predicted = closed_form.mean_ms(profile, load, launch.configuration)
+                guesses.append(math.log(predicted) + shift)
+    if not vectors:
+        return arena
+    differing = np.flatnonzero(np.ptp(np.array([context, *contexts]), axis=0))
+    earlier = Earlier(
+        vectors=np.array(vectors),
+        context=np.array(contexts)[:, differing],
+        targets=np.array(targets),
+        errors=np.array(errors),
+        guess=np.array(guesses) if guesses else None,
+        own_context=context[differing],
+    )
+    return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
+
+
+def _named(
+    settings: StudySettings, arena: Arena, model: str, wanted: str
+) -> Iterator[EarlierStudy]:
+    """Yield suitable studies, nearest workload first."""
+    runs_dir = pathlib.Path(settings.store.runs_dir)
+    if wanted != AUTO:
+        for name in filter(None, wanted.split(",")):
+            folder = RunFolder(runs_dir, name)
+            if not folder.is_study():
+                raise WrongUse(f"--learn-from {name}: {runs_dir} has no such study")
+            study = _read(folder, settings, arena, model)
+            if study is None:
+                raise WrongUse(
+                    f"--learn-from {name}: it is no finished study of {model} with this objective, "
+                    "engine and search space on such a machine"
+                )
+            yield study
+        return
+    if not runs_dir.is_dir():
+        return
+    found = []
+    for path in sorted(runs_dir.iterdir()):
+        folder = RunFolder(runs_dir, path.name)
+        if path.name == settings.store.study or not folder.is_study():
+            continue
+        try:
+            study = _read(folder, settings, arena, model)
+        except TunerError:
+            continue  # unreadable
+        if study is not None:
+            found.append(study)
+    found.sort(key=lambda one: _distance(one.environment, arena.environment))
+    yield from found[:MOST_STUDIES]
+
+
+def _read(
+    folder: RunFolder, settings: StudySettings, arena: Arena, model: str
+) -> EarlierStudy | None:
+    """Read a study if it fits."""
+    if not study_files.is_finished(folder):
+        return None
+    kept = study_files.settings_of(folder)
+    own = RunFolder(pathlib.Path(settings.store.runs_dir), str(settings.store.study))
+    if _scenario_text(kept, folder) != _scenario_text(settings, own):
+        return None  # the scenario has changed
+    environment = folder.read_json("environment.json") or {}
+    if not _is_alike(kept, settings) or not _is_same_machine(environment):
+        return None
+    store = study_files.store_of(folder, kept)
+    facts = store.facts()
+    names = {knob["name"] for knob in facts["knobs"]}
+    if facts["model"] != model or names != {knob.name for knob in arena.knobs}:
+        return None
+    end = folder.read_json(study_files.VERDICT_FILE) or {}
+    return EarlierStudy(
+        name=folder.name,
+        environment=dataclasses.replace(
+            arena.environment,
+            concurrency=int(facts["concurrency"]),
+            client_batch=int(facts.get("client_batch", 1)),
+        ),
+        launches=tuple(
+            Launched(configuration=trial.configuration, objective=trial.objective)
+            for trial in store.trials()
+            if trial.objective is not None
+        ),
+        winner=Configuration(end["best"]) if end.get("best") else None,
+    )
+
+
+def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
+    """Return a study's scenario text, if any."""
+    if settings.target.scenario is None:
+        return None
+    return user_files.text(study_files.engine_copy(folder) or settings.target.scenario)
+
+
+def _is_alike(one: StudySettings, other: StudySettings) -> bool:
+    return (
+        one.measurement.objective == other.measurement.objective
+        and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
+        and ("cost" not in one.measurement.names or _paid(one) == _paid(other))
+        and one.target.engine == other.target.engine
+        and one.target.home == other.target.home
+        and one.target.payload == other.target.payload
+        and one.target.shape == other.target.shape
+        and one.target.values == other.target.values
+        and one.target.scenario == other.target.scenario
+        and _open_loop(one) == _open_loop(other)
+    )
+
+
+def _slo(settings: StudySettings) -> float | None:
+    return settings.measurement.slo_ms
+
+
+def _paid(settings: StudySettings) -> Prices:
+    return prices.read(settings.measurement.prices)
+
+
+def _open_loop(settings: StudySettings) -> object:
+    """Return what open loops must share; None: closed.
+
+    How metrics change with the rate is unknown.
+    """
+    if not settings.is_open:
+        return None
+    target, measurement = settings.target, settings.measurement
+    limit = measurement.slo_ms if measurement.objective == RATE else None
+    return (target.rate, target.arrivals, target.in_flight, limit)
+
+
+def _is_same_machine(environment: Mapping[str, Any]) -> bool:
+    here = machine.describe(machine.read())["host"]
+    then = environment.get("host", {})
+    return all(here.get(name) == then.get(name) for name in ("cores", "processor"))
+
+
+def _vector(arena: Arena, configuration: Configuration, then: Environment) -> Any:
+    """Return its encoding under its own workload, or None."""
+    try:
+        return arena.candidates.placed(
+            configuration, lambda cell: derived_features.features(cell, then)
+        )
+    except (KeyError, ValueError, TunerError):
+        return None
+
+
+def _winners(arena: Arena, studies: Sequence[EarlierStudy]) -> tuple[Configuration, ...]:
+    """Return the winners as candidates."""
+    found: dict[Configuration, None] = {}
+    for study in studies:
+        if study.winner is None:
+            continue
+        place = arena.candidates.index_of(
+            arena.space.canonical({**arena.default, **study.winner}, arena.environment)
+        )
+        if place is not None:
+            found[arena.candidates.cells[place]] = None
+    return tuple(found)
+
+
+def _context(environment: Environment) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return scaled log workload (2,): concurrency, client batch."""
+    load = (environment.concurrency, environment.client_batch)
+    return np.asarray(np.log2(np.array(load, dtype=float)) / LOAD_SCALE)
+
+
+def _distance(one: Environment, other: Environment) -> float:
+    return float(np.abs(_context(one) - _context(other)).sum())
+
+
+def _shift(now: Environment, then: Environment, objective: str) -> float:
+    """Return an objective's log growth between workloads at saturation."""
+    if objective in GROWING:
+        return math.log(now.items / then.items)
+    if objective == "time-per-item":
+        return 0.0  # below: 1,000 requests cost more with more items, like the time between them
+    return math.log(now.client_batch / then.client_batch)

@@ -1,0 +1,1 @@
+"""Values that the packages of the tuner exchange."""
