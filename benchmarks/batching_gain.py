@@ -26,7 +26,7 @@ import open_loop
 import result
 import server_process
 
-from tuner.load_generator.generator import Generator
+from tuner.load_generator.generator import LoadGenerator
 from tuner.measurement.comparison import ratio_interval
 
 OBJECTIVE_S = 0.020
@@ -77,7 +77,9 @@ def candidates() -> list[Candidate]:
     ]
 
 
-def found_rate(generator: Generator, candidate: Candidate, options: argparse.Namespace) -> float:
+def found_rate(
+    generator: LoadGenerator, candidate: Candidate, options: argparse.Namespace
+) -> float:
     """The highest rate at which the quantile stays within the objective, on a fresh server."""
     is_bound = candidate.model == BOUND
     model = f"{open_loop.MODELS / 'nothing.py'}:Model" if is_bound else candidate.model
@@ -108,7 +110,7 @@ def measured(options: argparse.Namespace) -> tuple[Rates, Rates]:
     """
     everyone = candidates()
     sweep: Rates = {}
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         for candidate in everyone:
             sweep[candidate.name] = [found_rate(generator, candidate, options)]
         chosen = [everyone[0], *(best(sweep, model) for model in ("linear", BOUND))]

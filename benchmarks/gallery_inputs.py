@@ -33,11 +33,15 @@ def made(
         shape=tuple(f"{name}={size}" for name, size in entry.shapes.items()),
         values=tuple(f"{name}={value}" for name, value in entry.values.items()),
     )
-    plan = request_source.sending(told, None, signature).plan.checked()
+    plan = request_source.make_request_source(told, None, signature).plan.checked()
     rng = np.random.default_rng(0)
     found = []
     for _ in range(n):
-        drawn = shapes.typical(plan.axes) if same_shape else shapes.drawn(signature, plan.axes, rng)
+        drawn = (
+            shapes.typical(plan.axes)
+            if same_shape
+            else shapes.sample_shapes(signature, plan.axes, rng)
+        )
         found.append(
             {
                 spec.name: plan.contents[spec.name].draw(rng, drawn[spec.name])

@@ -21,8 +21,8 @@ from gallery_models import Entry
 
 from serving.values import Signature
 from tuner.load_generator import oip_body, payloads
-from tuner.load_generator.generator import Generator
-from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.plan import PhasePlan
 
 CONCURRENCY = 8
 CORES = len(os.sched_getaffinity(0))
@@ -94,7 +94,7 @@ def raced(
     """
     best_form = max(FORMS, key=lambda form: bare[str(form)])
     seconds = min(max(least_s, LEAST_CALLS / bare[str(best_form)]), LONGEST_RUN_S)
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         generator.set_payloads(_payloads(subject))
         forms = _candidates(recommended, is_batched=subject.signature.is_batched)
         ours = {}
@@ -143,7 +143,7 @@ def _candidates(
 def _payloads(subject: Subject) -> payloads.Payloads:
     return payloads.of_requests(
         [
-            [oip_body.Input(spec, request[spec.name]) for spec in subject.signature.inputs]
+            [oip_body.RequestInput(spec, request[spec.name]) for spec in subject.signature.inputs]
             for request in subject.requests
         ],
         path=payloads.infer_path(subject.entry.name),
@@ -151,13 +151,13 @@ def _payloads(subject: Subject) -> payloads.Payloads:
     )
 
 
-def _rate(generator: Generator, port: int, seconds: float) -> float:
+def _rate(generator: LoadGenerator, port: int, seconds: float) -> float:
     """Answers per second.
 
     Raises:
         CannotTell: an answer was lost or refused.
     """
-    plan = LoadPlan(host="127.0.0.1", port=port, concurrency=CONCURRENCY, seconds=seconds)
+    plan = PhasePlan(host="127.0.0.1", port=port, concurrency=CONCURRENCY, seconds=seconds)
     phase = generator.run(plan)
     finished, status = phase.records.finished_s, phase.records.status
     if wrong := int((status != 200).sum()):

@@ -27,8 +27,8 @@ import numpy as np
 import result
 
 from tuner.load_generator import payloads
-from tuner.load_generator.generator import Generator
-from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.plan import PhasePlan
 
 BODY_BYTES = 3_000
 CONCURRENCY = 20
@@ -49,8 +49,8 @@ def null_server() -> Iterator[int]:
             process.terminate()
 
 
-def ours(generator: Generator, port: int, seconds: float) -> dict[str, float]:
-    plan = LoadPlan(host="127.0.0.1", port=port, concurrency=CONCURRENCY, seconds=seconds)
+def ours(generator: LoadGenerator, port: int, seconds: float) -> dict[str, float]:
+    plan = PhasePlan(host="127.0.0.1", port=port, concurrency=CONCURRENCY, seconds=seconds)
     phase = generator.run(plan)
     records = phase.records
     measured = (records.finished_s > phase.warmup_end_s) & (
@@ -80,7 +80,11 @@ def wrk(script: pathlib.Path, port: int, seconds: float) -> dict[str, float]:
 
 def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
     results = []
-    with null_server() as port, Generator() as generator, tempfile.TemporaryDirectory() as folder:
+    with (
+        null_server() as port,
+        LoadGenerator() as generator,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         script = pathlib.Path(folder) / "post.lua"
         script.write_text(
             f'wrk.method = "POST"\nwrk.body = string.rep("x", {BODY_BYTES})\n'

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from serving import zoo
 from serving.values import Signature
-from tuner.errors import LoadFailed
+from tuner.errors import LoadGeneratorFailed
 from tuner.load_generator import payload_files
-from tuner.load_generator.generator import Generator
+from tuner.load_generator.generator import LoadGenerator
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import LoadPlan, Warmup
+from tuner.load_generator.plan import PhasePlan, Warmup
 
 CONNECTIONS = 512
 """Most requests in flight: more than any server here may hold within its objective."""
@@ -75,10 +75,10 @@ def images(port: int, model: str, *, timeout_s: float | None = None) -> Payloads
     )
 
 
-def closed(generator: Generator, port: int, concurrency: int, seconds: float) -> float:
+def closed(generator: LoadGenerator, port: int, concurrency: int, seconds: float) -> float:
     """Answers per second of a closed loop: about what the server can do."""
     found = generator.run(
-        LoadPlan(host="127.0.0.1", port=port, concurrency=concurrency, seconds=seconds)
+        PhasePlan(host="127.0.0.1", port=port, concurrency=concurrency, seconds=seconds)
     )
     records = found.records
     is_measured = (records.finished_s > found.warmup_end_s) & (
@@ -88,7 +88,7 @@ def closed(generator: Generator, port: int, concurrency: int, seconds: float) ->
 
 
 def drive(
-    generator: Generator,
+    generator: LoadGenerator,
     port: int,
     rate_per_s: float,
     seconds: float,
@@ -103,7 +103,7 @@ def drive(
         LoadFailed: the server is gone, or no connection has had an answer for `timeout_s`.
     """
     found = generator.run(
-        LoadPlan(
+        PhasePlan(
             host="127.0.0.1",
             port=port,
             concurrency=CONNECTIONS,
@@ -129,12 +129,12 @@ def drive(
 
 
 def tried(
-    what: str, generator: Generator, port: int, rate_per_s: float, seconds: float
+    what: str, generator: LoadGenerator, port: int, rate_per_s: float, seconds: float
 ) -> Seen | None:
     """One phase at a rate that may be too high: nothing where the server answers nothing in time."""
     try:
         return drive(generator, port, rate_per_s, seconds)
-    except LoadFailed as error:
+    except LoadGeneratorFailed as error:
         result.say(f"{what}: {error}")
         return None
 

@@ -30,8 +30,8 @@ import open_loop
 import result
 import server_process
 
-from tuner.load_generator.generator import Generator
-from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.plan import PhasePlan
 from tuner.measurement.comparison import ratio_interval
 from tuner.values.values import Interval
 
@@ -155,7 +155,7 @@ def cpu_s(pid: int) -> float:
 
 
 def cost_us(
-    generator: Generator,
+    generator: LoadGenerator,
     where: server_process.Served,
     case: Case,
     *,
@@ -166,12 +166,12 @@ def cost_us(
     generator.set_payloads(open_loop.images(where.port, case.name, timeout_s=timeout_s))
     before_s = cpu_s(where.pid)
     found = generator.run(
-        LoadPlan(host="127.0.0.1", port=where.port, concurrency=CLOSED, seconds=seconds)
+        PhasePlan(host="127.0.0.1", port=where.port, concurrency=CLOSED, seconds=seconds)
     )
     return 1e6 * (cpu_s(where.pid) - before_s) / len(found.records)
 
 
-def measured(generator: Generator, case: Case, options: argparse.Namespace) -> Found:
+def measured(generator: LoadGenerator, case: Case, options: argparse.Namespace) -> Found:
     """Find the sustainable load, then go beyond it."""
     with server_process.served(case.model, case.settings) as where:
         answer_us, refusal_us = (
@@ -309,7 +309,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a search phase (default 2)")
     parser.add_argument("--model", choices=[case.name for case in CASES], help="only this one")
     options = result.parsed(parser, rounds=2, steps=1, seconds=0.6)
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         found = [
             measured(generator, case, options)
             for case in CASES

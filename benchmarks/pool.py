@@ -386,7 +386,7 @@ def _cells(one: results.Counts) -> tuple[str, ...]:
     return (*(f"{count:,}" for count in counts), trips[0], trips[2], trips[3])
 
 
-def _reasons(found: results.Result) -> Iterator[tuple[str, str, str]]:
+def _reasons(found: results.ScenarioResult) -> Iterator[tuple[str, str, str]]:
     for name, one in found.streams.items():
         for reason, count in one.refused_at_once.items():
             yield name, f"refused: {reason}", f"{count:,}"
@@ -407,7 +407,7 @@ def _read(name: str, scale: float) -> Scenario:
 
 
 def _by_model(scenario: Scenario) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    made = arrivals.traffic(scenario)
+    made = arrivals.draw_arrivals(scenario)
     order = np.argsort(made.models, kind="stable")
     models = sum(group.copies for group in scenario.groups)
     cuts = np.searchsorted(made.models[order], np.arange(1, models))

@@ -36,10 +36,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import result
 
 from tuner.evaluation.scenarios import arrivals, emulated, files, served
-from tuner.evaluation.scenarios.results import Counts, Result
-from tuner.evaluation.scenarios.served import Service
+from tuner.evaluation.scenarios.results import Counts, ScenarioResult
+from tuner.evaluation.scenarios.served import ScenarioRun
 from tuner.evaluation.scenarios.values import Deadline, Scenario, Stream
-from tuner.launching.engine_process import SERVER, EngineProcess
+from tuner.launching.engine_process import SERVER, LuthierProcess
 
 HERE = pathlib.Path(__file__).resolve().parent
 SHARES = (0.5, 0.75, 1.0, 1.5, 2.0)
@@ -66,7 +66,7 @@ SCHEDULERS = (
     Scheduler(name="fifo", program=(str(HERE / "peers" / "serve_fifo.py"),), is_ours=False),
     Scheduler(name="adaptive", policy="adaptive"),
 )
-Runs = dict[tuple[str, float], list[Service]]
+Runs = dict[tuple[str, float], list[ScenarioRun]]
 
 
 def main() -> int:
@@ -139,11 +139,11 @@ def _alone(base: Scenario, stream: Stream, scheduler: Scheduler) -> float:
 
 
 @contextlib.contextmanager
-def _opened(scenario: Scenario, scheduler: Scheduler) -> Iterator[EngineProcess]:
+def _opened(scenario: Scenario, scheduler: Scheduler) -> Iterator[LuthierProcess]:
     """A server whose replicas have a core of their own: the first of those that this process was given."""
     replicas_core = _cores()[0]
     settings = {"scheduling.policy": scheduler.policy}
-    with served.opened(scenario, settings=settings, program=scheduler.program) as engine:
+    with served.open_server(scenario, settings=settings, program=scheduler.program) as engine:
         for pid in _below(engine.facts.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(pid, {replicas_core})
@@ -267,7 +267,7 @@ def _is_counted(base: Scenario, capacity: float, runs: Runs, rounds: int) -> boo
     """Whether every request that was due has an end, with every scheduler and at every rate."""
     due = {
         share: sum(
-            len(arrivals.traffic(_at(base, share * capacity, seed=seed)).at_s)
+            len(arrivals.draw_arrivals(_at(base, share * capacity, seed=seed)).at_s)
             for seed in range(rounds)
         )
         for share in SHARES
@@ -323,11 +323,11 @@ def _tables(
     )
 
 
-def _in_time(found: Result) -> int:
+def _in_time(found: ScenarioResult) -> int:
     return sum(one.in_time for one in found.streams.values())
 
 
-def _spread(some: Sequence[Service], seconds: float) -> str:
+def _spread(some: Sequence[ScenarioRun], seconds: float) -> str:
     """Mean of the rounds, and the least and the most."""
     each = [_in_time(one) / seconds for one in some]
     return f"{sum(each) / len(each):.0f} ({min(each):.0f} to {max(each):.0f})"
@@ -349,11 +349,11 @@ def _cells(one: Counts) -> tuple[str, ...]:
     )
 
 
-def _loads_per_s(some: Sequence[Service]) -> float:
+def _loads_per_s(some: Sequence[ScenarioRun]) -> float:
     return sum(one.server.loads for one in some) / sum(one.seconds for one in some)
 
 
-def _all(some: Sequence[Result]) -> Counts:
+def _all(some: Sequence[ScenarioResult]) -> Counts:
     """Streams and rounds together; percentiles are those of the worst round and stream."""
     counts = [one for found in some for one in found.streams.values()]
     trips = [one.round_trips_ms for one in counts if one.round_trips_ms]

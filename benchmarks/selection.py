@@ -38,11 +38,11 @@ from serving.models import onnx
 from serving.models import sklearn as linear
 from serving.selection.application import Application
 from serving.selection.decisions import DecisionLog
-from serving.selection.model_output import Answer, Scores
+from serving.selection.model_output import ModelOutput, Scores
 from serving.selection.policy import Query
 from serving.selection.query_session import Selector
 from serving.selection.stores.state_store import MemoryStore
-from serving.selection.user_states import Contexts
+from serving.selection.user_states import UserStates
 from zoo import fashion_mnist
 
 ZOO = fashion_mnist.SAMPLE.parent
@@ -142,7 +142,7 @@ def _softmax(x: Rows) -> Rows:
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
-def answers(rows: Mapping[str, Rows]) -> dict[str, list[Answer]]:
+def answers(rows: Mapping[str, Rows]) -> dict[str, list[ModelOutput]]:
     return {
         name: [Scores(LABELS, tuple(row)) for row in each.tolist()] for name, each in rows.items()
     }
@@ -153,7 +153,7 @@ class Run:
     """The queries of a run, and what every model says to each."""
 
     labels: NDArray[np.int64]  # (q,)
-    said: Mapping[str, list[Answer]]
+    said: Mapping[str, list[ModelOutput]]
     """Model -> q answers."""
     wrong: Mapping[str, NDArray[np.bool_]]
     """Model -> (q,)."""
@@ -189,7 +189,7 @@ class Replayed:
     """Mean cost per query, in the unit of loss."""
     us: float
     """Microseconds per query with its feedback."""
-    contexts: Contexts
+    contexts: UserStates
     selector: Selector
 
 
@@ -202,7 +202,7 @@ def replay(
         name="fashion", models=Models.NAMES, policy=name, options=options, costs=costs
     )
     selector = Selector(application)
-    contexts = Contexts(selector, MemoryStore())
+    contexts = UserStates(selector, MemoryStore())
     log, rng = DecisionLog(), random.Random(seed)
     wrong, asked, cost = np.zeros(len(run.labels), dtype=bool), 0, 0.0
     late: collections.deque[tuple[int, str]] = collections.deque()

@@ -18,8 +18,8 @@ import probe
 import result
 import server_process
 
-from tuner.load_generator.generator import Generator, LoadResult
-from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.plan import PhasePlan
 
 CLIENTS = 20
 TIMEOUT_S = 10.0
@@ -29,7 +29,7 @@ TIMEOUT_S = 10.0
 class Watched:
     """What the clients and the probe saw."""
 
-    load: LoadResult
+    load: PhaseResult
     probed: probe.Probe
 
     @property
@@ -82,7 +82,7 @@ def watch(
         read: what the probe keeps of an answer.
         ready: if given, returns when the probe has seen enough to begin.
     """
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         sent = open_loop.images(where.port, model)
         generator.set_payloads(sent)
         with probe.Probe(
@@ -92,7 +92,7 @@ def watch(
                 ready(probed)
             doing.start()
             load = generator.run(
-                LoadPlan(
+                PhasePlan(
                     host="127.0.0.1",
                     port=where.port,
                     concurrency=CLIENTS,

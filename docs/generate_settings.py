@@ -1,6 +1,6 @@
 """Writes docs/settings.md from `serving.settings`: every knob with meaning, range and default.
 
-In: `serving.settings.KNOBS` and the docstring under each field, read from the source. Out: one
+In: `serving.settings.SETTINGS` and the docstring under each field, read from the source. Out: one
 Markdown page. `--check` writes nothing and ends with 1 when the page differs from the code; a test
 runs it.
 """
@@ -84,7 +84,7 @@ def page() -> str:
         kind: Any = group.default_factory
         parts.append(f"\n## {group.name}\n\n{kind.__doc__.strip().splitlines()[0]}\n{TABLE_HEAD}")
         for field in dataclasses.fields(kind):
-            knob = settings.KNOBS[f"{group.name}.{field.name}"]
+            knob = settings.SETTINGS[f"{group.name}.{field.name}"]
             meaning = texts[kind.__name__].get(field.name)
             if meaning is None:
                 raise SystemExit(f"serving/settings.py: {knob.name} has no docstring below it")
@@ -92,14 +92,14 @@ def page() -> str:
     return "".join(parts)
 
 
-def _row(knob: settings.Knob, meaning: str) -> str:
+def _row(knob: settings.SettingSpec, meaning: str) -> str:
     default = "none" if knob.default is None else f"`{_plain(knob.default)}`"
     live = "yes" if knob.limits.live else "no"
     cells = (f"`{knob.name}`", _allowed(knob), default, live, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _allowed(knob: settings.Knob) -> str:
+def _allowed(knob: settings.SettingSpec) -> str:
     choices = ", ".join(f"`{choice}`" for choice in knob.choices)
     if not knob.kinds:
         return choices

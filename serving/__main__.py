@@ -14,7 +14,7 @@ from serving.system import platform_check
 
 def main() -> int:
     """Run the command and return its exit code."""
-    told = platform_check.told("python -m serving", sys.argv[1:], serves=True)
+    told = platform_check.unsupported_message("python -m serving", sys.argv[1:], serves=True)
     if told is not None:
         sys.stderr.write(told)
         return 1

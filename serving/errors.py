@@ -40,10 +40,10 @@ import reprlib
 from collections.abc import Iterable
 from typing import ClassVar
 
-_LONGEST_NAME = 100
+_MAX_NAME = 100
 """Maximum length of a misspelt name: matching megabytes takes seconds."""
-_LONGEST_SHOWN = 300
-_MOST_LISTED = 20
+_MAX_SHOWN = 300
+_MAX_LISTED = 20
 
 
 def _short() -> reprlib.Repr:
@@ -60,20 +60,20 @@ _SHORT = _short()
 
 def nearest(given: str, valid: Iterable[str]) -> str:
     """Return a hint such as ", did you mean 'x'?", or an empty string."""
-    if len(given) > _LONGEST_NAME:
+    if len(given) > _MAX_NAME:
         return ""
     close = difflib.get_close_matches(given, list(valid), n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the repr of a client's value, shortened."""
     return _cut(_SHORT.repr(value))
 
 
 def shown_names(names: Iterable[str]) -> str:
     """Return the first of a client's names, each shortened."""
-    first = [name[:_LONGEST_NAME] for name in itertools.islice(names, _MOST_LISTED)]
+    first = [name[:_MAX_NAME] for name in itertools.islice(names, _MAX_LISTED)]
     return _cut(", ".join(first)) or "none"
 
 
@@ -83,7 +83,7 @@ def one_line(said: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 class ServingError(Exception):
@@ -184,12 +184,12 @@ class UnknownModel(ServingError):
 
     def __str__(self) -> str:
         known = ", ".join(self.known) or "none"
-        name = shown(self.name)
+        name = short_repr(self.name)
         if self.version is None:
             return f"model {name} is not known{nearest(self.name, self.known)} (known: {known})"
         words = [known for known in self.known if not known.isdigit()]  # 2 is no misspelt 12
         return (
-            f"model {name} version {shown(self.version)} is not known{nearest(self.version, words)} "
+            f"model {name} version {short_repr(self.version)} is not known{nearest(self.version, words)} "
             f"(its versions and labels: {known})"
         )
 
@@ -200,8 +200,8 @@ class UnknownLabel(UnknownModel):
     def __str__(self) -> str:
         known = ", ".join(self.known) or "none"
         hint = nearest(str(self.version), self.known)
-        label = shown(self.version)
-        return f"model {shown(self.name)} has no label {label}{hint} (its labels: {known})"
+        label = short_repr(self.version)
+        return f"model {short_repr(self.name)} has no label {label}{hint} (its labels: {known})"
 
 
 class Overloaded(ServingError):
@@ -218,7 +218,7 @@ class Overloaded(ServingError):
         return f"the queue holds its limit of {self.capacity} items; try again in {self.retry_after_s:g} s"
 
 
-class TooMuchHeld(ServingError):
+class BufferFull(ServingError):
     """No buffer space for another body."""
 
     status = 503
@@ -302,7 +302,7 @@ class DeadlineExceeded(ServingError):
         return f"the request's deadline passed while it was in the {self.where}"
 
 
-class Hopeless(DeadlineExceeded):
+class DeadlineUnreachable(DeadlineExceeded):
     """An admitted request can no longer meet its deadline."""
 
     def __str__(self) -> str:
@@ -329,7 +329,7 @@ class ReplicaFailed(ServingError):
         return f"the model's replica ended while it held the request ({self.reason}), and so did a second one"
 
 
-class PredictionFailed(ServingError):
+class InferenceFailed(ServingError):
     """The model raised an exception or broke its contract."""
 
     def __init__(self, text: str) -> None:

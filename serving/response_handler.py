@@ -8,20 +8,20 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from serving.errors import PredictionFailed, ServingError
+from serving.errors import InferenceFailed, ServingError
 from serving.values import StageTimes
 
 log = logging.getLogger(__name__)
 
 
-class Waiter(Protocol):
+class ResponseHandler(Protocol):
     """Response handler: one of the two methods is called, once."""
 
     def answer(self, frame: memoryview) -> None:
         """Receive the outputs: a tensors frame, borrowed for the call.
 
         Raises:
-            ServingError: the frame does not answer this request; `refuse` follows.
+            ServingError: the frame does not answer this request; `deliver_error` follows.
         """
         ...
 
@@ -30,7 +30,7 @@ class Waiter(Protocol):
         ...
 
 
-class Ticket(Protocol):
+class RequestHandle(Protocol):
     """Handle of a submitted request."""
 
     def cancel(self) -> None:
@@ -38,7 +38,7 @@ class Ticket(Protocol):
         ...
 
 
-class Batch(NamedTuple):
+class BatchInfo(NamedTuple):
     """The batch in which a request ran."""
 
     sent_s: float
@@ -48,31 +48,31 @@ class Batch(NamedTuple):
 
 
 @runtime_checkable
-class Timed(Protocol):
+class HasBatch(Protocol):
     """A ticket, or its holder, that knows its request's batch."""
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchInfo | None:
         """Return the batch while the handler is called; None without one (a cached response)."""
         ...
 
 
-def answer(waiter: Waiter, frame: memoryview) -> None:
+def deliver_result(waiter: ResponseHandler, frame: memoryview) -> None:
     """Pass on a result, or the error it causes, so that other handlers are unaffected."""
     try:
         waiter.answer(frame)
     except Exception as error:
-        spoilt(waiter, error)
+        fail_handler(waiter, error)
 
 
-def spoilt(waiter: Waiter, error: Exception) -> None:
+def fail_handler(waiter: ResponseHandler, error: Exception) -> None:
     """Fail a handler with the error that its result caused."""
     if not isinstance(error, ServingError):
         log.error("an answer met a fault of the server", exc_info=error)
-        error = PredictionFailed("internal error; the server's log has the reason")
-    refuse(waiter, error)
+        error = InferenceFailed("internal error; the server's log has the reason")
+    deliver_error(waiter, error)
 
 
-def refuse(waiter: Waiter, error: ServingError) -> None:
+def deliver_error(waiter: ResponseHandler, error: ServingError) -> None:
     """Pass on an error; a fault of the handler is only logged."""
     try:
         waiter.refuse(error)

@@ -165,7 +165,7 @@ def _text(data: Mapping[str, Any] | None, name: str) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ToldInputs:
+class DeclaredInputs:
     """Declarations about a model's inputs, beyond the model's file."""
 
     shapes: tuple[str, ...] = ()
@@ -190,7 +190,7 @@ class ToldInputs:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ToldInputs:
+    def from_json(cls, data: Mapping[str, Any]) -> DeclaredInputs:
         """Inverse of `as_json`; raises TypeError or ValueError if malformed."""
         pad_to = data.get("pad_to")
         return cls(
@@ -226,7 +226,7 @@ class Variant(NamedTuple):
     path: pathlib.Path
     """Weights, absolute."""
     quality: Mapping[str, Any]
-    """Measured quality; see `ModelCard`."""
+    """Measured quality; see `ModelSpec`."""
 
     @property
     def accuracy(self) -> float | None:
@@ -235,7 +235,7 @@ class Variant(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCard:
+class ModelSpec:
     """Model spec: all that is needed to load a model, from a `model.yaml` or made from a path."""
 
     name: str
@@ -256,11 +256,11 @@ class ModelCard:
     values: tuple[str, ...] = ()
     """Values of synthetic inputs; `model.values` overrides by input."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """As in `ToldInputs`."""
+    """As in `DeclaredInputs`."""
     shared: tuple[str, ...] = ()
-    """As in `ToldInputs`."""
+    """As in `DeclaredInputs`."""
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """As in `ToldInputs`."""
+    """As in `DeclaredInputs`."""
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
     """Variants by name, for `model.variant`; one has the weights of `path`."""
 

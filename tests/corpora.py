@@ -15,8 +15,8 @@ from typing import Any
 
 from serving.api.clipper import requests
 from serving.api.grpc import messages
-from serving.api.grpc.codec import Codec as GrpcCodec
-from serving.api.open_inference.requests import Requests
+from serving.api.grpc.codec import GrpcCodec
+from serving.api.open_inference.requests import RequestDecoder
 from serving.api.parsing import proto_fields as fields
 from serving.api.parsing import varints
 from serving.api.parsing.bounded_json import depth
@@ -96,16 +96,16 @@ def header_bytes(body: bytes) -> int:
 
 
 def _oip(body: bytes, model: Signature) -> object:
-    return Requests(MODEL, model).query(body, None)
+    return RequestDecoder(MODEL, model).query(body, None)
 
 
 def _oip_binary(body: bytes, model: Signature) -> object:
-    return Requests(MODEL, model).query(body, header_bytes(body))
+    return RequestDecoder(MODEL, model).query(body, header_bytes(body))
 
 
 def _tfs(method: rest_codec.Method) -> Callable[[bytes, Signature], object]:
     def read(body: bytes, model: Signature) -> object:
-        codec = rest_codec.Codec(MODEL, "1", model)
+        codec = rest_codec.TensorFlowRestCodec(MODEL, "1", model)
         large = codec.large_query(body) if method == "predict" else None
         return large or codec.query(rest_codec.request(body), method)
 
@@ -121,13 +121,13 @@ def _clipper(kind: str) -> Callable[[bytes, Signature], object]:
 
 
 def _grpc_oip(body: bytes, model: Signature) -> object:
-    request = messages.parsed(messages.ModelInferRequest, body)
+    request = messages.parse(messages.ModelInferRequest, body)
     return GrpcCodec(MODEL, "1", model).query(request)
 
 
 def _grpc_tfs(body: bytes, model: Signature, method: rest_codec.Method) -> object:
     read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
-    return grpc_tfs.Codec(MODEL, "1", model).query(read(body), method, None)
+    return grpc_tfs.TensorFlowGrpcCodec(MODEL, "1", model).query(read(body), method, None)
 
 
 READERS: dict[str, Callable[[bytes, Signature], object]] = {
@@ -140,7 +140,7 @@ READERS: dict[str, Callable[[bytes, Signature], object]] = {
     "clipper doubles": _clipper("doubles"),
     "clipper strings": _clipper("strings"),
     "grpc oip": _grpc_oip,
-    "grpc oip index": lambda body, _: messages.parsed(messages.methods()["RepositoryIndex"], body),
+    "grpc oip index": lambda body, _: messages.parse(messages.methods()["RepositoryIndex"], body),
     "grpc tfs predict": lambda body, model: _grpc_tfs(body, model, "predict"),
     "grpc tfs classify": lambda body, model: _grpc_tfs(body, model, "classify"),
     "depth": lambda body, _: depth(body),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from serving.app.command import parser as serving_parser
-from serving.settings import ENVIRONMENT_PREFIX, KNOBS
+from serving.settings import ENVIRONMENT_PREFIX, SETTINGS
 from tuner.cli import main
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -124,7 +124,7 @@ def test_every_setting_in_the_pages_exists(page: pathlib.Path) -> None:
     knobs = set(re.findall(r"--set (?:models\.[a-z]+\.)?([a-z_.]+)=", text))
     for group, field in re.findall(rf"{ENVIRONMENT_PREFIX}([A-Z]+)__([A-Z_]+)=", text):
         knobs.add(f"{group}.{field}".lower())
-    assert knobs <= set(KNOBS)
+    assert knobs <= set(SETTINGS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

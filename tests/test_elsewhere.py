@@ -59,7 +59,7 @@ def test_the_command_ends_with_one_line(
 
 def test_on_linux_nothing_is_said() -> None:
     """The command goes on."""
-    assert platform_check.told("tune", []) is None
+    assert platform_check.unsupported_message("tune", []) is None
 
 
 def test_the_wheel_starts_where_the_check_is() -> None:

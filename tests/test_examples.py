@@ -61,7 +61,7 @@ def test_tables_of_a_study_are_printed(tmp_path) -> None:
     """examples/study_in_notebook.py prints a line for each connection of the first launch."""
     folder, _, _ = searches.searched(tmp_path)
     kept = studies.study().records["default"]
-    folder.write_bytes("trials/0/requests.npz", records.encoded(kept))
+    folder.write_bytes("trials/0/requests.npz", records.encode(kept))
     done = subprocess.run(
         [sys.executable, "examples/study_in_notebook.py", str(folder.path)],
         cwd=ROOT,

@@ -57,7 +57,7 @@ def _machine(bound):
     )
 
 
-def by_model(traffic: arrivals.Traffic, models: int) -> list[np.ndarray]:
+def by_model(traffic: arrivals.ScenarioArrivals, models: int) -> list[np.ndarray]:
     return [traffic.at_s[traffic.models == place] for place in range(models)]
 
 
@@ -71,7 +71,7 @@ def test_no_schedule_answers_more_than_the_bound(
     made = dataclasses.replace(scenario(stream, seconds=5.0), pages=70, workers=1)
     found, _ = emulated.run(made)
     (one,) = found.streams.values()
-    most = bound.clairvoyant(by_model(arrivals.traffic(made), 52), machine, 5.0)
+    most = bound.clairvoyant(by_model(arrivals.draw_arrivals(made), 52), machine, 5.0)
     assert one.in_time <= most <= one.requests
     if rate == 60.0:
         assert most == one.requests, "as many as can be loaded for"

@@ -13,7 +13,7 @@ from serving.system import platform_check
 
 def main() -> int:
     """Run the command; returns the exit code."""
-    told = platform_check.told("tune", sys.argv[1:])
+    told = platform_check.unsupported_message("tune", sys.argv[1:])
     if told is not None:
         sys.stderr.write(told)
         return 1

@@ -12,11 +12,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.settings import storage_option
-from tuner.values.values import Configuration, StudyRecord, Tally, Verdict
+from tuner.values.values import Configuration, FailureCount, StudyRecord, Verdict
 
-Standing = Literal[
+BestStatus = Literal[
     "same",
     "nothing works",
     "default lost",
@@ -29,9 +29,9 @@ Standing = Literal[
     "not compared",
     "not measured",
 ]
-"""Status of the best compared with the default; see `standing`."""
+"""Status of the best compared with the default; see `best_status`."""
 
-IS_BEST_ADVISED: Mapping[Standing, bool] = {
+IS_BEST_ADVISED: Mapping[BestStatus, bool] = {
     "same": False,
     "default lost": True,
     "best fails": False,
@@ -45,7 +45,7 @@ IS_BEST_ADVISED: Mapping[Standing, bool] = {
 }
 """Whether the best is recommended; `nothing works` recommends nothing."""
 
-REASONS: Mapping[Standing, str] = {
+REASONS: Mapping[BestStatus, str] = {
     "same": "nothing better was found",
     "better": "it was shown to be better than the default",
     "worse": "what was found was shown to be worse",
@@ -65,13 +65,13 @@ class Advice:
     """One sentence."""
 
 
-def standing(record: StudyRecord) -> Standing | None:
+def best_status(record: StudyRecord) -> BestStatus | None:
     """Return the status of the best; None if nothing worked in the search."""
     if record.best is None:
         return None
     if record.best == record.default:
         return "same"
-    default, best = tallies(record)
+    default, best = failure_counts(record)
     if trouble_of_default(record) is not None:
         return "nothing works" if best.all_failed else "default lost"
     if best.failed > default.failed:
@@ -79,11 +79,11 @@ def standing(record: StudyRecord) -> Standing | None:
     if default.mostly_failed and not best.mostly_failed:
         return "default fails"
     if record.verdict is not None:
-        return _shown(record.verdict)
+        return _verdict_status(record.verdict)
     return "not compared" if default.failed else "not measured"
 
 
-def _shown(verdict: Verdict) -> Standing:
+def _verdict_status(verdict: Verdict) -> BestStatus:
     """Return the verdict's outcome, over both objectives if there are two."""
     if verdict.second is None:
         return verdict.outcome
@@ -93,9 +93,9 @@ def _shown(verdict: Verdict) -> Standing:
     return next((one for one in ("better", "worse") if one in both), "no difference shown")
 
 
-def advised(record: StudyRecord) -> Advice | None:
+def advise(record: StudyRecord) -> Advice | None:
     """Return the configuration to run; None if none worked."""
-    found = standing(record)
+    found = best_status(record)
     if record.best is None or found is None or found == "nothing works":
         return None
     reason = _reason(found, record)
@@ -106,9 +106,9 @@ def advised(record: StudyRecord) -> Advice | None:
 
 def why_nothing(record: StudyRecord) -> str:
     """Return the last reason for no recommendation."""
-    _, best = tallies(record)
+    _, best = failure_counts(record)
     if best.all_failed:
-        return f"the best that was found {failed(best)}"
+        return f"the best that was found {failure_text(best)}"
     return record.trials[-1].outcome.reason if record.trials else "no trial was run"
 
 
@@ -122,9 +122,11 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
     if trial is None:
         numbers = [trial.number for trial in record.trials]
         known = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-        raise WrongUse(f"--trial {number}: study {record.name} has no such trial (trials: {known})")
+        raise UsageError(
+            f"--trial {number}: study {record.name} has no such trial (trials: {known})"
+        )
     if trial.measurement is None:
-        raise WrongUse(
+        raise UsageError(
             f"--trial {number}: its configuration did not work ({trial.outcome.reason}); "
             "choose one that was measured"
         )
@@ -136,7 +138,7 @@ def export_of_best(record: StudyRecord) -> str | None:
 
     It names the study's folder, as its readers may be anywhere.
     """
-    found = advised(record)
+    found = advise(record)
     if found is None or found.configuration == record.best:
         return None
     number = next(
@@ -151,15 +153,15 @@ def export_of_best(record: StudyRecord) -> str | None:
     return f"tune export {shlex.quote(record.folder)} --trial {number}{to}{storage}"
 
 
-def tallies(record: StudyRecord) -> tuple[Tally, Tally]:
+def failure_counts(record: StudyRecord) -> tuple[FailureCount, FailureCount]:
     """Return failure counts of default and best; empty without a verification."""
-    none = Tally()
+    none = FailureCount()
     return record.fresh_starts.get("default", none), record.fresh_starts.get("best", none)
 
 
 def trouble_of_default(record: StudyRecord) -> str | None:
     """Return why the default does not work; None if it works or is unknown."""
-    default, _ = tallies(record)
+    default, _ = failure_counts(record)
     outcomes = [t.outcome for t in record.trials if t.configuration == record.default]
     is_ok = any(outcome.status == "ok" for outcome in outcomes)
     if is_ok or default.launched > default.failed:
@@ -167,12 +169,12 @@ def trouble_of_default(record: StudyRecord) -> str | None:
     return default.reason or (outcomes[-1].reason if outcomes else None)
 
 
-def failed(tally: Tally) -> str:
+def failure_text(tally: FailureCount) -> str:
     """Return the failed round evaluations as the end of a sentence."""
     return f"failed {tally.failed} of {tally.launched} fresh starts ({tally.reason})"
 
 
-def share(tally: Tally) -> str:
+def share(tally: FailureCount) -> str:
     """Return how many failed, beside another arm."""
     return f"{tally.failed} of {tally.launched}" if tally.failed else "none"
 
@@ -181,26 +183,26 @@ def failures(record: StudyRecord) -> Iterator[str]:
     """Yield a sentence for each arm with failures."""
     for role, tally in record.fresh_starts.items():
         if tally.failed:
-            yield f"The {role} configuration {failed(tally)}."
+            yield f"The {role} configuration {failure_text(tally)}."
 
 
-def _reason(found: Standing, record: StudyRecord) -> str:
-    default, best = tallies(record)
+def _reason(found: BestStatus, record: StudyRecord) -> str:
+    default, best = failure_counts(record)
     if found == "same" and all(t.configuration == record.default for t in record.trials):
         return "nothing else was launched"
     if found == "default lost":
-        but = f", but the best {failed(best)} itself" if best.failed else ""
+        but = f", but the best {failure_text(best)} itself" if best.failed else ""
         return f"the default does not work here ({trouble_of_default(record)}){but}"
     if found == "best fails":
-        return f"what was found {failed(best)}, the default {share(default)}"
+        return f"what was found {failure_text(best)}, the default {share(default)}"
     if found == "default fails":
-        return f"the default {failed(default)}, the best {share(best)}"
+        return f"the default {failure_text(default)}, the best {share(best)}"
     if record.second is not None and found in {"better", "traded"}:
         return _of_front(found, record)
     return REASONS[found]
 
 
-def _of_front(found: Standing, record: StudyRecord) -> str:
+def _of_front(found: BestStatus, record: StudyRecord) -> str:
     """Return which point of the Pareto front it is, and what was shown."""
     point = record.settings.get("measurement", {}).get("point", "knee")
     which = "the knee" if point == "knee" else f"the best in {point}"

@@ -15,7 +15,7 @@ import yaml
 from serving.errors import nearest
 from serving.system import bounded_yaml
 from serving.system.yaml_problem import yaml_problem
-from tuner.errors import InvalidDocument, InvalidSpace, listed
+from tuner.errors import InvalidDocument, InvalidSpace, list_names
 
 MAX_NUMBER = 1e15
 """Limit above which integers as floats are inexact; no setting is that large."""
@@ -43,62 +43,62 @@ class Document:
         ends = range(len(path), 0, -1)
         line = next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
         where = f" (line {line})" if line else ""
-        return self.fault(self.file, dotted(path), text + where)
+        return self.fault(self.file, dotted_path(path), text + where)
 
     def known(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
         """Reject an unknown name; the error has the nearest."""
         names = tuple(valid)
         if given not in names:
             hint = nearest(given, names)
-            text = f"unknown {noun} {given!r}{hint} (expected one of: {listed(given, names)})"
+            text = f"unknown {noun} {given!r}{hint} (expected one of: {list_names(given, names)})"
             raise self.error(path, text)
 
     def mapping(self, given: object, path: Path) -> dict[str, Any]:
         """Return a mapping."""
         if not isinstance(given, dict):
-            raise self.error(path, f"{_shown(given)}, expected a mapping of keys")
+            raise self.error(path, f"{_describe(given)}, expected a mapping of keys")
         return given
 
     def items(self, given: object, path: Path) -> list[Any]:
         """Return a list with at least one value."""
         if not isinstance(given, list) or not given:
-            raise self.error(path, f"{_shown(given)}, expected a list of values")
+            raise self.error(path, f"{_describe(given)}, expected a list of values")
         return given
 
     def text(self, given: object, path: Path) -> str:
         """Return a non-empty text."""
         if not isinstance(given, str) or not given.strip():
-            raise self.error(path, f"{_shown(given)}, expected a text")
+            raise self.error(path, f"{_describe(given)}, expected a text")
         return given
 
     def texts(self, given: object, path: Path) -> tuple[str, ...]:
         """Return a list of texts, which may be empty."""
         if not isinstance(given, list):
-            raise self.error(path, f"{_shown(given)}, expected a list of texts")
+            raise self.error(path, f"{_describe(given)}, expected a list of texts")
         return tuple(self.text(item, (*path, i)) for i, item in enumerate(given))
 
     def truth(self, given: object, path: Path) -> bool:
         """Return a boolean."""
         if not isinstance(given, bool):
-            raise self.error(path, f"{_shown(given)}, expected true or false")
+            raise self.error(path, f"{_describe(given)}, expected true or false")
         return given
 
     def whole_number(self, given: object, path: Path) -> int:
         """Return an integer; 8.0 is none."""
         if isinstance(given, bool) or not isinstance(given, int):
-            raise self.error(path, f"{_shown(given)}, expected a whole number")
+            raise self.error(path, f"{_describe(given)}, expected a whole number")
         return given
 
     def number(self, given: object, path: Path) -> float:
         """Return a finite number."""
         if isinstance(given, bool) or not isinstance(given, int | float):
-            raise self.error(path, f"{_shown(given)}, expected a number")
+            raise self.error(path, f"{_describe(given)}, expected a number")
         if not abs(given) < MAX_NUMBER:
             raise self.error(path, f"{given!r}, expected a number below {MAX_NUMBER:g}")
         return float(given)
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """Return a path as `knobs.replica.count.range[0]`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
     return "".join(parts).removeprefix(".")
@@ -114,7 +114,7 @@ def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -
         loader = bounded_yaml.Loader(text)
         try:
             node = loader.get_single_node()
-            reader = _Reader(loader, file, fault)
+            reader = _NodeReader(loader, file, fault)
             value = reader.plain(node, ()) if node is not None else None
         finally:
             loader.dispose()
@@ -123,7 +123,7 @@ def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -
     return Document(file=file, value=value, lines=reader.lines, fault=fault)
 
 
-def _shown(given: object) -> str:
+def _describe(given: object) -> str:
     if given is None:
         return "nothing"
     if isinstance(given, dict | list) and given:
@@ -131,7 +131,7 @@ def _shown(given: object) -> str:
     return repr(given)
 
 
-class _Reader:
+class _NodeReader:
     """Converter of nodes to plain data, with their lines."""
 
     def __init__(self, loader: yaml.SafeLoader, file: str, fault: type[InvalidDocument]) -> None:
@@ -142,7 +142,7 @@ class _Reader:
 
     def plain(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.CollectionNode) and node.tag not in _PLAIN_TAGS:
-            raise self._fault(self._file, dotted(path), f"the tag {node.tag} is not used here")
+            raise self._fault(self._file, dotted_path(path), f"the tag {node.tag} is not used here")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -151,7 +151,7 @@ class _Reader:
             return self._loader.construct_object(node)
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
             text = f"{node.value!r} cannot be read ({error}); a text goes in quotes"
-            raise self._fault(self._file, dotted(path), text) from error
+            raise self._fault(self._file, dotted_path(path), text) from error
 
     def _item(self, node: yaml.Node, path: Path) -> Any:
         self.lines[path] = node.start_mark.line + 1
@@ -165,7 +165,7 @@ class _Reader:
             inner = (*path, key)
             if key in found:
                 text = f"given twice, on lines {self.lines[inner]} and {line}"
-                raise self._fault(self._file, dotted(inner), text)
+                raise self._fault(self._file, dotted_path(inner), text)
             self.lines[inner] = line
             found[key] = self.plain(value_node, inner)
         return found

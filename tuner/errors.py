@@ -30,15 +30,15 @@ from typing import ClassVar
 from serving.errors import nearest
 from tuner.values.values import Cause
 
-MOST_LISTED = 8
+MAX_LISTED = 8
 """Maximum of names to list; of more, the nearest are listed."""
 NEAREST_LISTED = 4
 
 
-def listed(given: str, valid: Iterable[str]) -> str:
+def list_names(given: str, valid: Iterable[str]) -> str:
     """Return the valid names, or the nearest of many and the number of others."""
     names = list(valid)
-    if len(names) <= MOST_LISTED:
+    if len(names) <= MAX_LISTED:
         return ", ".join(names)
     close = difflib.get_close_matches(given, names, n=NEAREST_LISTED, cutoff=0.0)
     return f"{', '.join(close)} and {len(names) - len(close)} others"
@@ -50,13 +50,13 @@ class TunerError(Exception):
     exit_code: ClassVar[int] = 1
 
 
-class WrongUse(TunerError):
+class UsageError(TunerError):
     """Wrong use of the command."""
 
     exit_code = 2
 
 
-class UnknownSize(WrongUse):
+class UnknownSize(UsageError):
     """The size of an input is free and undeclared."""
 
     def __init__(self, text: str, option: str) -> None:
@@ -69,7 +69,7 @@ class UnknownSize(WrongUse):
         return self.text
 
 
-class InvalidDocument(WrongUse):
+class InvalidDocument(UsageError):
     """A user's file is wrong."""
 
     noun: ClassVar[str] = "file"
@@ -98,7 +98,7 @@ class InvalidEngine(InvalidDocument):
     noun = "engine file"
 
 
-class InvalidSurface(InvalidDocument):
+class InvalidTable(InvalidDocument):
     """A benchmark table is wrong."""
 
     noun = "surface"
@@ -116,7 +116,7 @@ class InvalidPrices(InvalidDocument):
     noun = "price file"
 
 
-class UnknownStudy(WrongUse):
+class UnknownStudy(UsageError):
     """No study has that name."""
 
     def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
@@ -127,11 +127,11 @@ class UnknownStudy(WrongUse):
 
     def __str__(self) -> str:
         hint = nearest(self.name, self.known)
-        studies = listed(self.name, self.known) if self.known else "none"
+        studies = list_names(self.name, self.known) if self.known else "none"
         return f"study {self.name!r} is not known{hint} (studies in {self.where}: {studies})"
 
 
-class StudyExists(WrongUse):
+class StudyExists(UsageError):
     """The name is taken; `instead` is what to do."""
 
     def __init__(self, what: str, instead: str) -> None:
@@ -181,11 +181,11 @@ class LaunchFailed(TunerError):
         return self.text
 
 
-class LoadFailed(TunerError):
+class LoadGeneratorFailed(TunerError):
     """The load generator failed."""
 
 
-class ClientLost(LoadFailed):
+class LoadGeneratorLost(LoadGeneratorFailed):
     """The load generator's process was lost, which says nothing about the server."""
 
 

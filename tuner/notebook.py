@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 import rich.console
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.report import terminal
 from tuner.store import records, run_folder
 from tuner.store.run_folder import RunFolder
@@ -131,12 +131,12 @@ class Study:
         by_number = {one.number: one for one in self.record.trials}
         if trial not in by_number:
             known = f"0 to {max(by_number)}" if by_number else "none"
-            raise WrongUse(f"study {self.record.name!r} has no trial {trial} (trials: {known})")
+            raise UsageError(f"study {self.record.name!r} has no trial {trial} (trials: {known})")
         path = self._folder.path / "trials" / str(trial) / "requests.npz"
         kept = records.read(path)
         if kept is None:
             how = by_number[trial].outcome
-            raise WrongUse(
+            raise UsageError(
                 f"trial {trial} kept no requests ({how.reason or how.status}): no {path}"
             )
         table = pd.DataFrame({name: getattr(kept, name) for name in records.COLUMNS})

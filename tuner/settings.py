@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from serving.errors import nearest
-from serving.settings import KNOBS
-from tuner.errors import WrongUse
+from serving.settings import SETTINGS
+from tuner.errors import UsageError
 from tuner.metrics import metric_constraints
 from tuner.metrics import objective as objectives
-from tuner.metrics.metric_constraints import Limit
+from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.values.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
@@ -33,9 +33,9 @@ INITIALS = {
     **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
 }
 """Samplers needing fewer: ours by recorded tables, libraries' by their defaults."""
-HOMES = KNOBS["replica.home"].choices
+SPAWNERS = SETTINGS["replica.home"].choices
 """Spawners; the first is the default."""
-MOST_CLIENT_BATCH = 4096
+MAX_CLIENT_BATCH = 4096
 """The largest batch of a server."""
 KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 """Names of setting types in messages."""
@@ -50,9 +50,9 @@ SCENARIO_S = 5.0
 """Measured seconds under a scenario, whose models are requested rarely, loaded and evicted."""
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine` before the colon; other words are bundled engine files."""
-MOST_IN_FLIGHT = 500
+MAX_IN_FLIGHT = 500
 """Limit of an open loop: what 1,000 requests/s at 0.5 s need."""
-MOST_RATE_PER_S = 1e6
+MAX_RATE_PER_S = 1e6
 TRACE = "trace:"
 """Prefix of a trace in `--arrivals`."""
 SPREADS = ("poisson", "constant", "burst")
@@ -76,7 +76,7 @@ WARMUP_S = 0.1
 """Least warm-up; replicas forked from a warm process settle in 0.05 s."""
 SETTLING_S = 2.0
 """Longest further wait for a new server to settle."""
-MOST_BLOCKS = 100
+MAX_BLOCKS = 100
 """Per phase; longer ones have longer blocks."""
 QUOTA_PERIOD_S = 0.1
 """CPU quota period; a block is a multiple."""
@@ -178,7 +178,7 @@ class TargetSettings:
         "requests in flight at any time (closed loop)",
         parse=int,
         instead="rate",
-        more=f"; in an open loop (--rate, --find-rate) the most that may be, default {MOST_IN_FLIGHT}",
+        more=f"; in an open loop (--rate, --find-rate) the most that may be, default {MAX_IN_FLIGHT}",
     )
     rate: float | None = _option(
         None,
@@ -269,7 +269,7 @@ class TargetSettings:
         "HOME",
         "where the replicas of luthier's server live: process, processes of this machine; or docker, "
         "containers of its Docker engine (docs/containers.md); default process",
-        choices=HOMES,
+        choices=SPAWNERS,
     )
     min_accuracy: float | None = _option(
         None,
@@ -311,14 +311,14 @@ class TargetSettings:
         ):
             if given != default:
                 told = " ".join(given) if isinstance(given, tuple) else given
-                raise WrongUse(
+                raise UsageError(
                     f"{flag} {told}: not with --scenario, which says what is served, and what is asked of it"
                 )
 
     @property
     def in_flight(self) -> int:
         """Requests in flight: constant in a closed loop, at most in an open one."""
-        return MOST_IN_FLIGHT if self.concurrency is None else self.concurrency
+        return MAX_IN_FLIGHT if self.concurrency is None else self.concurrency
 
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
@@ -332,35 +332,35 @@ class TargetSettings:
         self._check_scenario()
         _check_fixed(self.fixed)
         if self.payload is not None and self.values:
-            raise WrongUse(
+            raise UsageError(
                 f"--values {self.values[0]}: not with --payload, whose file has the values"
             )
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
-            1 <= self.client_batch <= MOST_CLIENT_BATCH,
+            1 <= self.client_batch <= MAX_CLIENT_BATCH,
             "--client-batch",
             self.client_batch,
-            f"a whole number from 1 to {MOST_CLIENT_BATCH}",
+            f"a whole number from 1 to {MAX_CLIENT_BATCH}",
         )
         kind, colon, rest = self.engine.partition(":")
         is_whole = bool(kind) and bool(rest if kind in OTHER_ENGINES else rest or not colon)
         _require(is_whole, "--engine", self.engine, "luthier, a name, command:FILE or url:URL")
         takes_hook = kind == "url"
         if takes_hook != (self.hook is not None):
-            raise WrongUse(
+            raise UsageError(
                 f"--engine {self.engine}: needs --hook COMMAND, which gives it a configuration"
                 if takes_hook
                 else f"--hook {self.hook}: only a running server (--engine url:URL) has a hook"
             )
         if self.is_of_other_engine and self.min_accuracy is not None:
-            raise WrongUse(
+            raise UsageError(
                 f"--min-accuracy {self.min_accuracy:g}: the variants of a model are a knob of luthier's "
                 "alone; give another engine a knob of its own for them"
             )
-        _require(self.home in HOMES, "--home", self.home, "one of " + ", ".join(HOMES))
-        if self.is_of_other_engine and self.home != HOMES[0]:
-            raise WrongUse(
+        _require(self.home in SPAWNERS, "--home", self.home, "one of " + ", ".join(SPAWNERS))
+        if self.is_of_other_engine and self.home != SPAWNERS[0]:
+            raise UsageError(
                 f"--home {self.home}: where replicas live is luthier's alone to say; "
                 f"the file of another engine can start a container itself"
             )
@@ -471,7 +471,7 @@ class MeasurementSettings:
         "requests), energy (J/request, where it can be counted), or rate, the highest of an "
         "open loop that keeps --slo-ms (requests/s); two with a comma between them, as mean,cost, "
         "for the front of both; default mean",
-        parse=objectives.checked,
+        parse=objectives.parse_names,
     )
     point: str = _option(
         "knee",
@@ -557,14 +557,14 @@ class MeasurementSettings:
     def __post_init__(self) -> None:
         for limit in self.limits:
             if limit.metric == "goodput_per_s" and self.slo_ms is None:
-                raise WrongUse(
+                raise UsageError(
                     f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
                     "--slo-ms MS, too"
                 )
         try:
-            objectives.checked(self.objective)
+            objectives.parse_names(self.objective)
         except ValueError as error:
-            raise WrongUse(f"--objective {error}") from None
+            raise UsageError(f"--objective {error}") from None
         points = ("knee", *((self.first, self.second) if self.second else ()))
         _require(
             self.point in points,
@@ -578,13 +578,13 @@ class MeasurementSettings:
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
         if RATE in self.names and self.second is not None:
-            raise WrongUse(f"--objective {self.objective}: {RATE} is an objective of its own")
+            raise UsageError(f"--objective {self.objective}: {RATE} is an objective of its own")
         if self.objective == RATE and self.slo_ms is None:
-            raise WrongUse(
+            raise UsageError(
                 "--find-rate: the highest rate at which p99 is under what? give --slo-ms MS"
             )
         if "goodput" in self.names and self.slo_ms is None:
-            raise WrongUse(
+            raise UsageError(
                 f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
             )
         _require(
@@ -621,16 +621,16 @@ class MeasurementSettings:
     @property
     def counts_goodput(self) -> bool:
         """Whether `--slo-ms` defines goodput, not a p99 constraint."""
-        found = metric_constraints.checked(self.constraints)
+        found = metric_constraints.parse_all(self.constraints)
         return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
 
     @property
-    def limits(self) -> tuple[Limit, ...]:
+    def limits(self) -> tuple[MetricConstraint, ...]:
         """Metric constraints.
 
         `--slo-ms` constrains p99, except for goodput and rate searches.
         """
-        found = metric_constraints.checked(self.constraints)
+        found = metric_constraints.parse_all(self.constraints)
         if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
             return found
         return (metric_constraints.of_slo(self.slo_ms), *found)
@@ -667,8 +667,8 @@ class MeasurementSettings:
 
     @property
     def block_s(self) -> float:
-        """Seconds per block: the fewest quota periods within `MOST_BLOCKS`."""
-        periods = math.ceil(self.measured_s / MOST_BLOCKS / QUOTA_PERIOD_S - 1e-9)
+        """Seconds per block: the fewest quota periods within `MAX_BLOCKS`."""
+        periods = math.ceil(self.measured_s / MAX_BLOCKS / QUOTA_PERIOD_S - 1e-9)
         return max(1, periods) * QUOTA_PERIOD_S
 
 
@@ -722,13 +722,13 @@ class StudySettings:
         if self.target.scenario is not None:
             self._check_scenario()
         if self.measurement.objective == RATE and self.target.rate is not None:
-            raise WrongUse(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
+            raise UsageError(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
         if self.target.concurrency is None and not self.is_open:
-            raise WrongUse(NO_LOAD)
+            raise UsageError(NO_LOAD)
         if self.target.arrivals is not None and not self.is_open:
-            raise WrongUse(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
+            raise UsageError(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
         if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
-            raise WrongUse(
+            raise UsageError(
                 f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
             )
 
@@ -736,13 +736,13 @@ class StudySettings:
         """Reject unsupported settings, or objectives blind to rejected requests."""
         measurement = self.measurement
         if RATE in measurement.names:
-            raise WrongUse(f"--objective {RATE}: a scenario has its own rates; take goodput")
+            raise UsageError(f"--objective {RATE}: a scenario has its own rates; take goodput")
         if measurement.requests is not None:
-            raise WrongUse(
+            raise UsageError(
                 f"--requests {measurement.requests}: a scenario is measured for a time, --seconds S"
             )
         if not measurement.counts_goodput:
-            raise WrongUse(
+            raise UsageError(
                 f"--objective {measurement.objective}: tells of answers alone, so that what refuses most may look "
                 "best; take goodput, or goodput and another, or add --constraint 'goodput_per_s >= NUMBER'"
             )
@@ -763,21 +763,23 @@ class StudySettings:
         Raises:
             WrongUse: unknown key (with the nearest) or invalid value.
         """
-        _known(tree, GROUPS, source)
+        _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}
         for name, kind in GROUPS.items():
             values = tree.get(name, {})
             if not isinstance(values, Mapping):
-                raise WrongUse(
+                raise UsageError(
                     f"{source}: {name} holds {type(values).__name__}, expected a mapping"
                 )
-            _known(values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}")
-            values = _tupled(values, kind, f"{source}, {name}")
+            _check_keys(
+                values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}"
+            )
+            values = _lists_to_tuples(values, kind, f"{source}, {name}")
             _plain(values, kind, f"{source}, {name}")
             try:
                 groups[name] = kind(**values)
             except TypeError as error:
-                raise WrongUse(f"{source}, {name}: {error}") from error
+                raise UsageError(f"{source}, {name}: {error}") from error
         return cls(**groups)
 
 
@@ -786,7 +788,7 @@ def runs_dir_option(runs_dir: object) -> str:
     return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
 
 
-def load_in_words(
+def workload_in_words(
     concurrency: int,
     client_batch: int,
     *,
@@ -835,10 +837,10 @@ def check_arrivals(rate: float | None, arrivals: str | None) -> None:
         WrongUse: rate out of range, or unknown arrivals.
     """
     _require(
-        rate is None or 0 < rate <= MOST_RATE_PER_S,
+        rate is None or 0 < rate <= MAX_RATE_PER_S,
         "--rate",
         rate if rate is None else f"{rate:g}",
-        f"requests a second, above 0 and at most {MOST_RATE_PER_S:,.0f}",
+        f"requests a second, above 0 and at most {MAX_RATE_PER_S:,.0f}",
     )
     is_known = arrivals is None or arrivals in (*SPREADS, SCENARIO)
     _require(
@@ -880,16 +882,16 @@ def options(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
         yield field, field.metadata["option"]
 
 
-def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
+def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
     for key in given:
         if key not in valid:
-            raise WrongUse(
+            raise UsageError(
                 f"{source}: unknown key {key!r}{nearest(str(key), valid)} "
                 f"(known: {', '.join(valid)})"
             )
 
 
-def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+def _lists_to_tuples(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
     """Convert lists of repeatable fields to tuples."""
     found = dict(given)
     for field, option in options(group):
@@ -897,7 +899,7 @@ def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any
         if not option.is_repeated or value is None:
             continue
         if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-            raise WrongUse(f"{source}: {field.name} holds {value!r}, expected a list of texts")
+            raise UsageError(f"{source}: {field.name} holds {value!r}, expected a list of texts")
         found[field.name] = tuple(value)
     return found
 
@@ -912,7 +914,7 @@ def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
         if not fits or isinstance(value, bool) != (bool in allowed):  # bool is an int
             expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
-            raise WrongUse(f"{source}: {key} holds {value!r}, expected {expected}")
+            raise UsageError(f"{source}: {key} holds {value!r}, expected {expected}")
 
 
 def _check_fixed(fixed: Sequence[str]) -> None:
@@ -923,9 +925,9 @@ def _check_fixed(fixed: Sequence[str]) -> None:
             bool(name) and len(name) + 1 < len(one), "--fix", one, "KNOB=VALUE, as replica.count=2"
         )
         if names.count(name) > 1:
-            raise WrongUse(f"--fix {one}: {name} is fixed {names.count(name)} times")
+            raise UsageError(f"--fix {one}: {name} is fixed {names.count(name)} times")
 
 
 def _require(is_met: bool, flag: str, given: object, expected: str) -> None:
     if not is_met:
-        raise WrongUse(f"{flag} {given}: expected {expected}")
+        raise UsageError(f"{flag} {given}: expected {expected}")

@@ -18,15 +18,15 @@ from serving import scheduling
 from serving.app.command import main
 from serving.scheduling.interface import (
     Action,
+    ActionResult,
+    ActionType,
     Cancelled,
     Event,
-    Kind,
     ModelDown,
     ModelUp,
     Plan,
-    Reason,
-    Refusal,
-    Result,
+    Rejection,
+    RejectionReason,
     Submitted,
     WorkerDown,
     WorkerDraining,
@@ -64,7 +64,7 @@ class Fifo:
         self._models: dict[ModelId, int] = {}
         self._workers: dict[int, Worker] = {}
         self._waiting: collections.OrderedDict[int, Submitted] = collections.OrderedDict()
-        self._refusals: list[Refusal] = []
+        self._refusals: list[Rejection] = []
         self._last = 0
 
     @property
@@ -93,7 +93,7 @@ class Fifo:
                 self._workers[event.worker].draining = True
             case WorkerDown():
                 self._lost(event)
-            case Result():
+            case ActionResult():
                 self._result(event)
             case _:
                 pass
@@ -102,9 +102,11 @@ class Fifo:
         worker = self._workers.pop(event.worker, None)
         for request, _ in worker.sent.values() if worker is not None else ():
             if request is not None:
-                self._refusals.append(Refusal(request.id, Reason.WORKER_LOST, event.reason))
+                self._refusals.append(
+                    Rejection(request.id, RejectionReason.WORKER_LOST, event.reason)
+                )
 
-    def _result(self, event: Result) -> None:
+    def _result(self, event: ActionResult) -> None:
         worker = self._workers.get(event.worker)
         if worker is None or event.action not in worker.sent:
             return
@@ -112,7 +114,7 @@ class Fifo:
         if event.ok:
             return
         if request is not None:
-            self._refusals.append(Refusal(request.id, Reason.NOT_STARTED, ""))
+            self._refusals.append(Rejection(request.id, RejectionReason.NOT_STARTED, ""))
         else:
             worker.free += worker.held.pop(model, 0)
 
@@ -129,7 +131,7 @@ class Fifo:
                 break
             _, request = self._waiting.popitem(last=False)
             if request.model not in self._models:
-                self._refusals.append(Refusal(request.id, Reason.CANNOT_LOAD, ""))
+                self._refusals.append(Rejection(request.id, RejectionReason.CANNOT_LOAD, ""))
                 continue
             holding = [one for one in able if request.model in one.held]
             worker = min(holding or able, key=lambda one: len(one.sent))
@@ -144,17 +146,17 @@ class Fifo:
             while worker.free < pages:
                 old, freed = worker.held.popitem(last=False)
                 worker.free += freed
-                actions.append(self._action(Kind.UNLOAD, worker, old))
+                actions.append(self._action(ActionType.UNLOAD, worker, old))
             worker.free -= pages
             worker.held[model] = pages
-            actions.append(self._action(Kind.LOAD, worker, model))
+            actions.append(self._action(ActionType.LOAD, worker, model))
             worker.sent[self._last] = None, model
         worker.held.move_to_end(model)
-        actions.append(self._action(Kind.INFER, worker, model, request))
+        actions.append(self._action(ActionType.INFER, worker, model, request))
         worker.sent[self._last] = request, model
 
     def _action(
-        self, kind: Kind, worker: Worker, model: ModelId, request: Submitted | None = None
+        self, kind: ActionType, worker: Worker, model: ModelId, request: Submitted | None = None
     ) -> Action:
         self._last += 1
         parts = [] if request is None else [(request.id, 0, request.items)]

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tuner.errors import InvalidSurface
+from tuner.errors import InvalidTable
 from tuner.lab import replay
-from tuner.lab.replay import Ground, Order
+from tuner.lab.replay import PreparedTable, ReplaySpec
 from tuner.lab.tables import sampler_results, scoring, table_files
-from tuner.lab.tables.table_evaluator import Wrappers
+from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.metrics import benchmark
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
@@ -78,15 +78,15 @@ class Condition:
 
     sampler: str
     trials: int = TRIALS
-    guess: replay.Guess = "profile"
-    wrappers: Wrappers = dataclasses.field(default_factory=Wrappers)
+    guess: replay.PredictionKind = "profile"
+    wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
     pairs: int = 0
     after: str = ""
     """Name of the surface that is searched before."""
 
-    def order(self, seeds: int, grounds: Mapping[str, Ground]) -> Order:
+    def order(self, seeds: int, grounds: Mapping[str, PreparedTable]) -> ReplaySpec:
         """What is replayed."""
-        return Order(
+        return ReplaySpec(
             sampler=self.sampler,
             trials=self.trials,
             seeds=tuple(range(seeds)),
@@ -123,20 +123,20 @@ def conditions(
         has_profile: whether there is a prediction that can be wrong.
         is_raced: whether trials of the objective can end early.
     """
-    noisy, walls = Wrappers(noise_sd=0.05), Wrappers(has_walls=True)
+    noisy, walls = Perturbations(noise_sd=0.05), Perturbations(has_walls=True)
     found = {name: Condition(sampler=name, trials=PEER_TRIALS) for name in OURS}
     for name in OURS:
         found[f"{name}-noise"] = Condition(sampler=name, wrappers=noisy, trials=PEER_TRIALS)
         found[f"{name}-walls"] = Condition(sampler=name, wrappers=walls)
     study = Condition(sampler="structured", trials=STUDY_TRIALS, pairs=PAIRS)
-    found["null"] = dataclasses.replace(study, wrappers=Wrappers(is_null=True))
-    found["coverage"] = dataclasses.replace(study, wrappers=Wrappers(is_resampled=True))
+    found["null"] = dataclasses.replace(study, wrappers=Perturbations(is_null=True))
+    found["coverage"] = dataclasses.replace(study, wrappers=Perturbations(is_resampled=True))
     found["coverage-raw"] = study
     if is_raced:
         for blocks in BLOCKS:
-            fixed = Wrappers(most_blocks=blocks)
+            fixed = Perturbations(most_blocks=blocks)
             found[f"blocks-{blocks}"] = Condition(sampler="structured", wrappers=fixed)
-        found["raced"] = Condition(sampler="structured", wrappers=Wrappers(is_raced=True))
+        found["raced"] = Condition(sampler="structured", wrappers=Perturbations(is_raced=True))
     if has_profile:
         for wrong in WRONG:
             found[f"structured-{wrong}"] = Condition(
@@ -148,7 +148,7 @@ def conditions(
     return found
 
 
-def transfers(name: str, grounds: Mapping[str, Ground]) -> Iterator[tuple[str, Condition]]:
+def transfers(name: str, grounds: Mapping[str, PreparedTable]) -> Iterator[tuple[str, Condition]]:
     """A search that has searched the same model under another load before."""
     own = grounds[name].surface.head
     for other, ground in grounds.items():
@@ -161,15 +161,15 @@ def transfers(name: str, grounds: Mapping[str, Ground]) -> Iterator[tuple[str, C
             )
 
 
-def grounds_of(folder: pathlib.Path) -> dict[str, Ground]:
+def grounds_of(folder: pathlib.Path) -> dict[str, PreparedTable]:
     """All surfaces of a folder that can be replayed; the others are named and left out."""
-    found: dict[str, Ground] = {}
+    found: dict[str, PreparedTable] = {}
     for path in sorted(folder.iterdir()):
         if not (path / table_files.HEAD).is_file():
             continue
         try:
-            found[path.name] = replay.ground_of(table_files.read(path))
-        except InvalidSurface as error:
+            found[path.name] = replay.prepare_table(table_files.read(path))
+        except InvalidTable as error:
             say(f"left out: {error}")
     return found
 
@@ -178,12 +178,12 @@ def installed(names: Sequence[str]) -> tuple[str, ...]:
     """Those of the samplers whose packages are here; the others are named and left out."""
     for name in names:
         if not registry.is_installed(name):
-            say(f"left out: {name} needs {registry.NEEDED[name].package}")
+            say(f"left out: {name} needs {registry.OPTIONAL_DEPENDENCIES[name].package}")
     return tuple(name for name in names if registry.is_installed(name))
 
 
 def tasks_of(
-    grounds: Mapping[str, Ground],
+    grounds: Mapping[str, PreparedTable],
     *,
     data: pathlib.Path,
     peers: Sequence[str],
@@ -216,7 +216,7 @@ def tasks_of(
     return found
 
 
-def is_done(task: Task, ground: Ground) -> bool:
+def is_done(task: Task, ground: PreparedTable) -> bool:
     """Whether the file is there, of this surface, this many trials and at least these seeds."""
     try:
         kept = json.loads(task.path.read_text(encoding="utf-8"))
@@ -230,7 +230,7 @@ def is_done(task: Task, ground: Ground) -> bool:
 
 
 def run(
-    tasks: Sequence[Task], grounds: Mapping[str, Ground], *, data: pathlib.Path, jobs: int
+    tasks: Sequence[Task], grounds: Mapping[str, PreparedTable], *, data: pathlib.Path, jobs: int
 ) -> None:
     """Replay what is not there yet, and say how long it takes.
 
@@ -284,10 +284,10 @@ def _left(tasks: Sequence[Task], rates: Mapping[str, float], jobs: int) -> str:
     return f"{len(tasks)} left, about {formatting.duration(core_s / jobs)}"
 
 
-def summary(ground: Ground, task: Task, replayed: replay.Replayed) -> dict[str, Any]:
+def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) -> dict[str, Any]:
     """What the page needs of a condition, a figure per seed."""
     truth, runs, condition = ground.truth, replayed.runs, task.condition
-    regrets = sampler_results.settled(runs, truth, ground.arena.default)
+    regrets = sampler_results.finite_regrets(runs, truth, ground.arena.default)
     return {
         "surface": task.surface,
         "label": task.label,
@@ -325,7 +325,7 @@ def summary(ground: Ground, task: Task, replayed: replay.Replayed) -> dict[str, 
     }
 
 
-def facts_of(ground: Ground) -> dict[str, Any]:
+def facts_of(ground: PreparedTable) -> dict[str, Any]:
     """The surface itself: how large, how well known, and how well predicted."""
     head, truth = ground.surface.head, ground.truth
     cells = len(ground.arena.candidates.cells)
@@ -357,7 +357,7 @@ def facts_of(ground: Ground) -> dict[str, Any]:
     }
 
 
-def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
+def told_best(ground: PreparedTable) -> dict[str, dict[str, float | None]]:
     """Trials of a search that is told the best cells, and launches them in turn: what noise alone costs.
 
     It recommends the one with the lowest mean so far, and knows nothing else of launches.
@@ -365,11 +365,11 @@ def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
     Returns:
         By share: median and 90th percentile, None where fewer than that get there.
     """
-    truth, objective = ground.truth, objectives.named(ground.objective)
+    truth, objective = ground.truth, objectives.find_objective(ground.objective)
     best = np.argsort(truth.log_mean)[:TOLD]
     found: dict[str, list[float]] = {f"{share:g}": [] for share in scoring.SHARES}
     for seed in range(TOLD_SEEDS):
-        bench = replay.launches_of(ground, Wrappers(), seed)
+        bench = replay.make_evaluator(ground, Perturbations(), seed)
         turns = np.random.default_rng(seed).permutation(best)
         values: dict[Configuration, list[float]] = {}
         recommended: list[Configuration | None] = []
@@ -380,7 +380,9 @@ def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
                 values.setdefault(cell, []).append(math.log(objective.to_minimise(measured)))
             means = {each: sum(logs) / len(logs) for each, logs in values.items()}
             recommended.append(min(means, key=lambda each: means[each], default=None))
-        run = scoring.Run(seed=seed, cells=(None,) * TOLD_TRIALS, recommended=tuple(recommended))
+        run = scoring.ReplayRun(
+            seed=seed, cells=(None,) * TOLD_TRIALS, recommended=tuple(recommended)
+        )
         for share in scoring.SHARES:
             found[f"{share:g}"].append(scoring.trials_to(run, truth.good(share)))
     return {
@@ -389,14 +391,14 @@ def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
     }
 
 
-def simulator_error(ground: Ground) -> dict[str, float] | None:
+def simulator_error(ground: PreparedTable) -> dict[str, float] | None:
     """How far the prediction lies from the truth, over the feasible cells; None where there is none.
 
     The level is taken out of the error of the logarithms, as the search takes it out.
     """
     if ground.profile is None or ground.objective not in prediction.OBJECTIVES:
         return None
-    arena = prediction.with_guess(ground.arena, ground.profile)
+    arena = prediction.with_prediction(ground.arena, ground.profile)
     assert arena.guess is not None
     places = [arena.candidates.index_of(cell) for cell in ground.truth.cells]
     guess = np.log([arena.guess[place] for place in places if place is not None])
@@ -410,7 +412,7 @@ def simulator_error(ground: Ground) -> dict[str, float] | None:
     }
 
 
-def old_best_regret(ground: Ground, before: Ground) -> float:
+def old_best_regret(ground: PreparedTable, before: PreparedTable) -> float:
     """Of the best cell of another load's surface, on this one; infinite where it is no cell here."""
     return ground.truth.regret(before.truth.cells[before.truth.best])
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.lab.tables import table_files
-from tuner.lab.tables.table import Surface
-from tuner.lab.tables.table_evaluator import log_effort_of
+from tuner.lab.tables.table import BenchmarkTable
+from tuner.lab.tables.table_evaluator import log_cpu_per_request_of
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 
@@ -31,7 +31,9 @@ def main(paths: list[pathlib.Path]) -> int:
     print("surface           launches  spread  of CPU time  explained  slope")
     for path in folders:
         surface = table_files.read(path)
-        rows = np.array(list(deviations(surface, objectives.named(surface.head.objective))))
+        rows = np.array(
+            list(deviations(surface, objectives.find_objective(surface.head.objective)))
+        )
         value, effort = rows.std(axis=0)
         correlation = float(np.corrcoef(rows.T)[0, 1])
         print(
@@ -41,12 +43,12 @@ def main(paths: list[pathlib.Path]) -> int:
     return 0
 
 
-def deviations(surface: Surface, objective: Objective) -> Iterator[tuple[float, float]]:
+def deviations(surface: BenchmarkTable, objective: Objective) -> Iterator[tuple[float, float]]:
     """Of each launch from the mean of its configuration: logarithms of objective and CPU time."""
     for launches in surface.by_cell.values():
         rows = []
         for launch in launches:
-            measured, effort = surface.measured(launch), log_effort_of(surface, launch)
+            measured, effort = surface.measured(launch), log_cpu_per_request_of(surface, launch)
             if measured is not None and effort is not None:
                 rows.append((float(np.log(objective.to_minimise(measured))), effort))
         if len(rows) >= LEAST_LAUNCHES:

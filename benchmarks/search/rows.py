@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.lab.tables import scoring
 from tuner.measurement import noninferiority
-from tuner.metrics.benchmark import LEAST_UNITS, NonInferiority
+from tuner.metrics.benchmark import MIN_UNITS, NonInferiority
 
 Verdict = Literal["reached", "MISSED", "reported", "not measured"]
 """Reported: the row has no target, or the data cannot tell."""
@@ -253,7 +253,7 @@ def comparisons(surface: Surface, sampler: str, peers: Sequence[str]) -> tuple[N
             continue
         count = min(map(len, (sides[0], sides[1])))
         found.append((peer, budget, sides[0][:count] - sides[1][:count]))
-    return noninferiority.judged(found) if found else ()
+    return noninferiority.judge(found) if found else ()
 
 
 def noninferior(surface: Surface, sampler: str) -> Row:
@@ -283,16 +283,16 @@ def over_surfaces(surfaces: Sequence[Surface], sampler: str, which: str = "") ->
         for one in comparisons(surface, sampler, NAMED_PEERS):
             differences.setdefault((one.peer, one.budget), []).append(one.difference)
     judged = (
-        noninferiority.judged(
+        noninferiority.judge(
             [(peer, budget, np.array(each)) for (peer, budget), each in differences.items()]
         )
         if len(surfaces) > 1 and differences
         else ()
     )
     measured, verdict, losses = _standings(judged)
-    if judged and len(surfaces) < LEAST_UNITS:
+    if judged and len(surfaces) < MIN_UNITS:
         lower = sum(one.difference < 0 for one in judged)
-        measured = f"nothing can be shown of fewer than {LEAST_UNITS}; mean lower in {lower} of {len(judged)}"
+        measured = f"nothing can be shown of fewer than {MIN_UNITS}; mean lower in {lower} of {len(judged)}"
     return Row(
         key=f"{sampler}: non-inferior over {which or 'surfaces'}",
         what=f"`{sampler}` not worse than the peers, surfaces being the units"
@@ -418,7 +418,7 @@ def lengths(surface: Surface) -> Row:
         assert sides[0] is not None, "it was spent"
         assert sides[1] is not None, "it was spent"
         count = min(len(sides[0]), len(sides[1]))
-        lost = noninferiority.bounded(sides[0][:count] - sides[1][:count], EQUAL_REGRET)
+        lost = noninferiority.bound_mean(sides[0][:count] - sides[1][:count], EQUAL_REGRET)
         told.append(
             f"{label.removeprefix('blocks-')}: {_points(lost.mean)} points, bound "
             f"{_points(lost.upper)}, {_against(spent[0], whole[0])} whole ones"

@@ -27,10 +27,10 @@ def main() -> int:
     """Both simulators on every surface with a profile."""
     given = [pathlib.Path(name) for name in sys.argv[1:]]
     for folder in given or sorted(head.parent for head in SURFACES.glob(f"*/{table_files.HEAD}")):
-        ground = replay.ground_of(table_files.read(folder))
+        ground = replay.prepare_table(table_files.read(folder))
         if ground.profile is None:
             continue
-        load, truth = prediction.load_of(ground.arena.environment), ground.truth
+        load, truth = prediction.workload_of(ground.arena.environment), ground.truth
         best = np.argsort(truth.log_mean)[:BEST]
         for name, mean_ms in (
             ("closed form", closed_form.mean_ms),

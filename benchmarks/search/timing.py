@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.settings import SearchSettings
 from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
@@ -36,7 +36,7 @@ knobs:
   batching.timeout_us: {type: int, choices: [0, 100, 300, 1000, 3000], scale: log, default: 0, unit: us}
 equivalence: []
 """
-PROFILE = Profile(
+PROFILE = CostProfile(
     batches=tuple(
         BatchCost(
             threads=threads,
@@ -57,13 +57,13 @@ PROFILE = Profile(
 def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
     """Median time of the last proposals of one search."""
     environment = Environment(concurrency=100, machine=Machine(cores=16, memory_mb=65_536))
-    arena = problem.arena_of(SPACE, environment, source="timing", limits="enforced")
+    arena = problem.make_problem(SPACE, environment, source="timing", limits="enforced")
     cells = arena.candidates.cells
     if len(cells) != CELLS:
         raise RuntimeError(f"the space has {len(cells)} configurations, expected {CELLS}")
-    truth = prediction.with_guess(arena, PROFILE).guess
+    truth = prediction.with_prediction(arena, PROFILE).guess
     assert truth is not None
-    arena = prediction.with_guess(arena, PROFILE.faster(1.5))
+    arena = prediction.with_prediction(arena, PROFILE.faster(1.5))
     rng = np.random.default_rng(seed)
     settings = SearchSettings(sampler=sampler, trials=trials, seed=seed)
     store = StudyStore.in_memory("timing")

@@ -34,9 +34,9 @@ from records import DATA, Records
 from searches import Order, SearchFailed, searched
 
 from tuner.errors import TunerError
-from tuner.evaluation.evaluator import Bench, Launch
+from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.launching import machine
-from tuner.launching.engine_process import ServingLauncher
+from tuner.launching.engine_process import LuthierLauncher
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
 from tuner.values.values import Configuration
@@ -50,7 +50,7 @@ MOST_KEPT = 1_500
 def default_of(model: str) -> Configuration:
     """The default configuration of the model's bundled space on this machine."""
     target = TargetSettings(model=model, concurrency=1)
-    card = problem.card_of(model)
+    card = problem.find_spec(model)
     text = problem.space_text_of(target, card)
     if text is None:
         raise TunerError(f"{model} has no bundled search space")
@@ -58,7 +58,7 @@ def default_of(model: str) -> Configuration:
     return problem.space_of(text, environment, source=card.name, limits="enforced").default()
 
 
-def row_of(point: Point, round_: int, launch: Launch) -> dict[str, Any]:
+def row_of(point: Point, round_: int, launch: Evaluation) -> dict[str, Any]:
     """What is kept of one launch."""
     row: dict[str, Any] = {
         "key": {**point.key, "round": round_},
@@ -99,13 +99,13 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
         requests=requests, seconds=options.seconds, warmup_s=options.warmup
     )
     target = TargetSettings(model=options.model, concurrency=SEARCHED)
-    card = problem.card_of(options.model)
+    card = problem.find_spec(options.model)
     facts = result.machine_facts(())
-    bench = Bench(
+    bench = Evaluator(
         model=options.model,
         concurrency=SEARCHED,
         settings=settings,
-        launcher=ServingLauncher(options.model, options.home),
+        launcher=LuthierLauncher(options.model, options.home),
     )
     with bench:
         bench.send(problem.payloads_of(target, card, bench.start(), seed=0))

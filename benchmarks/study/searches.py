@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from tuner.evaluation.evaluator import Bench, Launch
-from tuner.launching.engine_process import ServingLauncher
-from tuner.measurement.outcome import Needs
+from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.launching.engine_process import LuthierLauncher
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, verification
-from tuner.values.values import Configuration, FreshStart, Trial
+from tuner.values.values import Configuration, RoundEvaluation, Trial
 
 STUDY = "compare"
 SHARES = np.linspace(0, 1, 101)
@@ -116,7 +116,7 @@ def _remeasured(
     """Means of the winners' fresh starts, paired by round, and quantiles of the first one's round trips."""
     quantiles: dict[str, list[float]] = {}
 
-    def report(starts: tuple[FreshStart, ...], launch: Launch) -> None:
+    def report(starts: tuple[RoundEvaluation, ...], launch: Evaluation) -> None:
         role = starts[-1].role
         if launch.records is not None and launch.measurement is not None:
             took_ms = 1e3 * (launch.records.finished_s - launch.records.started_s)
@@ -125,18 +125,20 @@ def _remeasured(
             quantiles.setdefault(role, [round(float(value), 3) for value in found])
 
     target = TargetSettings(model=order.model, concurrency=order.concurrency)
-    bench = Bench(
+    bench = Evaluator(
         model=order.model,
         concurrency=order.concurrency,
         settings=order.measurement,
-        launcher=ServingLauncher(order.model, order.home),
+        launcher=LuthierLauncher(order.model, order.home),
     )
     with bench:
-        bench.send(problem.payloads_of(target, problem.card_of(order.model), bench.start(), seed=0))
+        bench.send(
+            problem.payloads_of(target, problem.find_spec(order.model), bench.start(), seed=0)
+        )
         rounds = verification.alternate(
-            verification.FreshStarts(bench, winners),
+            verification.NewServerRounds(bench, winners),
             rounds=order.rounds,
-            needs=Needs(objective="mean"),
+            needs=EvaluationRequirements(objective="mean"),
             report=report,
         )
     means = {

@@ -24,46 +24,46 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import result
 
 from tuner.measurement import drift_model
-from tuner.measurement.drift_model import Blocks, Course, Part
+from tuner.measurement.drift_model import Blocks, DriftModel, DriftProcess
 
 LAUNCHES, BLOCKS, EVERY_S, BLOCK_S, CONFIGURATIONS = 600, 3, 1.0, 0.2, 4
 MOST_OFF = 0.10
 Shares = Mapping[str, float]
 MACHINES = {
-    "busy": Course(
-        quick=Part(sd=0.07, forgets_s=6.0),
-        slow=Part(sd=0.06, forgets_s=60.0),
+    "busy": DriftModel(
+        quick=DriftProcess(sd=0.07, forgets_s=6.0),
+        slow=DriftProcess(sd=0.06, forgets_s=60.0),
         launch_sd=0.02,
         block_sd=0.05,
     ),
-    "quiet": Course(
-        quick=Part(sd=0.015, forgets_s=5.0),
-        slow=Part(sd=0.01, forgets_s=90.0),
+    "quiet": DriftModel(
+        quick=DriftProcess(sd=0.015, forgets_s=5.0),
+        slow=DriftProcess(sd=0.01, forgets_s=90.0),
         launch_sd=0.005,
         block_sd=0.03,
     ),
-    "launches differ": Course(
-        quick=Part(sd=0.03, forgets_s=8.0),
-        slow=Part(sd=0.02, forgets_s=120.0),
+    "launches differ": DriftModel(
+        quick=DriftProcess(sd=0.03, forgets_s=8.0),
+        slow=DriftProcess(sd=0.02, forgets_s=120.0),
         launch_sd=0.08,
         block_sd=0.04,
     ),
-    "minutes alone": Course(
-        quick=Part(sd=0.001, forgets_s=5.0),
-        slow=Part(sd=0.08, forgets_s=60.0),
+    "minutes alone": DriftModel(
+        quick=DriftProcess(sd=0.001, forgets_s=5.0),
+        slow=DriftProcess(sd=0.08, forgets_s=60.0),
         launch_sd=0.02,
         block_sd=0.05,
     ),
 }
 
 
-def pilot(course: Course, seed: int) -> tuple[Shares, Shares]:
+def pilot(course: DriftModel, seed: int) -> tuple[Shares, Shares]:
     """What was drawn in a pilot of ten minutes, and what it finds."""
     rng = np.random.default_rng(seed)
     launch = np.repeat(np.arange(LAUNCHES), BLOCKS)
     at_s = EVERY_S * launch + BLOCK_S * np.tile(np.arange(BLOCKS), LAUNCHES)
     configuration = rng.integers(CONFIGURATIONS, size=LAUNCHES)[launch]
-    none = Part(sd=0.0, forgets_s=1.0)
+    none = DriftProcess(sd=0.0, forgets_s=1.0)
     parts = {
         "time": dataclasses.replace(course, launch_sd=0.0, block_sd=0.0),
         "launch": dataclasses.replace(course, quick=none, slow=none, block_sd=0.0),

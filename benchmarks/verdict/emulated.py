@@ -37,11 +37,11 @@ import result
 import sessions
 
 from tuner.lab.tables import table_files
-from tuner.lab.tables.table import Surface
+from tuner.lab.tables.table import BenchmarkTable
 from tuner.measurement import comparison, drift_model, sequential
-from tuner.measurement.drift_model import Blocks, Course
-from tuner.measurement.power import Rounds
-from tuner.measurement.time_slices import EXPECTED_LAUNCH_S, SWITCH_S, Slices
+from tuner.measurement.drift_model import Blocks, DriftModel
+from tuner.measurement.power import RoundLayout
+from tuner.measurement.time_slices import EXPECTED_STARTUP_S, SWITCH_S, TimeSlices
 from tuner.study.budget import EXPECTED_START_S
 
 Array = NDArray[np.float64]
@@ -49,9 +49,9 @@ GOOD = 0.3
 """Share of the configurations whose launches are fitted: the quicker ones, of which finals and verdicts are."""
 SPENT_S = (30.0, 60.0, 120.0)
 RATIOS = (1.0, 0.95, 0.8)
-BEFORE = Slices(seconds=0.6, dropped_s=0.25, quartets=1)
+BEFORE = TimeSlices(seconds=0.6, dropped_s=0.25, quartets=1)
 """1.2 s of one launch after 0.5 s of warm-up, as two parts that follow one another."""
-NOW = Slices.of(round_trip_s=0.02, launch_s=EXPECTED_LAUNCH_S)
+NOW = TimeSlices.of(round_trip_s=0.02, launch_s=EXPECTED_STARTUP_S)
 RUNS = 400
 """Comparisons of which a smallest gain is the median of."""
 
@@ -60,7 +60,7 @@ RUNS = 400
 class Way:
     """One way to compare."""
 
-    slices: Slices
+    slices: TimeSlices
     launch_s: float
     begun_s: float
     """Before the first round."""
@@ -82,13 +82,13 @@ class Way:
 IN_TURN = Way(slices=BEFORE, launch_s=EXPECTED_START_S, begun_s=0.0, is_side_by_side=False)
 SIDE_BY_SIDE = Way(
     slices=NOW,
-    launch_s=EXPECTED_LAUNCH_S,
+    launch_s=EXPECTED_STARTUP_S,
     begun_s=2 * EXPECTED_START_S,
     is_side_by_side=True,
 )
 
 
-def course_of(surface: Surface) -> tuple[Course, float]:
+def course_of(surface: BenchmarkTable) -> tuple[DriftModel, float]:
     """What the machine did while a surface was recorded, and the length of its blocks."""
     worked = [launch for launch in surface.launches if len(launch.blocks) > 1]
     means: dict[object, list[float]] = {}
@@ -115,10 +115,10 @@ def course_of(surface: Surface) -> tuple[Course, float]:
 
 
 def differences(
-    course: Course, block_s: float, way: Way, rounds: int, runs: int, rng: np.random.Generator
+    course: DriftModel, block_s: float, way: Way, rounds: int, runs: int, rng: np.random.Generator
 ) -> Array:
     """(runs, rounds) of the logarithms of ratios of two equal configurations."""
-    at_s, weights = Rounds(
+    at_s, weights = RoundLayout(
         number=rounds,
         slices=way.slices,
         launch_s=way.launch_s,
@@ -138,7 +138,7 @@ def differences(
     return np.asarray(found + math.sqrt(2) * course.launch_sd * rng.normal(size=(runs, rounds)))
 
 
-def estimates_of(drawn: Array, rule: comparison.Rule) -> list[sequential.Estimate]:
+def estimates_of(drawn: Array, rule: comparison.StoppingRule) -> list[sequential.Estimate]:
     """What each comparison says when it ends."""
     found = []
     for row in drawn.tolist():
@@ -149,7 +149,7 @@ def estimates_of(drawn: Array, rule: comparison.Rule) -> list[sequential.Estimat
 
 def smallest_gain(drawn: Array, sd: float) -> float:
     """The true gain that four of five of these comparisons call better."""
-    rule = comparison.Rule(most=drawn.shape[1], sd=sd)
+    rule = comparison.StoppingRule(most=drawn.shape[1], sd=sd)
 
     def shown(gain: float) -> float:
         return float(
@@ -163,7 +163,7 @@ def smallest_gain(drawn: Array, sd: float) -> float:
     return high
 
 
-def moved_by(surfaces: dict[str, Surface]) -> dict[str, float]:
+def moved_by(surfaces: dict[str, BenchmarkTable]) -> dict[str, float]:
     """By how much each surface's ratios moved from one session to another; those of which it is known."""
     found = {name: sessions.within(surface)[1] for name, surface in surfaces.items()}
     for names in sessions.PAIRS:
@@ -206,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             truth = math.log(ratio)
             runs = given.verdicts // len(RATIOS)
             drawn = differences(course, block_s, SIDE_BY_SIDE, 30, runs, rng)
-            rule = comparison.Rule(most=30, sd=float(drawn.std()))
+            rule = comparison.StoppingRule(most=30, sd=float(drawn.std()))
             for one in estimates_of(drawn + truth, rule):
                 here.append(one.low <= truth <= one.high)
                 reach = float(special.stdtrit(len(others) - 1, 0.975)) * tau

@@ -19,9 +19,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Bench
-from tuner.load_generator.plan import OpenLoad
-from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings, TargetSettings
+from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
+from tuner.load_generator.plan import OpenLoopPlan
+from tuner.settings import MAX_IN_FLIGHT, RATE, MeasurementSettings, TargetSettings
 from tuner.study import problem
 from tuner.values.values import Configuration
 
@@ -35,7 +35,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
 
 
 def measure(
-    bench: Bench, configurations: Mapping[str, Configuration], count: int
+    bench: Evaluator, configurations: Mapping[str, Configuration], count: int
 ) -> Mapping[str, list[float]]:
     """Measure the highest rate of each, in turn; returns all of them.
 
@@ -61,17 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--slo-ms", type=float, default=50.0)
     options.add_argument("--measurements", type=int, default=10, help="of each configuration")
     given = options.parse_args(argv)
-    target = TargetSettings(model=given.model, concurrency=MOST_IN_FLIGHT)
-    bench = Bench(
+    target = TargetSettings(model=given.model, concurrency=MAX_IN_FLIGHT)
+    bench = Evaluator(
         model=given.model,
-        concurrency=MOST_IN_FLIGHT,
+        concurrency=MAX_IN_FLIGHT,
         settings=MeasurementSettings(objective=RATE, slo_ms=given.slo_ms),
         launcher=problem.launcher_of(target),
-        open_load=OpenLoad(rate_per_s=FIRST_RATE_PER_S),
+        open_load=OpenLoopPlan(rate_per_s=FIRST_RATE_PER_S),
     )
     with bench:
         served = bench.start()
-        bench.send(problem.payloads_of(target, problem.card_of(given.model), served, seed=0))
+        bench.send(problem.payloads_of(target, problem.find_spec(given.model), served, seed=0))
         found = measure(bench, CONFIGURATIONS, given.measurements)
     spread = {name: float(np.log(rates).std(ddof=1)) for name, rates in found.items()}
     rows = [

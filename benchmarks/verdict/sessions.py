@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import result
 
 from tuner.lab.tables import table_files
-from tuner.lab.tables.table import Surface
+from tuner.lab.tables.table import BenchmarkTable
 from tuner.measurement.comparison import SESSION_SD
 from tuner.values.values import Configuration
 
@@ -35,7 +35,7 @@ APART_S = 600.0
 Array = NDArray[np.float64]
 
 
-def logs_of(surface: Surface) -> dict[Configuration, list[tuple[float, float]]]:
+def logs_of(surface: BenchmarkTable) -> dict[Configuration, list[tuple[float, float]]]:
     """By configuration: when each launch began, and the logarithm of its mean."""
     found: dict[Configuration, list[tuple[float, float]]] = collections.defaultdict(list)
     for launch in surface.launches:
@@ -46,7 +46,7 @@ def logs_of(surface: Surface) -> dict[Configuration, list[tuple[float, float]]]:
     return found
 
 
-def between(first: Surface, second: Surface) -> tuple[int, float]:
+def between(first: BenchmarkTable, second: BenchmarkTable) -> tuple[int, float]:
     """Configurations in both recordings, and the standard deviation of a ratio between them."""
     one, other = logs_of(first), logs_of(second)
     cells = [cell for cell in one if min(len(one[cell]), len(other.get(cell, ()))) > 1]
@@ -58,7 +58,7 @@ def between(first: Surface, second: Surface) -> tuple[int, float]:
     return len(cells), math.sqrt(2 * max(0.0, float(moved.var(ddof=1) - noise)))
 
 
-def within(surface: Surface) -> tuple[int, float]:
+def within(surface: BenchmarkTable) -> tuple[int, float]:
     """Sittings of one recording, and the standard deviation of a ratio between two of them; NaN of one."""
     logs = logs_of(surface)
     times = np.sort([at for launches in logs.values() for at, _ in launches])

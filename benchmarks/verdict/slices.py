@@ -27,12 +27,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner.evaluation.evaluator import Bench
-from tuner.evaluation.interleaving import Contender, Residents
-from tuner.measurement.time_slices import Slices
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.interleaving import Arm, InterleavedRounds
+from tuner.measurement.time_slices import TimeSlices
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import targets, verification
-from tuner.values.values import Configuration, FreshStart
+from tuner.values.values import Configuration, RoundEvaluation
 
 LENGTHS_S = (0.1, 0.2, 0.3, 0.5, 1.0)
 DROPPED_S = 0.06
@@ -56,12 +56,12 @@ class Found:
 
 def rounds_for(source: verification.MeasuresRounds, seconds: float) -> Found:
     """Rounds of the same configuration for so long, four of them at least."""
-    starts: list[FreshStart] = []
+    starts: list[RoundEvaluation] = []
     begun_s = time.monotonic()
     while time.monotonic() - begun_s < seconds or len(starts) < 8:
         order = source.roles if len(starts) % 4 == 0 else tuple(reversed(source.roles))
         starts += [
-            FreshStart(
+            RoundEvaluation(
                 role=role,
                 outcome=launch.outcome,
                 measurement=launch.measurement,
@@ -70,7 +70,7 @@ def rounds_for(source: verification.MeasuresRounds, seconds: float) -> Found:
             for role, launch in source.round(order)
         ]
     took_s = time.monotonic() - begun_s
-    counted = verification.counted(starts, source.roles)
+    counted = verification.count_rounds(starts, source.roles)
     first, second = (
         np.log([one.mean_ms for one in counted.measurements[role]]) for role in source.roles
     )
@@ -78,7 +78,7 @@ def rounds_for(source: verification.MeasuresRounds, seconds: float) -> Found:
         rounds=len(first),
         round_s=took_s / len(first),
         sd=float((second - first).std(ddof=1)),
-        launch_sd=verification.launch_sd(starts, source.roles),
+        launch_sd=verification.evaluation_sd(starts, source.roles),
     )
 
 
@@ -98,9 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         **({} if given.engine is None else {"engine": given.engine}),
     )
     engine = targets.engine_of(target)
-    card = targets.card_of(target, engine)
+    card = targets.find_spec(target, engine)
     launcher = targets.launcher_of(engine, target, card, say=print)
-    bench = Bench(
+    bench = Evaluator(
         model=given.model,
         concurrency=given.concurrency,
         settings=MeasurementSettings(),
@@ -112,15 +112,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         twice = {"one": Configuration({}), "other": Configuration({})}
         kinds: dict[str, Found] = {}
         contenders = {
-            role: Contender(launcher=bench.launcher, configuration=one)
-            for role, one in twice.items()
+            role: Arm(launcher=bench.launcher, configuration=one) for role, one in twice.items()
         }
-        with Residents.open(bench, contenders, round_trip_s=0.0) as residents:
+        with InterleavedRounds.open(bench, contenders, round_trip_s=0.0) as residents:
             for seconds in LENGTHS_S:
-                residents.slices = Slices(seconds=seconds, dropped_s=DROPPED_S, quartets=QUARTETS)
+                residents.slices = TimeSlices(
+                    seconds=seconds, dropped_s=DROPPED_S, quartets=QUARTETS
+                )
                 kinds[f"slices of {seconds:g} s"] = rounds_for(residents, given.seconds)
         kinds["fresh starts"] = rounds_for(
-            verification.FreshStarts(bench, twice), 2 * given.seconds
+            verification.NewServerRounds(bench, twice), 2 * given.seconds
         )
     fresh = kinds["fresh starts"].rate
     rows = [

@@ -21,11 +21,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner.evaluation.evaluator import Bench
-from tuner.evaluation.interleaving import Contender, Residents
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.measurement import comparison, host
 from tuner.measurement.host import HostReading
-from tuner.measurement.outcome import Needs
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem, verification
 from tuner.values.values import Configuration
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--seconds", type=float, default=60.0)
     given = options.parse_args(argv)
     target = TargetSettings(model=given.model, concurrency=given.concurrency)
-    bench = Bench(
+    bench = Evaluator(
         model=given.model,
         concurrency=given.concurrency,
         settings=MeasurementSettings(),
@@ -76,21 +76,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = Watch()
     with bench:
         served = bench.start()
-        bench.send(problem.payloads_of(target, problem.card_of(given.model), served, seed=0))
+        bench.send(problem.payloads_of(target, problem.find_spec(given.model), served, seed=0))
         bench.stop_engine()
         contenders = {
-            role: Contender(launcher=bench.launcher, configuration=Configuration({}))
-            for role in ROLES
+            role: Arm(launcher=bench.launcher, configuration=Configuration({})) for role in ROLES
         }
         with (
             mock.patch.object(host, "read", watch.read),
-            Residents.open(bench, contenders, round_trip_s=0.0) as residents,
+            InterleavedRounds.open(bench, contenders, round_trip_s=0.0) as residents,
         ):
             begun_s = time.monotonic()
             rounds = verification.alternate(
                 residents,
                 rounds=1000,
-                needs=Needs.of(settings),
+                needs=EvaluationRequirements.of(settings),
                 report=lambda *_: None,
                 is_enough=lambda _: time.monotonic() - begun_s > given.seconds,
             )

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from serving.accelerator import nvml, restore_journal
 from serving.accelerator.nvml import Gpu
-from serving.accelerator.restore_journal import Note
+from serving.accelerator.restore_journal import JournalEntry
 from serving.errors import AcceleratorUnavailable
 from serving.system import process_identity
 
@@ -36,7 +36,7 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
         MHz, ascending; or the reason in a line.
     """
     try:
-        with nvml.opened() as gpu:
+        with nvml.open_gpu() as gpu:
             return gpu.clocks_mhz()
     except AcceleratorUnavailable as error:
         return str(error)
@@ -105,7 +105,7 @@ class ClockLock:
 
     def _lock(self, clock_mhz: int) -> None:
         place = self._folder or restore_journal.folder()
-        with nvml.opened(self._gpu) as gpu:
+        with nvml.open_gpu(self._gpu) as gpu:
             uuid = gpu.uuid
             _check_supported(gpu, clock_mhz)
             with restore_journal.exclusive(place):
@@ -114,7 +114,7 @@ class ClockLock:
                     _check_left(known, place)
                     _put_back(place, known)
                     known = None
-                note = Note(
+                note = JournalEntry(
                     gpu=uuid,
                     owner=self._name,
                     boot=restore_journal.boot_id(),
@@ -131,7 +131,7 @@ class ClockLock:
                         restore_journal.write(place, known)
                     raise
             self._gpu, self.clock_mhz = uuid, clock_mhz
-            reads_mhz = _settled(gpu, clock_mhz)
+            reads_mhz = _wait_for_clock(gpu, clock_mhz)
         log.info("GPU clock locked", extra={"clock_mhz": clock_mhz, "reads_mhz": reads_mhz})
 
     def _release(self) -> None:
@@ -177,15 +177,15 @@ def restore_stale(folder: pathlib.Path | None = None) -> Restored:
     return Restored(tuple(done), tuple(failed))
 
 
-def _put_back(place: pathlib.Path, note: Note) -> None:
+def _put_back(place: pathlib.Path, note: JournalEntry) -> None:
     """Undo and remove a journal entry."""
     if not note.is_of_past_boot:
-        with nvml.opened(note.gpu) as gpu:
+        with nvml.open_gpu(note.gpu) as gpu:
             gpu.unlock_clock(note.before)
     restore_journal.remove(place, note.gpu)
 
 
-def _check_left(note: Note, place: pathlib.Path) -> None:
+def _check_left(note: JournalEntry, place: pathlib.Path) -> None:
     if not note.is_stale:
         raise AcceleratorUnavailable(
             f"process {note.pid} holds the GPU's clock at {note.clock_mhz} MHz; end it first "
@@ -202,7 +202,7 @@ def _check_supported(gpu: Gpu, clock_mhz: int) -> None:
         )
 
 
-def _settled(gpu: Gpu, clock_mhz: int) -> int | None:
+def _wait_for_clock(gpu: Gpu, clock_mhz: int) -> int | None:
     """Return the clock once it is as wanted or time is up; None if unreadable."""
     until_s = time.monotonic() + _SETTLE_S
     with contextlib.suppress(AcceleratorUnavailable):

@@ -127,7 +127,7 @@ class Gpu:
 
 
 @contextlib.contextmanager
-def opened(
+def open_gpu(
     which: int | str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Gpu]:
     """Open NVML with one GPU; reentrant and thread-safe.
@@ -165,7 +165,7 @@ def opened(
 def is_there() -> bool:
     """Whether the server's GPU answers."""
     try:
-        with opened():
+        with open_gpu():
             return True
     except AcceleratorUnavailable:
         return False

@@ -34,7 +34,7 @@ _RETRY_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class JournalEntry:
     """Change of a GPU."""
 
     gpu: str
@@ -105,7 +105,7 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
     temporary = _in_temporary()
     try:
         if temporary in place.parents:  # anybody can create that name there
-            private_folder.made(temporary, advice="set XDG_STATE_HOME")
+            private_folder.ensure(temporary, advice="set XDG_STATE_HOME")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(place / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -130,7 +130,7 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
         os.close(lock)
 
 
-def all_of(place: pathlib.Path) -> list[Note]:
+def all_of(place: pathlib.Path) -> list[JournalEntry]:
     """Return the entries of a folder; log other files."""
     found = []
     try:
@@ -139,7 +139,7 @@ def all_of(place: pathlib.Path) -> list[Note]:
         return []
     for path in paths:
         try:
-            found.append(_parsed(path.read_text(encoding="utf-8")))
+            found.append(_parse(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -147,12 +147,12 @@ def all_of(place: pathlib.Path) -> list[Note]:
     return found
 
 
-def of_gpu(place: pathlib.Path, gpu: str) -> Note | None:
+def of_gpu(place: pathlib.Path, gpu: str) -> JournalEntry | None:
     """Return the entry of a GPU."""
     return next((note for note in all_of(place) if note.gpu == gpu), None)
 
 
-def write(place: pathlib.Path, note: Note) -> None:
+def write(place: pathlib.Path, note: JournalEntry) -> None:
     """Replace a GPU's entry durably.
 
     Raises:
@@ -193,10 +193,10 @@ def _sync(place: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def _parsed(text: str) -> Note:
+def _parse(text: str) -> JournalEntry:
     data = json.loads(text)
     before = data["before"]
-    return Note(
+    return JournalEntry(
         gpu=str(data["gpu"]),
         owner=str(data["owner"]),
         boot=str(data["boot"]),

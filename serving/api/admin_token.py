@@ -23,11 +23,11 @@ from serving.system import process_identity
 
 _BYTES = 24
 """Random bytes of a token."""
-_LONGEST = 4096
+_MAX_CHARACTERS = 4096
 """Maximum characters read from a token file."""
 
 
-class MadeToken(NamedTuple):
+class GeneratedToken(NamedTuple):
     """A token and its file."""
 
     text: str
@@ -35,7 +35,7 @@ class MadeToken(NamedTuple):
 
 
 @contextlib.contextmanager
-def made(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[MadeToken]:
+def generate(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[GeneratedToken]:
     """Generate a token in a new file, which exists until the block is left.
 
     Token files of killed servers are removed first. `environment` names the runtime directory.
@@ -59,7 +59,7 @@ def made(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[Mad
             "XDG_RUNTIME_DIR, give a token in server.admin_token_file, or start with --no-admin-token"
         ) from error
     try:
-        yield MadeToken(text, file)
+        yield GeneratedToken(text, file)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -81,7 +81,7 @@ def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | Non
         with contextlib.suppress(OSError, ValueError):  # the server has just ended
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, encoding="ascii") as opened:
-                return opened.read(_LONGEST).strip()
+                return opened.read(_MAX_CHARACTERS).strip()
     return None
 
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from serving.api.http.access import Token
-from serving.api.transport.trusted_hosts import Hosts
+from serving.api.transport.trusted_hosts import TrustedHosts
 from serving.errors import InvalidSettings
 from serving.settings import ServerSettings
 from serving.system import user_files
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
-LEAST_CHARACTERS = 16
+MIN_CHARACTERS = 16
 """Minimum token length: nothing slows down guessing."""
 
 
@@ -109,12 +109,12 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
     return found
 
 
-def hosts(settings: ServerSettings, bound: str) -> Hosts | None:
+def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
     """Return the trusted host names of a port bound to `bound`; None: any."""
     further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
     if "*" in further or not (further or is_loopback(bound)):
         return None
-    return Hosts({bound, *further})
+    return TrustedHosts({bound, *further})
 
 
 def is_loopback(host: str) -> bool:
@@ -141,9 +141,9 @@ def _token(
     text = text.strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise InvalidSettings(f"{where}: expected one word of printable ASCII")
-    if len(text) < LEAST_CHARACTERS:
+    if len(text) < MIN_CHARACTERS:
         raise InvalidSettings(
-            f"{where}: a token of {len(text)} characters, expected {LEAST_CHARACTERS} or more, such as "
+            f"{where}: a token of {len(text)} characters, expected {MIN_CHARACTERS} or more, such as "
             "`openssl rand -hex 16` makes"
         )
     return Token(text.encode())

@@ -12,10 +12,10 @@ import pathlib
 import time
 from collections.abc import Sequence
 
-from serving.api.clipper.service import ClipperHub
-from serving.app.persistence import Keeper, Past
-from serving.deployment.profile_store import KeptProfiles
-from serving.deployment.spawner_registry import Homes
+from serving.api.clipper.service import ClipperService
+from serving.app.persistence import SavedState, StateSaver
+from serving.deployment.profile_store import ProfileStore
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
@@ -24,20 +24,20 @@ from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
 from serving.state.records import SqliteRecords
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class ServerComponents:
     """The components behind the listeners."""
 
     engine: Engine
     repository: Repository | None
     applications: Applications
-    clipper: ClipperHub
-    past: Past
-    profiles: KeptProfiles
-    keeper: Keeper | None
+    clipper: ClipperService
+    past: SavedState
+    profiles: ProfileStore
+    keeper: StateSaver | None
     """None without a state folder."""
 
     async def open(self) -> None:
@@ -69,16 +69,16 @@ class Core:
             self.keeper.close()
 
 
-def assembled(
-    cards: Sequence[ModelCard],
+def build(
+    cards: Sequence[ModelSpec],
     settings: ServingSettings,
-    homes: Homes,
+    homes: SpawnerRegistry,
     *,
     root: pathlib.Path | None,
     folder: pathlib.Path | None,
     store_password: str | None = None,
-) -> Core:
-    """Build the components; nothing runs before `Core.open`.
+) -> ServerComponents:
+    """Build the components; nothing runs before `ServerComponents.open`.
 
     `folder` is the state folder, owned by this process, `root` the model repository.
 
@@ -91,11 +91,11 @@ def assembled(
         if folder is not None:
             records = SqliteRecords(folder / "records.db")
             opened.callback(records.close)
-        past = Past({} if records is None else records.load(), cards, settings)
+        past = SavedState({} if records is None else records.load(), cards, settings)
         states = _states(settings.server.state_store, folder, store_password)
         opened.pop_all()
     of_profiles = settings.server.profiles_dir
-    profiles = KeptProfiles.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
+    profiles = ProfileStore.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
     engine = Engine(past.cards, past.settings, homes, profiles=profiles)
     repository = None
     if root is not None:
@@ -107,10 +107,10 @@ def assembled(
         )
     # Microseconds since 1970: query ids stay unique across restarts.
     applications = Applications(engine, states, first_id=time.time_ns() // 1000)
-    clipper = ClipperHub(engine, applications, settings)
+    clipper = ClipperService(engine, applications, settings)
     keeper = None
     if records is not None:
-        keeper = Keeper(
+        keeper = StateSaver(
             records,
             past,
             engine=engine,
@@ -118,7 +118,7 @@ def assembled(
             applications=applications,
             clipper=clipper,
         )
-    return Core(
+    return ServerComponents(
         engine=engine,
         repository=repository,
         applications=applications,

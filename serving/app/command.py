@@ -23,7 +23,7 @@ from serving.settings import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines
 from serving.system.yaml_problem import yaml_problem
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 _OBJECTS_PER_COLLECTION = 20_000
 """GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
@@ -118,7 +118,7 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
         if not separator:
             raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
         try:
-            values[name.strip()] = bounded_yaml.parsed(value)
+            values[name.strip()] = bounded_yaml.parse(value)
         except (yaml.YAMLError, ValueError) as error:
             raise InvalidSettings(
                 f"--set {name}: {value!r:.200} is not a YAML value: {yaml_problem(error)}"
@@ -135,21 +135,21 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-def _cards(
+def _specs(
     models: Sequence[str],
     repository: pathlib.Path | None,
     *,
     kind: str | None,
     allow_empty: bool,
     is_trusted: bool,
-) -> list[ModelCard]:
+) -> list[ModelSpec]:
     """Return the model specs, with distinct names."""
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             "nothing to serve; name a model with --model (bundled: "
             f"{', '.join(zoo.names())}), a folder of models with --model-repository, or start with --allow-empty"
         )
-    cards: dict[str, ModelCard] = {}
+    cards: dict[str, ModelSpec] = {}
     for text in models:
         card = zoo.find(text, kind=kind, is_trusted=is_trusted)
         if card.name in cards:
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        cards = _cards(
+        cards = _specs(
             arguments.model,
             arguments.model_repository,
             kind=arguments.kind,

@@ -1,7 +1,7 @@
 """Save what management calls change, and restore it at the next start.
 
-    start:   record -> `Past` (settings, first models) -> engine opens -> `Keeper.restore`
-    change:  done by the engine -> `Keeper.keep`: compare with the record, write -> response
+    start:   record -> `SavedState` (settings, first models) -> engine opens -> `StateSaver.restore`
+    change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
 
 The record holds what differs from the start's own configuration: command line, settings,
 repository. The later change wins: a live setting holds until the start gives another value than
@@ -21,8 +21,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from serving.api.clipper.catalogue import Model
-from serving.api.clipper.service import ClipperHub
+from serving.api.clipper.catalogue import RegisteredModel
+from serving.api.clipper.service import ClipperService
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository, Stamp
@@ -30,17 +30,17 @@ from serving.errors import ServingError, UnknownModel
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.state import record_schema
-from serving.state.records import Key, Rows, SqliteRecords
-from serving.values import ModelCard, ModelId
+from serving.state.records import RecordKey, Rows, SqliteRecords
+from serving.values import ModelId, ModelSpec
 from serving.zoo import model_specs as card_form
 
 log = logging.getLogger(__name__)
 
 
-class Past:
+class SavedState:
     """Saved state as it applies to this start: settings and first models."""
 
-    def __init__(self, rows: Rows, cards: Sequence[ModelCard], settings: ServingSettings) -> None:
+    def __init__(self, rows: Rows, cards: Sequence[ModelSpec], settings: ServingSettings) -> None:
         """Compare the record with the start.
 
         `cards` are the model specs of the command line; `settings` come from file, environment and
@@ -49,7 +49,7 @@ class Past:
         self.rows = rows
         self.left_out_rows: Rows = {}
         """Rows that cannot be restored; each was logged."""
-        self._said: dict[Key, Any] = {}
+        self._said: dict[RecordKey, Any] = {}
         for key, text in rows.items():
             with self.reporting(key):
                 self._said[key] = record_schema.read(key, text)
@@ -61,7 +61,7 @@ class Past:
         self.cards = tuple(
             card
             for card in cards
-            if retired.get(_key(record_schema.RETIRED, card.id)) != _card(card)
+            if retired.get(_key(record_schema.RETIRED, card.id)) != _spec_json(card)
         )
         """Models to start with."""
         self.left_out: dict[ModelId, Stamp] = {
@@ -77,12 +77,12 @@ class Past:
                     extra={"model": card.name, "version": card.version},
                 )
 
-    def said(self, kind: str) -> dict[Key, Any]:
+    def said(self, kind: str) -> dict[RecordKey, Any]:
         """Return the parsed rows of a kind, in order, without unreadable ones."""
         return {key: said for key, said in self._said.items() if key.kind == kind}
 
     @contextlib.contextmanager
-    def reporting(self, key: Key) -> Iterator[None]:
+    def reporting(self, key: RecordKey) -> Iterator[None]:
         """Log an error in restoring a row, and skip the row."""
         try:
             yield
@@ -110,18 +110,18 @@ class Past:
         return settings
 
 
-class Keeper:
+class StateSaver:
     """Keeps a gateway's record up to date."""
 
     def __init__(
         self,
         records: SqliteRecords,
-        past: Past,
+        past: SavedState,
         *,
         engine: Engine,
         repository: Repository | None,
         applications: Applications,
-        clipper: ClipperHub,
+        clipper: ClipperService,
     ) -> None:
         """Restore nothing yet; `records` is closed with this."""
         self._records = records
@@ -132,13 +132,13 @@ class Keeper:
         self._applications = applications
         self._clipper = clipper
         self._written = past.rows
-        self._shortened: dict[Key, tuple[str, str]] = {}
+        self._shortened: dict[RecordKey, tuple[str, str]] = {}
         """Rows of models that lack an unrestored version: text in force, saved text."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
     async def restore(self) -> None:
-        """Restore the record, after engine and repository were opened with `Past`.
+        """Restore the record, after engine and repository were opened with `SavedState`.
 
         Raises:
             NotReady: the record cannot be written.
@@ -157,7 +157,7 @@ class Keeper:
                 self._applications.add(Application.from_json(said))
         self._clipper.restore(
             [
-                Model(**{**said, "labels": tuple(said["labels"])})
+                RegisteredModel(**{**said, "labels": tuple(said["labels"])})
                 for said in past.said(record_schema.REGISTERED).values()
             ],
             {key.name: said for key, said in past.said(record_schema.CURRENT).items()},
@@ -172,7 +172,7 @@ class Keeper:
         """
         async with self._keeping:
             now = self._in_force()
-            changes: dict[Key, str | None] = {
+            changes: dict[RecordKey, str | None] = {
                 key: text for key, text in now.items() if self._written.get(key) != text
             }
             changes |= dict.fromkeys(self._written.keys() - now.keys())
@@ -213,7 +213,7 @@ class Keeper:
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
                 self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
 
-    def _restore_model(self, key: Key, said: Mapping[str, Any]) -> None:
+    def _restore_model(self, key: RecordKey, said: Mapping[str, Any]) -> None:
         left_out = self._past.left_out_rows
         lacks = any((one.kind, one.name) == (record_schema.VERSION, key.name) for one in left_out)
         try:
@@ -237,16 +237,20 @@ class Keeper:
         """Return all rows that differ from the start's configuration."""
         rows = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
-            key = Key(record_schema.MODEL, name)
+            key = RecordKey(record_schema.MODEL, name)
             text = _text(self._engine.entry(name).as_json())
             shortened, whole = self._shortened.get(key, ("", ""))
             rows[key] = whole if text == shortened else text
         for application in self._applications.all():
-            rows[Key(record_schema.APPLICATION, application.name)] = _text(application.as_json())
+            rows[RecordKey(record_schema.APPLICATION, application.name)] = _text(
+                application.as_json()
+            )
         for model in self._clipper.models():
-            rows[Key(record_schema.REGISTERED, model.name, model.version)] = _text(model._asdict())
+            rows[RecordKey(record_schema.REGISTERED, model.name, model.version)] = _text(
+                model._asdict()
+            )
         for name, version in self._clipper.current_versions().items():
-            rows[Key(record_schema.CURRENT, name)] = _text(version)
+            rows[RecordKey(record_schema.CURRENT, name)] = _text(version)
         return {**self._still_left_out(), **rows}
 
     def _changed_settings(self) -> Rows:
@@ -254,9 +258,9 @@ class Keeper:
         rows: Rows = {}
         for name, value in self._engine.settings.flat().items():
             if name not in start:
-                rows[Key(record_schema.SETTING, name)] = _text({"value": value})
+                rows[RecordKey(record_schema.SETTING, name)] = _text({"value": value})
             elif start[name] != value:
-                rows[Key(record_schema.SETTING, name)] = _text(
+                rows[RecordKey(record_schema.SETTING, name)] = _text(
                     {"value": value, "instead_of": start[name]}
                 )
         return rows
@@ -267,13 +271,13 @@ class Keeper:
             if self._repository is not None and self._repository.has_loaded(served.id):
                 rows[_key(record_schema.VERSION, served.id)] = _text({"folder": True})
             elif self._start_cards.get(served.id) != served.card:
-                rows[_key(record_schema.VERSION, served.id)] = _text(_card(served.card))
+                rows[_key(record_schema.VERSION, served.id)] = _text(_spec_json(served.card))
         return rows
 
     def _retired(self) -> Rows:
         served = self._engine.models()
         rows = {
-            _key(record_schema.RETIRED, id_): _text(_card(card))
+            _key(record_schema.RETIRED, id_): _text(_spec_json(card))
             for id_, card in self._start_cards.items()
             if id_ not in served
         }
@@ -298,11 +302,11 @@ class Keeper:
         }
 
 
-def _key(kind: str, id_: ModelId) -> Key:
-    return Key(kind, id_.name, id_.version)
+def _key(kind: str, id_: ModelId) -> RecordKey:
+    return RecordKey(kind, id_.name, id_.version)
 
 
-def _card(card: ModelCard) -> dict[str, Any]:
+def _spec_json(card: ModelSpec) -> dict[str, Any]:
     return {"card": card_form.as_json(card)}
 
 

@@ -29,32 +29,32 @@ from serving.api.admin.port import AdminListener
 from serving.api.admin.routes import HTTP_LOG, AdminRoutes
 from serving.api.clipper.routes import ClipperRoutes
 from serving.api.credentials import Tls
-from serving.api.grpc.listener import Listener as GrpcListener
+from serving.api.grpc.listener import GrpcListener
 from serving.api.grpc.routes import GrpcRoutes
 from serving.api.http.access import Access, Token
-from serving.api.http.listener import Listener, Routes
-from serving.api.http.middleware import Gate
-from serving.api.http.router import PortRoutes
-from serving.api.open_inference.routes import OipRoutes
+from serving.api.http.listener import HttpListener, Routes
+from serving.api.http.middleware import Middleware
+from serving.api.http.router import Router
+from serving.api.open_inference.routes import OpenInferenceRoutes
 from serving.api.tensorflow import grpc_routes as grpc_tfs
-from serving.api.tensorflow.grpc_routes import TfsGrpcRoutes
-from serving.api.tensorflow.rest_routes import TfsRoutes
-from serving.api.transport.acceptor import Entrance
-from serving.api.transport.buffered_bytes import Held
-from serving.api.transport.connection_limiter import Door
-from serving.api.triton.repository_service import Hub
+from serving.api.tensorflow.grpc_routes import TensorFlowGrpcRoutes
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
+from serving.api.transport.acceptor import Acceptor
+from serving.api.transport.buffered_bytes import BufferedBytes
+from serving.api.transport.connection_limiter import ConnectionLimiter
+from serving.api.triton.repository_service import RepositoryService
 from serving.api.triton.routes import TritonRoutes
-from serving.app.bootstrap import Core, assembled
+from serving.app.bootstrap import ServerComponents, build
 from serving.deployment import spawner_registry
-from serving.deployment.spawner_registry import Homes
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
 from serving.errors import NotReady, ServingError
 from serving.metrics.clipper_metrics import Registry
 from serving.metrics.exposition import Exposition
 from serving.settings import ServerSettings, ServingSettings
-from serving.state.folder import owned
+from serving.state.folder import lock_folder
 from serving.system import malloc, open_files, secret_variables
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def bind_grpc(settings: ServerSettings) -> socket.socket | None:
         return None
 
 
-class Swept(Protocol):
+class SweptListener(Protocol):
     """A listener whose connections are checked periodically."""
 
     def sweep(self, now_s: float) -> None:
@@ -127,7 +127,7 @@ class Swept(Protocol):
         ...
 
 
-class QueryListener(Swept, Protocol):
+class InferenceListener(SweptListener, Protocol):
     """Interface of an inference port's listener, for any protocol."""
 
     @property
@@ -152,7 +152,7 @@ class QueryListener(Swept, Protocol):
 class _Protocols:
     """Handlers behind the inference ports; REST has a middleware."""
 
-    gate: Gate
+    gate: Middleware
     triton: TritonRoutes
     calls: GrpcRoutes
 
@@ -167,7 +167,7 @@ class Server:
 
     def __init__(
         self,
-        cards: Sequence[ModelCard],
+        cards: Sequence[ModelSpec],
         settings: ServingSettings,
         *,
         repository: pathlib.Path | None = None,
@@ -197,9 +197,9 @@ class Server:
         Raises:
             ServingError: the start failed.
         """
-        malloc.keep_little()
+        malloc.lower_trim_threshold()
         settings = self._settings.server
-        secrets = secret_variables.taken(os.environ)
+        secrets = secret_variables.take(os.environ)
         self._token = credentials.token(settings, secrets)
         self._admin_token = credentials.admin_token(settings, secrets)
         self._admin_token_file = settings.admin_token_file
@@ -208,7 +208,7 @@ class Server:
         with contextlib.ExitStack() as owns, self._signals():
             folder = None
             if settings.state_dir is not None:
-                folder = owns.enter_context(owned(settings.state_dir))
+                folder = owns.enter_context(lock_folder(settings.state_dir))
             query = owns.enter_context(
                 contextlib.closing(bind(settings.host, settings.port, "port"))
             )
@@ -216,7 +216,7 @@ class Server:
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
             if self._admin_token is None and settings.admin_access == "token":
-                made = owns.enter_context(admin_token.made(admin.getsockname()[1]))
+                made = owns.enter_context(admin_token.generate(admin.getsockname()[1]))
                 self._admin_token, self._admin_token_file = (
                     Token(made.text.encode()),
                     str(made.file),
@@ -225,10 +225,10 @@ class Server:
             grpc = bind_grpc(settings)
             if grpc is not None:
                 owns.enter_context(contextlib.closing(grpc))
-            core = assembled(
+            core = build(
                 self._cards,
                 self._settings,
-                Homes(spawner_registry.maker(self._settings.replica)),
+                SpawnerRegistry(spawner_registry.spawner_factory(self._settings.replica)),
                 root=self._root,
                 folder=folder,
                 store_password=secrets.get(secret_variables.STORE_VARIABLE),
@@ -243,7 +243,7 @@ class Server:
             finally:
                 await core.engine.close()
 
-    async def _opened(self, core: Core) -> bool:
+    async def _opened(self, core: ServerComponents) -> bool:
         """Load the models; return False if a signal came first."""
         opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
@@ -259,26 +259,26 @@ class Server:
 
     async def _serve(
         self,
-        core: Core,
+        core: ServerComponents,
         query: socket.socket,
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
         engine, repository = core.engine, core.repository
-        door = _door(self._settings.server)
+        door = _make_connection_limiter(self._settings.server)
         exposition = Exposition(
             lambda: dataclasses.replace(
                 engine.metrics(door.inside, fresh_states=core.applications.fresh_states()),
                 cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
             )
         )
-        held = Held(_held_bytes(self._settings.server))
+        held = BufferedBytes(_max_buffered_bytes(self._settings.server))
         protocols = self._protocols(core, exposition, held)
         ports = self._query_ports(protocols, query, grpc, door, held)
         listeners = [listener for listener, _ in ports]
         administration = await self._administration(core, exposition)
         admin_context = self._admin_tls and self._admin_tls.context("http/1.1")
-        admin_entrance = Entrance(
+        admin_entrance = Acceptor(
             admin,
             admin_context,
             administration.protocol,
@@ -291,7 +291,7 @@ class Server:
             await self._listen(listener, sock, door, "http/1.1" if sock is query else "h2")
             for listener, sock in ports
         ]
-        swept: list[Swept] = [*listeners, administration]
+        swept: list[SweptListener] = [*listeners, administration]
         chores = [asyncio.create_task(_sweep(swept, door, held), name="sweep connections")]
         if repository is not None:
             chores.append(
@@ -315,14 +315,16 @@ class Server:
                 listener.close()
             door.close()
             for server in servers:
-                if isinstance(server, Entrance):
+                if isinstance(server, Acceptor):
                     await server.wait_closed()
             await protocols.close()
             admin_entrance.close()
             await admin_entrance.wait_closed()
             await administration.end()
 
-    async def _administration(self, core: Core, exposition: Exposition) -> AdminListener:
+    async def _administration(
+        self, core: ServerComponents, exposition: Exposition
+    ) -> AdminListener:
         """Open the admin port's listener."""
         routes = AdminRoutes(
             core.engine,
@@ -340,7 +342,7 @@ class Server:
             routes.application(),
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
-            door=Door(_ADMIN_CONNECTIONS),
+            door=ConnectionLimiter(_ADMIN_CONNECTIONS),
             access_log=None,
             logger=HTTP_LOG,
             shutdown_timeout=_ADMIN_END_S,
@@ -349,13 +351,13 @@ class Server:
         return listener
 
     async def _listen(
-        self, listener: QueryListener, sock: socket.socket, door: Door, speaks: str
-    ) -> asyncio.Server | Entrance:
+        self, listener: InferenceListener, sock: socket.socket, door: ConnectionLimiter, speaks: str
+    ) -> asyncio.Server | Acceptor:
         """Accept clients on an inference port; `speaks` is its ALPN name."""
         if self._tls is None:
             loop = asyncio.get_running_loop()
             return await loop.create_server(listener.protocol, sock=sock, backlog=_BACKLOG)
-        entrance = Entrance(
+        entrance = Acceptor(
             sock,
             self._tls.context(speaks),
             listener.protocol,
@@ -366,22 +368,24 @@ class Server:
         entrance.open(_BACKLOG)
         return entrance
 
-    def _protocols(self, core: Core, exposition: Exposition, held: Held) -> _Protocols:
+    def _protocols(
+        self, core: ServerComponents, exposition: Exposition, held: BufferedBytes
+    ) -> _Protocols:
         """Build the handlers behind the inference ports."""
         engine, max_json_bytes = core.engine, self._settings.server.max_json_bytes
         is_shown = self._settings.server.metrics == "query"
-        hub = Hub(
+        hub = RepositoryService(
             engine,
             core.repository,
-            cards=[*zoo.bundled(), *self._cards],
+            cards=[*zoo.bundled_specs(), *self._cards],
             is_controlled=self._settings.server.model_control == "explicit",
             shows_statistics=is_shown,
             keep=core.keep,
         )
         triton = TritonRoutes(hub)
-        rest = PortRoutes(
-            oip=OipRoutes(engine, triton, max_json_bytes),
-            tfs=TfsRoutes(
+        rest = Router(
+            oip=OpenInferenceRoutes(engine, triton, max_json_bytes),
+            tfs=TensorFlowRoutes(
                 engine,
                 metrics=exposition.pieces if is_shown else None,
                 max_json_bytes=max_json_bytes,
@@ -393,18 +397,18 @@ class Server:
                 max_json_bytes=max_json_bytes,
             ),
         )
-        services = dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
+        services = dict.fromkeys(grpc_tfs.SERVICES, TensorFlowGrpcRoutes(engine))
         return _Protocols(
             gate=self._gate(rest, held),
             triton=triton,
             calls=GrpcRoutes(engine, hub=hub, services=services),
         )
 
-    def _gate(self, routes: Routes, held: Held) -> Gate:
+    def _gate(self, routes: Routes, held: BufferedBytes) -> Middleware:
         """Build the middleware of the inference port."""
         settings = self._settings.server
         origins = [origin.strip() for origin in (settings.cors or "").split(",")]
-        return Gate(
+        return Middleware(
             routes,
             Access(
                 token=self._token,
@@ -422,12 +426,12 @@ class Server:
         protocols: _Protocols,
         query: socket.socket,
         grpc: socket.socket | None,
-        door: Door,
-        held: Held,
-    ) -> list[tuple[QueryListener, socket.socket]]:
+        door: ConnectionLimiter,
+        held: BufferedBytes,
+    ) -> list[tuple[InferenceListener, socket.socket]]:
         """Return the inference listeners with their sockets."""
         max_body_bytes = self._settings.server.max_body_bytes
-        rest = Listener(
+        rest = HttpListener(
             protocols.gate,
             max_body_bytes=max_body_bytes,
             idle_s=_IDLE_S,
@@ -436,7 +440,7 @@ class Server:
             held=held,
             refusal=protocols.gate.refusal,
         )
-        ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
+        ports: list[tuple[InferenceListener, socket.socket]] = [(rest, query)]
         if grpc is not None:
             grpc_listener = GrpcListener(
                 protocols.calls,
@@ -451,7 +455,7 @@ class Server:
             ports.append((grpc_listener, grpc))
         return ports
 
-    async def _drained(self, engine: Engine, listeners: Sequence[QueryListener]) -> None:
+    async def _drained(self, engine: Engine, listeners: Sequence[InferenceListener]) -> None:
         until_s = time.monotonic() + self._settings.server.drain_s
         log.info("draining", extra={"unfinished": engine.unfinished})
         while (
@@ -507,18 +511,20 @@ class Server:
                 loop.remove_signal_handler(number)
 
 
-def _door(settings: ServerSettings) -> Door:
+def _make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
     """Build the connection limiter, overall and per client."""
     most = open_files.room_for(settings.max_connections)
-    return Door(most, settings.max_connections_of_client or max(1, most // 4))
+    return ConnectionLimiter(most, settings.max_connections_of_client or max(1, most // 4))
 
 
-def _held_bytes(settings: ServerSettings) -> int:
+def _max_buffered_bytes(settings: ServerSettings) -> int:
     """Return the buffer size for requests: two of the largest at least, for decompression."""
     return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
-async def _sweep(listeners: Sequence[Swept], door: Door, held: Held) -> None:
+async def _sweep(
+    listeners: Sequence[SweptListener], door: ConnectionLimiter, held: BufferedBytes
+) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
         try:
@@ -528,6 +534,6 @@ async def _sweep(listeners: Sequence[Swept], door: Door, held: Held) -> None:
             now_bytes = held.bytes + held.unsent_bytes
             if held.most_seen - now_bytes >= _MUCH_BYTES:
                 held.most_seen = now_bytes
-                await asyncio.to_thread(malloc.give_back)
+                await asyncio.to_thread(malloc.trim)
         except Exception:  # one faulty connection must not stop all sweeps
             log.exception("a sweep of the connections failed")

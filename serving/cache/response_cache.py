@@ -15,7 +15,7 @@ _ENTRY_BYTES = 200
 """Cost of an entry beside its bytes: objects and table slots, CPython 3.11."""
 
 
-class Key(NamedTuple):
+class CacheKey(NamedTuple):
     """Model, input encoding and input bytes."""
 
     model: ModelId
@@ -23,12 +23,12 @@ class Key(NamedTuple):
     input: bytes
 
 
-class PredictionCache:
+class ResponseCache:
     """Cached responses by key."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
-        self._entries: OrderedDict[Key, bytes] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, bytes] = OrderedDict()
         self.bytes = 0
         """Memory in use, with overhead."""
         self.hits = 0
@@ -37,7 +37,7 @@ class PredictionCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Key) -> bytes | None:
+    def get(self, key: CacheKey) -> bytes | None:
         """Return a cached response, if any."""
         value = self._entries.get(key)
         if value is None:
@@ -47,7 +47,7 @@ class PredictionCache:
         self.hits += 1
         return value
 
-    def put(self, key: Key, value: bytes) -> None:
+    def put(self, key: CacheKey, value: bytes) -> None:
         """Cache a response unless it is too large, evicting the least recently used."""
         self.discard(key)
         cost = _cost(key, value)
@@ -59,7 +59,7 @@ class PredictionCache:
         self._entries[key] = value
         self.bytes += cost
 
-    def discard(self, key: Key) -> None:
+    def discard(self, key: CacheKey) -> None:
         """Remove a response, if cached."""
         value = self._entries.pop(key, None)
         if value is not None:
@@ -78,5 +78,5 @@ class PredictionCache:
             self.bytes -= _cost(key, value)
 
 
-def _cost(key: Key, value: bytes) -> int:
+def _cost(key: CacheKey, value: bytes) -> int:
     return len(key.input) + len(value) + _ENTRY_BYTES

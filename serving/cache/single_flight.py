@@ -12,28 +12,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from serving.cache.response_cache import Key, PredictionCache
+from serving.cache.response_cache import CacheKey, ResponseCache
 from serving.errors import DeadlineExceeded, ServingError
-from serving.response_handler import Batch, Ticket, Timed, Waiter, answer, refuse
+from serving.response_handler import (
+    BatchInfo,
+    HasBatch,
+    RequestHandle,
+    ResponseHandler,
+    deliver_error,
+    deliver_result,
+)
 
-Lane = tuple[str, int]
+FlowKey = tuple[str, int]
 """Application and priority, which besides the deadline determine the queue position."""
-Send = Callable[[Waiter, float], Ticket]
+Send = Callable[[ResponseHandler, float], RequestHandle]
 """Send a request for this handler, with this deadline."""
 
 
-class _Place:
+class _FlightMember:
     """A request handler's membership in a flight."""
 
     __slots__ = ("deadline_s", "flight", "lane", "waiter")
 
-    def __init__(self, waiter: Waiter, deadline_s: float, lane: Lane) -> None:
+    def __init__(self, waiter: ResponseHandler, deadline_s: float, lane: FlowKey) -> None:
         self.lane = lane
         self.waiter = waiter
         self.deadline_s = deadline_s
         self.flight: _Flight | None = None
 
-    def released(self) -> Waiter:
+    def released(self) -> ResponseHandler:
         """Return and drop the handler, to break its reference cycle."""
         waiter = self.waiter
         del self.waiter
@@ -44,7 +51,7 @@ class _Place:
         if self.flight is not None:
             self.flight.leave(self)
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchInfo | None:
         """See `waiter.Timed`."""
         return None if self.flight is None else self.flight.batch()
 
@@ -54,8 +61,8 @@ class _Hit:
 
     __slots__ = ("_waiter",)
 
-    def __init__(self, waiter: Waiter) -> None:
-        self._waiter: Waiter | None = waiter
+    def __init__(self, waiter: ResponseHandler) -> None:
+        self._waiter: ResponseHandler | None = waiter
 
     def cancel(self) -> None:
         """Drop the response."""
@@ -65,7 +72,7 @@ class _Hit:
         """Deliver the response."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            answer(waiter, memoryview(kept))
+            deliver_result(waiter, memoryview(kept))
 
 
 class _Flight:
@@ -73,7 +80,9 @@ class _Flight:
 
     __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s", "lane")
 
-    def __init__(self, owner: SingleFlight, key: Key, send: Send, place: _Place) -> None:
+    def __init__(
+        self, owner: SingleFlight, key: CacheKey, send: Send, place: _FlightMember
+    ) -> None:
         self._owner = owner
         self._key = key
         self._send = send
@@ -84,11 +93,11 @@ class _Flight:
         place.flight = self
         self._ticket = send(self, place.deadline_s)
 
-    def join(self, place: _Place) -> None:
+    def join(self, place: _FlightMember) -> None:
         place.flight = self
         self._places[place] = None
 
-    def leave(self, place: _Place) -> None:
+    def leave(self, place: _FlightMember) -> None:
         place.flight = None
         if place in self._places:
             del self._places[place], place.waiter
@@ -96,14 +105,14 @@ class _Flight:
                 self._owner.landed(self._key, self)
                 self._ticket.cancel()
 
-    def batch(self) -> Batch | None:
-        return self._ticket.batch() if isinstance(self._ticket, Timed) else None
+    def batch(self) -> BatchInfo | None:
+        return self._ticket.batch() if isinstance(self._ticket, HasBatch) else None
 
     def answer(self, frame: memoryview) -> None:
         kept = bytes(frame)
         self._owner.landed(self._key, self, kept)
         for place in self._land():
-            answer(place.released(), memoryview(kept))
+            deliver_result(place.released(), memoryview(kept))
 
     def refuse(self, error: ServingError) -> None:
         self._owner.landed(self._key, self)
@@ -112,9 +121,9 @@ class _Flight:
             if is_late and place.deadline_s > self.deadline_s:
                 self._owner.board(self._key, place, self._send)
             else:
-                refuse(place.released(), error)
+                deliver_error(place.released(), error)
 
-    def _land(self) -> Iterator[_Place]:
+    def _land(self) -> Iterator[_FlightMember]:
         """Yield remaining members; a response may cancel others meanwhile."""
         places, self._places = self._places, {}
         for place in places:
@@ -126,27 +135,32 @@ class SingleFlight:
     """Response cache and the flights that fill it."""
 
     def __init__(self, capacity_bytes: int) -> None:
-        self.cache = PredictionCache(capacity_bytes)
+        self.cache = ResponseCache(capacity_bytes)
         self.shared = 0
         """Requests that joined another."""
-        self._flights: dict[tuple[Key, Lane], _Flight] = {}
+        self._flights: dict[tuple[CacheKey, FlowKey], _Flight] = {}
         self._loop = asyncio.get_running_loop()
 
     def submit(
-        self, key: Key, waiter: Waiter, deadline_s: float, send: Send, lane: Lane = ("", 0)
-    ) -> Ticket:
+        self,
+        key: CacheKey,
+        waiter: ResponseHandler,
+        deadline_s: float,
+        send: Send,
+        lane: FlowKey = ("", 0),
+    ) -> RequestHandle:
         """Respond from the cache, join an equal request, or send it."""
         kept = self.cache.get(key)
         if kept is not None:
             hit = _Hit(waiter)
             self._loop.call_soon(hit.answer, kept)
             return hit
-        place = _Place(waiter, deadline_s, lane)
+        place = _FlightMember(waiter, deadline_s, lane)
         if self.board(key, place, send):
             self.shared += 1
         return place
 
-    def board(self, key: Key, place: _Place, send: Send) -> bool:
+    def board(self, key: CacheKey, place: _FlightMember, send: Send) -> bool:
         """Join the flight of this key and flow key, or start one; return True if one existed."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
@@ -155,7 +169,7 @@ class SingleFlight:
         self._flights[key, place.lane] = _Flight(self, key, send, place)
         return False
 
-    def landed(self, key: Key, flight: _Flight, kept: bytes | None = None) -> None:
+    def landed(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
         """Remove an ended flight and cache its response, if it is from after the last reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]

@@ -17,7 +17,7 @@ CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
 """Image of a model that is only registered."""
 _TIMEOUT_S = 120.0
 """Allows for a model's start."""
-_LONGEST_ANSWER_BYTES = 64 * 2**20
+_MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
@@ -27,7 +27,7 @@ def post(address: str, path: str, data: Mapping[str, Any]) -> str:
         ClipperException: rejected or unreachable.
     """
     body = json.dumps(data).encode()
-    return _answered(
+    return _fetch(
         urllib.request.Request(  # noqa: S310 - the scheme is of `_url`
             _url(address, path),
             data=body,
@@ -44,7 +44,7 @@ def ping(address: str) -> str:
         ClipperException: as `post`.
     """
     url, headers = _url(address, "/admin/ping"), _token_field(address)
-    return _answered(urllib.request.Request(url, headers=headers))  # noqa: S310 - likewise
+    return _fetch(urllib.request.Request(url, headers=headers))  # noqa: S310 - likewise
 
 
 def get(address: str, path: str) -> str:
@@ -54,7 +54,7 @@ def get(address: str, path: str) -> str:
         ClipperException: rejected or unreachable.
     """
     headers = _bearer(os.environ.get(TOKEN_VARIABLE))
-    return _answered(urllib.request.Request(f"http://{address}{path}", headers=headers))
+    return _fetch(urllib.request.Request(f"http://{address}{path}", headers=headers))
 
 
 def _url(address: str, path: str) -> str:
@@ -83,12 +83,12 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opener without a proxy: servers are local or in this network."""
 
 
-def _answered(request: urllib.request.Request) -> str:
+def _fetch(request: urllib.request.Request) -> str:
     try:
         with _direct.open(request, timeout=_TIMEOUT_S) as response:
-            return str(response.read(_LONGEST_ANSWER_BYTES), "utf-8", "replace")
+            return str(response.read(_MAX_RESPONSE_BYTES), "utf-8", "replace")
     except urllib.error.HTTPError as error:
-        text = str(error.read(_LONGEST_ANSWER_BYTES), "utf-8", "replace")
+        text = str(error.read(_MAX_RESPONSE_BYTES), "utf-8", "replace")
         raise ClipperException(
             f"Received error status code: {error.code} and message: {text}"
         ) from None

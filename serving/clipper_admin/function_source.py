@@ -145,7 +145,7 @@ class _Module:
         """Write a function inside a maker that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
-        for used, value in _used(function):
+        for used, value in _used_names(function):
             if value is not function:
                 body += self._binding(used, value, function)
         node.args.defaults = [
@@ -175,8 +175,8 @@ class _Module:
         if isinstance(value, types.ModuleType):
             if value.__name__ == "__main__":
                 raise _not_written(name, value, user)
-            return [_assigned(name, _expression(self._import(value)))]
-        return [_assigned(name, self._value(value, name, user))]
+            return [_assignment(name, _expression(self._import(value)))]
+        return [_assignment(name, self._value(value, name, user))]
 
     def _value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
         """Return the expression of a value."""
@@ -270,7 +270,7 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
     return node
 
 
-def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield outside names that a function uses, with values."""
     cells: Mapping[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -331,7 +331,7 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _assigned(name: str, value: ast.expr) -> ast.stmt:
+def _assignment(name: str, value: ast.expr) -> ast.stmt:
     return ast.Assign([ast.Name(name, ast.Store())], value)
 
 

@@ -13,23 +13,23 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from serving.cache.response_cache import Key
+from serving.cache.response_cache import CacheKey
 from serving.cache.single_flight import SingleFlight
-from serving.deployment.dispatch import BatchDone, Request
-from serving.deployment.placement import OwnPool, Placement, Tenancy
-from serving.deployment.pool import Home
+from serving.deployment.dispatch import BatchDone, RequestFrame
+from serving.deployment.placement import DedicatedPlacement, Placement, SharedPlacement
+from serving.deployment.pool import Spawner
 from serving.deployment.shared_pool import SharedPool
 from serving.metrics.counters import Counters
-from serving.metrics.statistics import ModelStatistics, StatisticsOf
-from serving.response_handler import Ticket, Waiter
+from serving.metrics.statistics import ModelStatistics, StatisticsCollector
+from serving.response_handler import RequestHandle, ResponseHandler
 from serving.settings import ServingSettings
-from serving.values import ModelCard, Signature
+from serving.values import ModelSpec, Signature
 
 _RETRY_S = 0.005
 _OK = 200
 
 
-class Query(Request, Protocol):
+class InferRequest(RequestFrame, Protocol):
     """Request from a protocol's codec."""
 
     @property
@@ -43,14 +43,14 @@ class Query(Request, Protocol):
         ...
 
 
-class Served:
+class Deployment:
     """One version of one model."""
 
     def __init__(
         self,
-        card: ModelCard,
+        card: ModelSpec,
         settings: ServingSettings,
-        home: Home,
+        home: Spawner,
         workers: Iterator[int],
         shared: SharedPool | None = None,
     ) -> None:
@@ -62,13 +62,13 @@ class Served:
         self.id = card.id
         self.settings = settings
         self.counters = Counters()
-        self._statistics = StatisticsOf(card.id)
+        self._statistics = StatisticsCollector(card.id)
         self.codecs: dict[str, Any] = {}
         """Cache for what protocols derive from the signature, cleared when it changes."""
         self.place: Placement = (
-            OwnPool(card, settings, home, workers, self)
+            DedicatedPlacement(card, settings, home, workers, self)
             if shared is None
-            else Tenancy(card, settings, shared, self)
+            else SharedPlacement(card, settings, shared, self)
         )
         self.dispatcher = self.place.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
@@ -105,7 +105,9 @@ class Served:
 
     # Requests
 
-    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+    def submit(
+        self, query: InferRequest, waiter: ResponseHandler, application: str = ""
+    ) -> RequestHandle:
         """Submit a request; its response handler is called once, later, in the event loop.
 
         `application` is its flow: flows share the replicas evenly.
@@ -125,12 +127,17 @@ class Served:
         return self._looked_up(query, waiter, application, deadline_s, now_s)
 
     def _looked_up(
-        self, query: Query, waiter: Waiter, application: str, deadline_s: float, now_s: float
-    ) -> Ticket:
+        self,
+        query: InferRequest,
+        waiter: ResponseHandler,
+        application: str,
+        deadline_s: float,
+        now_s: float,
+    ) -> RequestHandle:
         """Return a cached response, join an equal request, or send it."""
-        key = Key(self.id, query.encoding, b"".join(query.frame))
+        key = CacheKey(self.id, query.encoding, b"".join(query.frame))
 
-        def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
+        def send(inner: ResponseHandler, inner_deadline_s: float) -> RequestHandle:
             return self.dispatcher.submit(
                 query,
                 inner,

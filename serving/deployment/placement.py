@@ -9,16 +9,16 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from serving.deployment.dispatch import BatchDone, Dispatcher, Loaded
-from serving.deployment.pool import Death, Home, Pool
+from serving.deployment.dispatch import BatchDone, Dispatcher, LoadReport
+from serving.deployment.pool import Death, Pool, Spawner
 from serving.deployment.shared_pool import SharedPool
-from serving.deployment.single_model import OneModel
+from serving.deployment.single_model import SingleModelContents
 from serving.errors import InvalidSettings
 from serving.metrics.counters import Counters
 from serving.scheduling import SCHEDULERS
-from serving.scheduling.interface import Warmed
+from serving.scheduling.interface import WarmupMeasured
 from serving.settings import ReplicaSettings, ServingSettings
-from serving.values import ModelCard, ModelId, Signature
+from serving.values import ModelId, ModelSpec, Signature
 
 _REAL = ("file", "model")
 """Sources of samples that are real inputs."""
@@ -30,7 +30,7 @@ _OF_LOADING = ("model.", "batching.pad_to")
 """Settings with which a model is loaded."""
 
 
-class Listener(Protocol):
+class PlacementObserver(Protocol):
     """Observer of a placement."""
 
     counters: Counters
@@ -60,7 +60,7 @@ class Placement(Protocol):
         ...
 
     @property
-    def told(self) -> Loaded | None:
+    def told(self) -> LoadReport | None:
         """Load report of the last replica that loaded it."""
         ...
 
@@ -114,16 +114,16 @@ class Placement(Protocol):
         ...
 
 
-class OwnPool:
+class DedicatedPlacement:
     """Placement with its own replicas, queue and scheduler."""
 
     def __init__(
         self,
-        card: ModelCard,
+        card: ModelSpec,
         settings: ServingSettings,
-        home: Home,
+        home: Spawner,
         workers: Iterator[int],
-        listener: Listener,
+        listener: PlacementObserver,
     ) -> None:
         """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
         self._card = card
@@ -131,7 +131,7 @@ class OwnPool:
         self._listener = listener
         self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
         self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
-        self._model = OneModel(card, listener.signature_changed, self._replica_loaded)
+        self._model = SingleModelContents(card, listener.signature_changed, self._replica_loaded)
         self._pool = Pool(home, self.dispatcher, settings, listener.counters, workers, self._model)
 
     @property
@@ -140,7 +140,7 @@ class OwnPool:
         return self._model.signature
 
     @property
-    def told(self) -> Loaded | None:
+    def told(self) -> LoadReport | None:
         """See `Placement`."""
         return self._model.told
 
@@ -198,24 +198,30 @@ class OwnPool:
         await self._pool.close(grace_s=0.0)
         self.dispatcher.close(self._card.label)
 
-    def _replica_loaded(self, loaded: Loaded, limits: ReplicaSettings) -> None:
+    def _replica_loaded(self, loaded: LoadReport, limits: ReplicaSettings) -> None:
         """Give the scheduler the measurements of a warm-up, if on real inputs."""
         warmup = loaded.warmup
         if warmup.get("source") in _REAL and "failure" not in warmup:
             batch_s = loaded.batch_s
             if batch_s:
-                self._scheduler.on(Warmed(batch_s, limits.cpu, limits.threads), time.monotonic())
+                self._scheduler.on(
+                    WarmupMeasured(batch_s, limits.cpu, limits.threads), time.monotonic()
+                )
 
     def _batch_done(self, done: BatchDone) -> None:
         self._pool.served(done.worker)
         self._listener.batch_done(done)
 
 
-class Tenancy:
+class SharedPlacement:
     """Placement in a shared pool."""
 
     def __init__(
-        self, card: ModelCard, settings: ServingSettings, shared: SharedPool, listener: Listener
+        self,
+        card: ModelSpec,
+        settings: ServingSettings,
+        shared: SharedPool,
+        listener: PlacementObserver,
     ) -> None:
         """Accept no requests yet."""
         self._card = card
@@ -225,7 +231,7 @@ class Tenancy:
         self.dispatcher = shared.dispatcher
         self.model = card.id
         self.signature: Signature | None = None
-        self.told: Loaded | None = None
+        self.told: LoadReport | None = None
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -14,31 +14,31 @@ import os
 import pathlib
 
 from serving import __version__, models
-from serving.deployment.dispatch import told_inputs
+from serving.deployment.dispatch import declared_inputs
 from serving.deployment.profiler import ModelProfile
 from serving.errors import ServingError
 from serving.settings import ServingSettings
 from serving.state import record_schema
-from serving.state.records import Key, SqliteRecords
+from serving.state.records import RecordKey, SqliteRecords
 from serving.system import machine
-from serving.system.fingerprint import Identity, digest_of
-from serving.values import ModelCard
+from serving.system.fingerprint import Fingerprint, digest_of
+from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 
 FILE = "profiles.db"
-MOST_KEPT = 10_000
+MAX_SAVED = 10_000
 """Maximum number of profiles, of about a kilobyte each."""
 
 
-class KeptProfiles:
+class ProfileStore:
     """Profiles by key."""
 
     def __init__(self, records: SqliteRecords | None = None) -> None:
         """Read the saved profiles from `records`, closed with this; None: memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
-        self._changes: dict[Key, ModelProfile | None] = {}
+        self._changes: dict[RecordKey, ModelProfile | None] = {}
         """Unwritten changes; None: deleted."""
         self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
@@ -46,7 +46,7 @@ class KeptProfiles:
             self._read(records)
 
     @classmethod
-    def of_folder(cls, folder: pathlib.Path | None) -> KeptProfiles:
+    def of_folder(cls, folder: pathlib.Path | None) -> ProfileStore:
         """Open the store in a folder, created if missing; memory only if None or on failure."""
         if folder is None:
             return cls()
@@ -68,7 +68,7 @@ class KeptProfiles:
         self._profiles.pop(key, None)
         self._profiles[key] = profile
         self._changes[_row(key)] = profile
-        while len(self._profiles) > MOST_KEPT:
+        while len(self._profiles) > MAX_SAVED:
             oldest = next(iter(self._profiles))
             del self._profiles[oldest]
             self._changes[_row(oldest)] = None
@@ -116,7 +116,7 @@ class KeptProfiles:
 
 
 def key_of(
-    card: ModelCard, settings: ServingSettings, identity: Identity | None, software: str = ""
+    card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
     """Return the key of a model's profile; None: its files do not determine it. Blocking.
 
@@ -149,11 +149,13 @@ def key_of(
             "share": accelerator.share,
             "clock_mhz": accelerator.clock_mhz,
             "max_items": settings.batching.max_size,
-            "inputs": told_inputs(card, settings.model, pad_to=settings.batching.pad_to).as_json(),
+            "inputs": declared_inputs(
+                card, settings.model, pad_to=settings.batching.pad_to
+            ).as_json(),
         },
         separators=(",", ":"),
     )
 
 
-def _row(key: str) -> Key:
-    return Key(record_schema.PROFILE, key)
+def _row(key: str) -> RecordKey:
+    return RecordKey(record_schema.PROFILE, key)

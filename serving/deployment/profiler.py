@@ -14,21 +14,21 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.deployment.dispatch import Dispatcher, Loaded, Wanted, told_inputs
-from serving.deployment.pool import Home, Member, Pool
+from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, declared_inputs
+from serving.deployment.pool import Member, Pool, Spawner
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
-from serving.scheduling.interface import Action, Event, Kind, Plan, Result, WorkerUp
+from serving.scheduling.interface import Action, ActionResult, ActionType, Event, Plan, WorkerUp
 from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId, Signature, StageTimes
+from serving.values import ModelId, ModelSpec, Signature, StageTimes
 
-LEAST_LOADS = 3
+MIN_LOADS = 3
 """Minimum loads; all but the first count for the load time."""
-MOST_MEASURED = 10
+MAX_MEASURED = 10
 """Measurements retained of each kind."""
-LEAST_MEASURED = 5
+MIN_MEASURED = 5
 """Measurements whose median replaces the profile's value."""
 NEVER_S = float("inf")
-SCATTERED, SCATTERED_BY_PARSING, MOST_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
+SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
 """Memory fragmentation between a replica's models: share of a model's memory, and maximum.
 
 Each of twenty bundled models in one process took 5 to 10 % more than one measured alone; loaded
@@ -47,7 +47,7 @@ class ModelProfile:
     """Items -> seconds of a batch: inputs, model and outputs."""
     memory_bytes: int
     """Memory beside other models in a replica."""
-    told: Loaded
+    told: LoadReport
     """The replica's report of its last load."""
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
     """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
@@ -91,7 +91,7 @@ class ModelProfile:
             load_s=float(data["load_s"]),
             batch_s={int(size): float(took_s) for size, took_s in data["batch_s"].items()},
             memory_bytes=data["memory_bytes"],
-            told=Loaded(
+            told=LoadReport(
                 signature,
                 told.get("load_s"),
                 told["warmup"],
@@ -102,16 +102,16 @@ class ModelProfile:
         )
 
 
-class Measured:
+class RecentDurations:
     """Recent durations of loads and of batches of the profile's sizes."""
 
     __slots__ = ("_batches", "_loads_s", "_profile")
 
     def __init__(self, profile: ModelProfile) -> None:
         self._profile = profile
-        self._loads_s: collections.deque[float] = collections.deque(maxlen=MOST_MEASURED)
+        self._loads_s: collections.deque[float] = collections.deque(maxlen=MAX_MEASURED)
         self._batches: dict[int, collections.deque[StageTimes]] = {
-            size: collections.deque(maxlen=MOST_MEASURED) for size in profile.batch_s
+            size: collections.deque(maxlen=MAX_MEASURED) for size in profile.batch_s
         }
 
     def load(self, took_s: float) -> None:
@@ -130,9 +130,9 @@ class Measured:
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
             for size, seen in self._batches.items()
-            if len(seen) >= LEAST_MEASURED
+            if len(seen) >= MIN_MEASURED
         }
-        loads_s = self._loads_s if len(self._loads_s) >= LEAST_MEASURED else [profile.load_s]
+        loads_s = self._loads_s if len(self._loads_s) >= MIN_MEASURED else [profile.load_s]
         if not batches and loads_s is not self._loads_s:
             return profile
         return dataclasses.replace(
@@ -152,9 +152,9 @@ def sizes_to(most: int) -> tuple[int, ...]:
 
 
 async def profile(
-    card: ModelCard,
+    card: ModelSpec,
     settings: ServingSettings,
-    home: Home,
+    home: Spawner,
     workers: Iterator[int],
     *,
     digest: str | None = None,
@@ -168,7 +168,7 @@ async def profile(
         ServingError: the model cannot be loaded, or fails on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, digest)
+    run = _ProfilingRun(card, one, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -179,19 +179,19 @@ async def profile(
         dispatcher.close(card.label)
 
 
-class _Run:
+class _ProfilingRun:
     """One replica's loads: the pool's contents, scheduler and observer."""
 
     is_shared = True
 
-    def __init__(self, card: ModelCard, settings: ServingSettings, digest: str | None) -> None:
+    def __init__(self, card: ModelSpec, settings: ServingSettings, digest: str | None) -> None:
         self.card = card
         self._digest = digest
         self._settings = settings
         sizes = sizes_to(settings.batching.max_size)
-        self._sizes = (sizes[0],) * (LEAST_LOADS - len(sizes)) + sizes
+        self._sizes = (sizes[0],) * (MIN_LOADS - len(sizes)) + sizes
         self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
-        self._told: list[Loaded] = []
+        self._told: list[LoadReport] = []
         self._reads_json = False
         self._worker = 0
         self._sent = 0
@@ -199,18 +199,18 @@ class _Run:
 
     # Pool contents
 
-    def wanted(self, model: ModelId, member: Member) -> Wanted:
+    def wanted(self, model: ModelId, member: Member) -> LoadSpec:
         """Return the load for a run, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
-        return Wanted(
+        return LoadSpec(
             self.card,
             limits.threads,
             self._sizes[int(model.version)],
             limits.warmup_s,
             device=member.accelerator.device,
             weights=self.card.weights(member.model.variant),
-            inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
+            inputs=declared_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
             digest=self._digest,
             optimises=model.version == "0",
         )
@@ -219,7 +219,9 @@ class _Run:
         """Return None: no memory budget."""
         return None
 
-    def loaded(self, _model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:
+    def loaded(
+        self, _model: ModelId, told: LoadReport, _member: Member, *, reads_json: bool
+    ) -> bool:
         """Record a finished load."""
         self._told.append(told)
         self._reads_json = reads_json
@@ -259,7 +261,7 @@ class _Run:
         """Note that the replica is up, or has finished a load."""
         if isinstance(event, WorkerUp):
             self._worker = event.worker
-        elif not isinstance(event, Result) or not event.ok or event.action % 2:
+        elif not isinstance(event, ActionResult) or not event.ok or event.action % 2:
             return  # an UNLOAD has ended
         self._due = True
 
@@ -268,15 +270,15 @@ class _Run:
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
             if self._sent > 1:  # the first stays, so that the others measure one more model
-                actions.append(self._action(Kind.UNLOAD, self._sent - 1))
-            actions.append(self._action(Kind.LOAD, self._sent))
+                actions.append(self._action(ActionType.UNLOAD, self._sent - 1))
+            actions.append(self._action(ActionType.LOAD, self._sent))
             self._sent += 1
         self._due = False
         return Plan(actions, [], None)
 
-    def _action(self, kind: Kind, number: int) -> Action:
+    def _action(self, kind: ActionType, number: int) -> Action:
         model = ModelId(self.card.name, str(number))
-        id_ = 2 * number + (kind is Kind.UNLOAD)
+        id_ = 2 * number + (kind is ActionType.UNLOAD)
         return Action(id_, kind, self._worker, model, [], 0.0, NEVER_S, 0.0)
 
     # Result
@@ -323,7 +325,7 @@ class _Run:
 def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
     """Return the memory beside other models, from that measured alone."""
     share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
-    return alone_bytes + round(min(share * alone_bytes, MOST_SCATTERED_BYTES))
+    return alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES))
 
 
 def _later(values: Sequence[float]) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serving.deployment.deployment import Served
+from serving.deployment.deployment import Deployment
 from serving.deployment.placement import OF_QUEUES, own_settings_of_the_pool
 from serving.scheduling import SHARED
-from serving.settings import KNOBS, ServingSettings
+from serving.settings import SETTINGS, ServingSettings
 
 
-def setting_notes(settings: ServingSettings, served: Sequence[Served]) -> list[str]:
+def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
     """Return a warning for every setting without full effect."""
     names = {one.id.name for one in served}
     shared = [name for name in sorted(names) if settings.of(name).scheduling.policy in SHARED]
@@ -25,12 +25,12 @@ def setting_notes(settings: ServingSettings, served: Sequence[Served]) -> list[s
         found += [
             f"{name}: nothing of models that share replicas depends on it ({', '.join(shared)})"
             for name in OF_QUEUES
-            if flat[name] != KNOBS[name].default
+            if flat[name] != SETTINGS[name].default
         ]
     return found + _notes_of_batches(settings, served)
 
 
-def _notes_of_batches(settings: ServingSettings, served: Sequence[Served]) -> list[str]:
+def _notes_of_batches(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
     """Return a warning for every batch size that models sharing replicas do not reach."""
     notes = []
     of_pool = settings.batching.max_size

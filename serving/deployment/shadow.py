@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from serving.deployment.deployment import Query, Served
+from serving.deployment.deployment import Deployment, InferRequest
 from serving.errors import ServingError
-from serving.response_handler import Ticket, Waiter
+from serving.response_handler import RequestHandle, ResponseHandler
 from serving.scheduling.interface import BACKGROUND
 from serving.values import ModelId, Signature
 
 
-class _Unseen:
+class _ShadowResponseHandler:
     """Response handler of a shadow's copy: only counts."""
 
     __slots__ = ("_served", "_started_s")
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Deployment) -> None:
         self._served = served
         self._started_s = time.monotonic()
 
@@ -33,7 +33,7 @@ class _Copy:
 
     __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: InferRequest) -> None:
         self.frame = query.frame
         self.frame_bytes = query.frame_bytes
         self.encoding = query.encoding
@@ -42,12 +42,12 @@ class _Copy:
         self.priority = BACKGROUND
 
 
-class Shadowed:
+class ShadowedDeployment:
     """A deployment whose requests are copied to a shadow."""
 
     __slots__ = ("_first", "_shadow")
 
-    def __init__(self, first: Served, shadow: Served) -> None:
+    def __init__(self, first: Deployment, shadow: Deployment) -> None:
         self._first = first
         self._shadow = shadow
 
@@ -66,11 +66,13 @@ class Shadowed:
         """Codecs of the shadowed deployment."""
         return self._first.codecs
 
-    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+    def submit(
+        self, query: InferRequest, waiter: ResponseHandler, application: str = ""
+    ) -> RequestHandle:
         """Take a request, and copy it to the shadow if its inputs are the same."""
         ticket = self._first.submit(query, waiter, application)
         if self._shadow.signature.inputs == self._first.signature.inputs:
-            self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
+            self._shadow.submit(_Copy(query), _ShadowResponseHandler(self._shadow), application)
         return ticket
 
     def done(self, status: int, seconds: float) -> None:

@@ -23,21 +23,21 @@ from serving.deployment.dispatch import (
     ActionEnded,
     BatchDone,
     Dispatcher,
-    Loaded,
-    Wanted,
-    told_inputs,
+    LoadReport,
+    LoadSpec,
+    declared_inputs,
 )
-from serving.deployment.pool import Home, Member, Pool
-from serving.deployment.profile_store import KeptProfiles
-from serving.deployment.profiler import Measured, ModelProfile
+from serving.deployment.pool import Member, Pool, Spawner
+from serving.deployment.profile_store import ProfileStore
+from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.errors import InvalidSettings, ServingError
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.scheduling import SHARED
 from serving.scheduling.interface import ModelUp, Profiled
 from serving.settings import ModelSettings, ServingSettings
-from serving.system.fingerprint import Identity, identity_of
-from serving.values import ModelCard, ModelId
+from serving.system.fingerprint import Fingerprint, fingerprint_of
+from serving.values import ModelId, ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ FIRST_CALL_S = 1e-6
 MODELS_SHARE = 0.5
 """Models' default share of a replica's memory limit; runtime and batches need the rest."""
 
-MOST_PROFILING_S = 60.0
+MAX_PROFILING_S = 60.0
 """Maximum time to measure models again before new limits take effect."""
 
 
-class _Tenant:
+class _SharedModel:
     """One model version of the pool."""
 
     __slots__ = (
@@ -70,13 +70,13 @@ class _Tenant:
 
     def __init__(
         self,
-        card: ModelCard,
+        card: ModelSpec,
         settings: ServingSettings,
         root: pathlib.Path | None,
         pages: int,
         profile: ModelProfile,
         on_batch: Callable[[BatchDone], None],
-        identity: Identity | None,
+        identity: Fingerprint | None,
     ) -> None:
         self.card = card
         self.root = root
@@ -87,7 +87,7 @@ class _Tenant:
         """Items of its largest batch in its settings."""
         self.pages = pages
         self.profile = profile
-        self.measured = Measured(profile)
+        self.measured = RecentDurations(profile)
         """Measurements since its profile."""
         self.key: str | None = None
         """Key of the saved profile."""
@@ -123,9 +123,9 @@ class SharedPool:
         kind: str,
         policy: str,
         settings: ServingSettings,
-        home: Home,
+        home: Spawner,
         workers: Iterator[int],
-        profiles: KeptProfiles,
+        profiles: ProfileStore,
     ) -> None:
         """Start nothing yet.
 
@@ -137,7 +137,7 @@ class SharedPool:
         self._settings = settings
         self._home = home
         self._workers = workers
-        self._tenants: dict[ModelId, _Tenant] = {}
+        self._tenants: dict[ModelId, _SharedModel] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
         self.dispatcher = Dispatcher(
@@ -193,13 +193,13 @@ class SharedPool:
             elif has_other_limits:
                 tenant.key = None  # later measurements are of other limits
             if has_other_limits:
-                tenant.measured = Measured(tenant.profile)
+                tenant.measured = RecentDurations(tenant.profile)
 
     async def _measured_anew(
         self, settings: ServingSettings
     ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
         """Return profiles and keys of models under other limits, as time permits."""
-        until_s = time.monotonic() + MOST_PROFILING_S
+        until_s = time.monotonic() + MAX_PROFILING_S
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
@@ -224,7 +224,7 @@ class SharedPool:
     # Shared models
 
     async def join(
-        self, card: ModelCard, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
+        self, card: ModelSpec, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
     ) -> tuple[ModelId, ModelProfile]:
         """Accept requests for a model; return its id in the dispatcher, and its profile.
 
@@ -240,7 +240,7 @@ class SharedPool:
         # The rest is the pool's.
         settings = dataclasses.replace(self._settings.changed(own), model=settings.model)
         weights = card.weights(settings.model.variant)
-        identity = await asyncio.to_thread(identity_of, card.kind, weights)
+        identity = await asyncio.to_thread(fingerprint_of, card.kind, weights)
         key = await self._key_of(card, settings, identity)
         found = await self._profile(card, settings, key, identity)
         pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
@@ -250,7 +250,7 @@ class SharedPool:
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still runs or is being unloaded under its own id.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
+        tenant = _SharedModel(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
         self.dispatcher.lay_out(model, found.signature)
@@ -297,10 +297,10 @@ class SharedPool:
 
     async def _profile(
         self,
-        card: ModelCard,
+        card: ModelSpec,
         settings: ServingSettings,
         key: str | None,
-        identity: Identity | None,
+        identity: Fingerprint | None,
     ) -> ModelProfile:
         """Return a saved profile for equal content and limits, or measure one."""
         known = self._profiles.of(key)
@@ -323,7 +323,7 @@ class SharedPool:
         return found
 
     async def _key_of(
-        self, card: ModelCard, settings: ServingSettings, identity: Identity | None
+        self, card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None
     ) -> str | None:
         """Return the key of the model's saved profile."""
         software = self._home.software
@@ -331,11 +331,11 @@ class SharedPool:
 
     # Contents of the replicas
 
-    def wanted(self, model: ModelId, member: Member) -> Wanted:
+    def wanted(self, model: ModelId, member: Member) -> LoadSpec:
         """Return how a model is loaded while serving: with its first call only."""
         tenant = self._tenants[model]
         limits = member.limits
-        return Wanted(
+        return LoadSpec(
             tenant.card,
             limits.threads,
             1,
@@ -346,7 +346,7 @@ class SharedPool:
             pages=tenant.pages,
             budget=member.pages,
             digest=_digest_of(tenant.identity),
-            inputs=told_inputs(
+            inputs=declared_inputs(
                 tenant.card,
                 tenant.model,
                 pad_to=tenant.pad_to,
@@ -358,7 +358,14 @@ class SharedPool:
         """Return the page budget."""
         return budget_of(settings)
 
-    def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
+    def loaded(
+        self,
+        model: ModelId,
+        told: LoadReport,
+        _member: Member,
+        *,
+        reads_json: bool,  # noqa: ARG002 - of the Protocol
+    ) -> bool:
         """Record the load time; the profile holds the rest."""
         tenant = self._tenants.get(model)
         if tenant is not None and told.load_s is not None:
@@ -430,12 +437,12 @@ def budget_of(settings: ServingSettings) -> int | None:
     return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
 
 
-def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:
+def _memory_bytes(profile: ModelProfile, identity: Fingerprint | None) -> int:
     """Return a model's bytes: as measured, at least those of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
-def _digest_of(identity: Identity | None) -> str | None:
+def _digest_of(identity: Fingerprint | None) -> str | None:
     """Return the SHA-256 of a model that is one file, which alone can be optimised, or None."""
     return identity.digest if identity is not None and identity.is_whole else None
 
@@ -449,7 +456,7 @@ def _still_holds(profile: ModelProfile) -> bool:
         return False
 
 
-def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:
+def _check_fits(card: ModelSpec, pages: int, settings: ServingSettings) -> None:
     """Check that an empty replica can hold a model.
 
     Raises:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from serving.deployment.pool import Home
-from serving.deployment.profile_store import KeptProfiles
+from serving.deployment.pool import Spawner
+from serving.deployment.profile_store import ProfileStore
 from serving.deployment.shared_pool import SharedPool
-from serving.deployment.spawner_registry import Homes
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import InvalidSettings
 from serving.scheduling import SHARED
 from serving.settings import ServingSettings
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class SharedPools:
 
     __slots__ = ("_by_kind", "_homes", "_profiles")
 
-    def __init__(self, homes: Homes, profiles: KeptProfiles) -> None:
+    def __init__(self, homes: SpawnerRegistry, profiles: ProfileStore) -> None:
         """Start with no pool."""
         self._homes = homes
         self._profiles = profiles
@@ -39,7 +39,9 @@ class SharedPools:
         """Return the pools with their kinds."""
         return tuple(self._by_kind.items())
 
-    async def of(self, card: ModelCard, home: Home, settings: ServingSettings) -> SharedPool | None:
+    async def of(
+        self, card: ModelSpec, home: Spawner, settings: ServingSettings
+    ) -> SharedPool | None:
         """Return the pool that a model shares; None: it has its own replicas.
 
         Raises:

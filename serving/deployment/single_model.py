@@ -6,27 +6,27 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from serving.deployment.dispatch import Loaded, Wanted, told_inputs
+from serving.deployment.dispatch import LoadReport, LoadSpec, declared_inputs
 from serving.deployment.pool import Member
 from serving.errors import ServingError
 from serving.settings import ModelSettings, ReplicaSettings, ServingSettings
-from serving.values import ModelCard, ModelId, Signature
+from serving.values import ModelId, ModelSpec, Signature
 
 log = logging.getLogger(__name__)
 
 NO_PAD = "no value is told that fills its inputs up; set model.pad, as ids=0 (docs/batching.md)"
 
 
-class OneModel:
+class SingleModelContents:
     """One model version, in every replica."""
 
     is_shared = False
 
     def __init__(
         self,
-        card: ModelCard,
+        card: ModelSpec,
         on_signature: Callable[[], None],
-        on_loaded: Callable[[Loaded, ReplicaSettings], None],
+        on_loaded: Callable[[LoadReport, ReplicaSettings], None],
     ) -> None:
         """Start with no load.
 
@@ -37,30 +37,32 @@ class OneModel:
         self._on_signature = on_signature
         self._on_loaded = on_loaded
         self.signature: Signature | None = None
-        self.told: Loaded | None = None
+        self.told: LoadReport | None = None
         """Load report of the last ready replica."""
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         """Settings for which item axes were checked; equal replicas skip it."""
 
-    def wanted(self, _model: ModelId, member: Member) -> Wanted:
+    def wanted(self, _model: ModelId, member: Member) -> LoadSpec:
         """Return how a replica loads it."""
         limits = member.limits
         known = self.signature if self._judged_for == _form_of(member) else None
-        return Wanted(
+        return LoadSpec(
             self.card,
             limits.threads,
             member.max_items,
             limits.warmup_s,
             device=member.accelerator.device,
             weights=self.card.weights(member.model.variant),
-            inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
+            inputs=declared_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
         """Return no budget."""
         return None
 
-    def loaded(self, _model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
+    def loaded(
+        self, _model: ModelId, told: LoadReport, member: Member, *, reads_json: bool
+    ) -> bool:
         """Handle a load; return whether the signature has changed."""
         self.told = told
         self._judged_for = _form_of(member)
@@ -73,7 +75,7 @@ class OneModel:
         self._on_signature()
         return True
 
-    def _say(self, told: Loaded) -> None:
+    def _say(self, told: LoadReport) -> None:
         """Log a failed warm-up, once for all replicas."""
         failure = told.warmup.get("failure")
         if isinstance(failure, str):

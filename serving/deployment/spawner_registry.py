@@ -10,33 +10,33 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 
-from serving.deployment.pool import Home
+from serving.deployment.pool import Spawner
 from serving.errors import ReplicaStartFailed
 from serving.settings import ReplicaSettings
-from serving.spawners.docker.spawner import ContainerHome
-from serving.spawners.process.spawner import ProcessHome
-from serving.values import ModelCard
+from serving.spawners.docker.spawner import DockerSpawner
+from serving.spawners.process.spawner import ProcessSpawner
+from serving.values import ModelSpec
 
 
-def maker(settings: ReplicaSettings) -> Callable[[], Home]:
+def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
     """Return the factory of the wanted spawners."""
     if settings.home == "docker":
-        return functools.partial(ContainerHome, settings.image)
-    return ProcessHome
+        return functools.partial(DockerSpawner, settings.image)
+    return ProcessSpawner
 
 
-class Homes:
+class SpawnerRegistry:
     """All spawners of one gateway."""
 
-    def __init__(self, make: Callable[[], Home] = ProcessHome) -> None:
+    def __init__(self, make: Callable[[], Spawner] = ProcessSpawner) -> None:
         """Open no spawner yet."""
         self._make = make
-        self._homes: dict[str, Home] = {}
+        self._homes: dict[str, Spawner] = {}
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
         """Unique worker numbers."""
 
-    async def of(self, card: ModelCard) -> Home:
+    async def of(self, card: ModelSpec) -> Spawner:
         """Return the open spawner for a model.
 
         Raises:
@@ -48,7 +48,7 @@ class Homes:
                 home = self._homes[card.kind] = await self._opened(card.kind)
             return home
 
-    async def _opened(self, kind: str) -> Home:
+    async def _opened(self, kind: str) -> Spawner:
         home = self._make()
         try:
             await home.open(kind)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from serving import wire
-from serving.deployment.deployment import Query
-from serving.engine.engine import Engine, Target
+from serving.deployment.deployment import InferRequest
+from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import (
     CannotFinish,
     CannotLoad,
@@ -27,20 +27,20 @@ from serving.errors import (
     ServingError,
     UnknownModel,
 )
-from serving.response_handler import Ticket
+from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
 from serving.selection.decisions import DecisionLog, input_hash
 from serving.selection.policy import Query as Asking
-from serving.selection.query_session import Answered, Pending, Selector
+from serving.selection.query_session import QueryResponse, QuerySession, Selector
 from serving.selection.stores.state_store import EVERYBODY, StateStore
-from serving.selection.user_states import Contexts
+from serving.selection.user_states import UserStates
 from serving.values import Signature
 
 log = logging.getLogger(__name__)
 
 
-class Question(Protocol):
+class QueryInput(Protocol):
     """One query input, parsed by a protocol's codec."""
 
     @property
@@ -48,7 +48,7 @@ class Question(Protocol):
         """Bytes that are equal for equal inputs; feedback is joined by them."""
         ...
 
-    def query(self, signature: Signature, timeout_s: float | None = None) -> Query:
+    def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
         """Return the request for a model; raise InvalidRequest if it does not fit."""
         ...
 
@@ -62,7 +62,7 @@ class Feedback(Protocol):
         ...
 
     @property
-    def input(self) -> Question:
+    def input(self) -> QueryInput:
         """Query input."""
         ...
 
@@ -77,10 +77,10 @@ class Feedback(Protocol):
         ...
 
 
-class Asker(Protocol):
+class QueryResponseHandler(Protocol):
     """Response handler of a query."""
 
-    def answered(self, result: Answered) -> None:
+    def answered(self, result: QueryResponse) -> None:
         """Receive the response: called once, within the latency SLO."""
         ...
 
@@ -93,7 +93,7 @@ class _App:
     def __init__(self, application: Application, store: StateStore) -> None:
         self.application = application
         self.selector = Selector(application)
-        self.contexts = Contexts(self.selector, store)
+        self.contexts = UserStates(self.selector, store)
         self.decisions = DecisionLog()
 
     def change(self, application: Application) -> None:
@@ -102,16 +102,16 @@ class _App:
         self.contexts.relink(self.selector)
 
 
-class _Asked:
+class _InflightQuery:
     """In-flight query."""
 
     __slots__ = ("_app", "_asker", "_passes", "_pending", "_tickets", "_timer")
 
-    def __init__(self, app: _App, pending: Pending, asker: Asker) -> None:
+    def __init__(self, app: _App, pending: QuerySession, asker: QueryResponseHandler) -> None:
         self._app = app
         self._pending = pending
-        self._asker: Asker | None = asker
-        self._tickets: dict[str, Ticket] = {}
+        self._asker: QueryResponseHandler | None = asker
+        self._tickets: dict[str, RequestHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         application = app.application
         # A threshold needs the output's confidence.
@@ -121,7 +121,7 @@ class _Asked:
             and not application.confidence_threshold
         )
 
-    def sent(self, model: str, ticket: Ticket) -> None:
+    def sent(self, model: str, ticket: RequestHandle) -> None:
         """Add a model's ticket."""
         self._tickets[model] = ticket
 
@@ -141,7 +141,9 @@ class _Asked:
             self._pass_on(model, frame)
             return
         try:
-            (answer,) = model_output.answers(self._app.application.task, wire.decode_frame(frame))
+            (answer,) = model_output.model_outputs(
+                self._app.application.task, wire.decode_frame(frame)
+            )
         except (ServingError, ValueError) as error:
             log.warning("an answer cannot be combined", extra={"model": model, "why": str(error)})
             self.failed(model)
@@ -169,13 +171,15 @@ class _Asked:
     def _pass_on(self, model: str, frame: memoryview) -> None:
         """Pass on the only model's response; log the decision if readable."""
         try:
-            (answer,) = model_output.answers(self._app.application.task, wire.decode_frame(frame))
+            (answer,) = model_output.model_outputs(
+                self._app.application.task, wire.decode_frame(frame)
+            )
         except (ServingError, ValueError):
             answer = None
         if answer is not None:
             self._pending.arrived(model, answer)
             self._app.decisions.put(self._pending.finish().decision)
-        self._say(Answered(self._pending.query.id, frame))
+        self._say(QueryResponse(self._pending.query.id, frame))
 
     def _finish(self) -> None:
         if self._asker is None:
@@ -185,7 +189,7 @@ class _Asked:
         result = finished.result
         several = len(self._pending.models) > 1
         self._say(
-            Answered(
+            QueryResponse(
                 query_id=result.query_id,
                 output=None if result.is_default else result.output,
                 is_default=result.is_default,
@@ -195,7 +199,7 @@ class _Asked:
             )
         )
 
-    def _say(self, answered: Answered) -> None:
+    def _say(self, answered: QueryResponse) -> None:
         asker, self._asker = self._asker, None
         self._end()
         if asker is not None:
@@ -210,12 +214,14 @@ class _Asked:
         self._tickets.clear()
 
 
-class _Model:
+class _ModelResponseHandler:
     """Response handler of one model for one query."""
 
     __slots__ = ("_asked", "_model", "_started_s", "_target")
 
-    def __init__(self, asked: _Asked, model: str, target: Target, started_s: float) -> None:
+    def __init__(
+        self, asked: _InflightQuery, model: str, target: DeploymentHandle, started_s: float
+    ) -> None:
         self._asked = asked
         self._model = model
         self._target = target
@@ -338,12 +344,12 @@ class Applications:
     def ask(
         self,
         application: str,
-        question: Question,
-        asker: Asker,
+        question: QueryInput,
+        asker: QueryResponseHandler,
         *,
         version: str | None = None,
         user: str = EVERYBODY,
-    ) -> Ticket:
+    ) -> RequestHandle:
         """Take a query; the asker is called once, after this method has returned.
 
         `version` names a version of the only linked model.
@@ -356,7 +362,7 @@ class Applications:
         asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
-        asked = _Asked(app, pending, asker)
+        asked = _InflightQuery(app, pending, asker)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
@@ -366,7 +372,7 @@ class Applications:
                 try:
                     target = self._engine.resolve(model, version)
                     query = question.query(target.signature, slo_s)
-                    waiter = _Model(asked, model, target, now_s)
+                    waiter = _ModelResponseHandler(asked, model, target, now_s)
                     asked.sent(model, target.submit(query, waiter, application))
                     taken += 1
                 except InvalidRequest as error:
@@ -392,7 +398,7 @@ class Applications:
             NotReady: the learned state is unreadable; the feedback may be repeated.
         """
         app = self._of(application)
-        truth = model_output.truth(app.application.task, update.label)
+        truth = model_output.true_label(app.application.task, update.label)
         if update.query_id is not None:
             decision = app.decisions.join(update.query_id)
         else:

@@ -21,14 +21,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.accelerator.clocks import ClockLock
-from serving.deployment.deployment import Query, Served
-from serving.deployment.profile_store import KeptProfiles
-from serving.deployment.settings_warnings import setting_notes
-from serving.deployment.shadow import Shadowed
+from serving.deployment.deployment import Deployment, InferRequest
+from serving.deployment.profile_store import ProfileStore
+from serving.deployment.settings_warnings import settings_warnings
+from serving.deployment.shadow import ShadowedDeployment
 from serving.deployment.shared_pool import SharedPool
 from serving.deployment.shared_pools import SharedPools
-from serving.deployment.spawner_registry import Homes
-from serving.engine.versions import STABLE, Catalogue, Entry
+from serving.deployment.spawner_registry import SpawnerRegistry
+from serving.engine.versions import STABLE, ModelEntry, VersionRegistry
 from serving.errors import (
     AcceleratorUnavailable,
     InvalidRequest,
@@ -37,9 +37,9 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
-from serving.response_handler import Ticket, Waiter
+from serving.response_handler import RequestHandle, ResponseHandler
 from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId, Signature
+from serving.values import ModelId, ModelSpec, Signature
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ RETIRE_S = 30.0
 """Maximum time for draining a replaced version."""
 
 
-class Target(Protocol):
+class DeploymentHandle(Protocol):
     """Interface of a deployment, or of a shadowed one, for requests."""
 
     @property
@@ -68,7 +68,9 @@ class Target(Protocol):
         """Objects that protocols derive from the signature, by protocol."""
         ...
 
-    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+    def submit(
+        self, query: InferRequest, waiter: ResponseHandler, application: str = ""
+    ) -> RequestHandle:
         """Take a request; the response handler is called once, later, in the event loop."""
         ...
 
@@ -78,7 +80,7 @@ class Target(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class ApplyResult:
     """Settings that came into force."""
 
     generation: int
@@ -91,11 +93,11 @@ class Engine:
 
     def __init__(
         self,
-        cards: Sequence[ModelCard],
+        cards: Sequence[ModelSpec],
         settings: ServingSettings,
-        homes: Homes,
+        homes: SpawnerRegistry,
         clock: ClockLock | None = None,
-        profiles: KeptProfiles | None = None,
+        profiles: ProfileStore | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -106,16 +108,16 @@ class Engine:
         self._cards = tuple(cards)
         self._homes = homes
         self._clock = clock or ClockLock()
-        self._catalogue: Catalogue[Served] = Catalogue()
+        self._catalogue: VersionRegistry[Deployment] = VersionRegistry()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
-        self.resolved: dict[tuple[str, str | None], Target] = {}
+        self.resolved: dict[tuple[str, str | None], DeploymentHandle] = {}
         """Cache of `resolve`: always the same object, which the routes read first to save a call per request."""
         self._changing = asyncio.Lock()
-        self._unsettled: set[Served | SharedPool] = set()
+        self._unsettled: set[Deployment | SharedPool] = set()
         """Deployments and pools left with other settings by a failed change."""
-        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles)
-        self._endings: dict[asyncio.Task[None], Served] = {}
+        self._pools = SharedPools(homes, ProfileStore() if profiles is None else profiles)
+        self._endings: dict[asyncio.Task[None], Deployment] = {}
         """Tasks that drain unregistered deployments."""
         self.editing = asyncio.Lock()
         """Held while settings are read, changed and applied, so that no change is lost."""
@@ -134,7 +136,7 @@ class Engine:
         """Return the served versions."""
         return tuple(served.id for served in self._catalogue.all())
 
-    def resolve(self, name: str, version: str | None) -> Target:
+    def resolve(self, name: str, version: str | None) -> DeploymentHandle:
         """Return the deployment that a name and version or label mean, drawn anew under a split.
 
         Raises:
@@ -149,7 +151,7 @@ class Engine:
         entry = self._catalogue.entry(name)
         served = entry.of(version, random.random())  # noqa: S311 - it guards nothing
         if version is None and entry.shadow is not None and served.id.version == entry.current:
-            return Shadowed(served, entry.versions[entry.shadow])
+            return ShadowedDeployment(served, entry.versions[entry.shadow])
         if version is not None or not entry.shares:
             self.resolved[name, version] = served
         return served
@@ -174,7 +176,7 @@ class Engine:
 
     # Models and versions
 
-    def entry(self, name: str) -> Entry[Served]:
+    def entry(self, name: str) -> ModelEntry[Deployment]:
         """Return versions, labels, shares and shadow of a model.
 
         Raises:
@@ -218,7 +220,7 @@ class Engine:
         """Unlist a failed version."""
         self._failed.pop(id_, None)
 
-    async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
+    async def deploy(self, card: ModelSpec, *, current: bool = True) -> None:
         """Load a version; it takes traffic once warm.
 
         Raises:
@@ -228,7 +230,7 @@ class Engine:
         async with self._changing:
             await self._deploy(card, current=current)
 
-    async def _deploy(self, card: ModelCard, *, current: bool) -> None:
+    async def _deploy(self, card: ModelSpec, *, current: bool) -> None:
         self._check_serving()
         if not _VERSION.fullmatch(card.version):
             raise InvalidRequest(
@@ -241,7 +243,7 @@ class Engine:
         self._catalogue.add(card.name, card.version, served, current=current)
         self.resolved.clear()
 
-    async def _opened(self, card: ModelCard) -> Served:
+    async def _opened(self, card: ModelSpec) -> Deployment:
         """Return a loaded and warm deployment without traffic."""
         began_s = time.monotonic()
         self._loading.add(card.id)
@@ -250,7 +252,7 @@ class Engine:
             home = await self._homes.of(card)
             shared = await self._pools.of(card, home, self.settings)
             settings = self.settings.of(card.name)
-            served = Served(card, settings, home, self._homes.workers, shared)
+            served = Deployment(card, settings, home, self._homes.workers, shared)
             await served.open()
         except ServingError as error:
             self.note_failure(card.id, str(error))
@@ -269,7 +271,7 @@ class Engine:
         )
         return served
 
-    async def redeploy(self, card: ModelCard) -> None:
+    async def redeploy(self, card: ModelSpec) -> None:
         """Reload a version from changed files; its old deployment drains.
 
         Raises:
@@ -324,14 +326,14 @@ class Engine:
             endings = [self._end(served, within_s) for served in all_served]
         await asyncio.gather(*map(asyncio.shield, endings))
 
-    def _end(self, served: Served, within_s: float) -> asyncio.Task[None]:
+    def _end(self, served: Deployment, within_s: float) -> asyncio.Task[None]:
         """Drain and close an unregistered deployment in a task."""
         ending = asyncio.create_task(self._ended(served, within_s), name=f"end {served.id}")
         self._endings[ending] = served
         ending.add_done_callback(self._endings.pop)
         return ending
 
-    async def _ended(self, served: Served, within_s: float) -> None:
+    async def _ended(self, served: Deployment, within_s: float) -> None:
         name, version = served.id
         try:
             if not await served.drained(within_s):
@@ -367,22 +369,22 @@ class Engine:
         return entry.current
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
-        """Restore saved decisions; raises as `Catalogue.restore`."""
+        """Restore saved decisions; raises as `VersionRegistry.restore`."""
         self._catalogue.restore(name, past)
         self.resolved.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
-        """Point a label to a version, or remove it; raises as `Catalogue.set_label`."""
+        """Point a label to a version, or remove it; raises as `VersionRegistry.set_label`."""
         self._catalogue.set_label(name, label, version)
         self.resolved.clear()
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
-        """Split the traffic; raises as `Catalogue.set_shares`."""
+        """Split the traffic; raises as `VersionRegistry.set_shares`."""
         self._catalogue.set_shares(name, shares)
         self.resolved.clear()
 
     def set_shadow(self, name: str, version: str | None) -> None:
-        """Set the current version's shadow; raises as `Catalogue.set_shadow`."""
+        """Set the current version's shadow; raises as `VersionRegistry.set_shadow`."""
         self._catalogue.set_shadow(name, version)
         self.resolved.clear()
 
@@ -390,7 +392,7 @@ class Engine:
 
     async def apply(
         self, settings: ServingSettings, *, fresh: bool = False, keep_learnt: bool = False
-    ) -> Applied:
+    ) -> ApplyResult:
         """Apply settings while serving; no request fails.
 
         Returns when limits have been read back and replicas are ready. Calls are serialised. What
@@ -404,7 +406,7 @@ class Engine:
         async with self._changing:
             began_s = time.monotonic()
             self._check_serving()
-            changed: list[Served] = []
+            changed: list[Deployment] = []
             changed_pools: list[SharedPool] = []
             try:
                 await self._hold_clock(settings)  # first: what starts now is measured under it
@@ -426,7 +428,7 @@ class Engine:
                 "settings applied",
                 extra={"generation": self.generation, "seconds": round(seconds, 4)},
             )
-            return Applied(generation=self.generation, settings=settings, seconds=seconds)
+            return ApplyResult(generation=self.generation, settings=settings, seconds=seconds)
 
     async def _hold_clock(self, settings: ServingSettings) -> None:
         clock_mhz = settings.accelerator.clock_mhz
@@ -438,7 +440,7 @@ class Engine:
             raise AcceleratorUnavailable(f"accelerator.clock_mhz = {clock_mhz}: {error}") from error
 
     async def _put_back(
-        self, changed: Sequence[Served], changed_pools: Sequence[SharedPool]
+        self, changed: Sequence[Deployment], changed_pools: Sequence[SharedPool]
     ) -> None:
         """Restore the settings in force for what had changed, and the GPU's clock."""
         self._unsettled |= {*changed, *changed_pools}  # each until it is restored
@@ -534,9 +536,9 @@ class Engine:
 
     def notes(self) -> list[str]:
         """Return a warning for every setting without full effect."""
-        return setting_notes(self.settings, self._catalogue.all())
+        return settings_warnings(self.settings, self._catalogue.all())
 
-    def served(self) -> tuple[Served, ...]:
+    def served(self) -> tuple[Deployment, ...]:
         """Return all deployments."""
         return self._catalogue.all()
 
@@ -569,7 +571,7 @@ class Engine:
         )
 
 
-def _gauges(served: Served) -> Gauges:
+def _gauges(served: Deployment) -> Gauges:
     cache = served.cache.cache
     return Gauges(
         queue_items=served.place.waiting_items,

@@ -8,7 +8,7 @@
 A new version is loaded and made current; then older ones beyond the number to retain are retired,
 as are versions whose folders disappear. A version set by hand stays current until a new one
 appears. A version is taken up once two scans see the same files, so that copying can finish; a
-failed load is retried when they change. `plan` decides and is pure; the disk is read in a thread.
+failed load is retried when they change. `plan_actions` decides and is pure; the disk is read in a thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from serving.errors import (
     ServingError,
     UnknownModel,
 )
-from serving.values import ModelCard, ModelId
+from serving.values import ModelId, ModelSpec
 from serving.zoo import mlflow_folder, recognition
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ Stamp = tuple[tuple[str, int, int], ...]
 """Files of a version: path, bytes, modification time in ns."""
 
 
-class Found(NamedTuple):
+class VersionFolder(NamedTuple):
     """A version's folder."""
 
     path: pathlib.Path
     stamp: Stamp
 
 
-class Todo(NamedTuple):
+class ReconcileActions(NamedTuple):
     """Actions after a scan, in this order."""
 
     load: tuple[ModelId, ...]
@@ -58,13 +58,13 @@ class Todo(NamedTuple):
     """Folders that disappeared."""
 
 
-def scan(root: pathlib.Path) -> dict[ModelId, Found]:
+def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
     """Return the versions in a folder.
 
     Raises:
         InvalidSettings: the folder is unreadable.
     """
-    found: dict[ModelId, Found] = {}
+    found: dict[ModelId, VersionFolder] = {}
     try:
         names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError as error:
@@ -79,7 +79,7 @@ def scan(root: pathlib.Path) -> dict[ModelId, Found]:
         for version in versions:
             if _NUMBER.fullmatch(version):
                 path = root / name / version
-                found[ModelId(name, version)] = Found(path, _stamp(path))
+                found[ModelId(name, version)] = VersionFolder(path, _stamp(path))
     return found
 
 
@@ -88,11 +88,11 @@ def newest(versions: Sequence[str], count: int) -> list[str]:
     return sorted(versions, key=int)[-count:]
 
 
-def plan(
-    found: Mapping[ModelId, Found],
-    before: Mapping[ModelId, Found],
+def plan_actions(
+    found: Mapping[ModelId, VersionFolder],
+    before: Mapping[ModelId, VersionFolder],
     tried: Mapping[ModelId, Stamp],
-) -> Todo:
+) -> ReconcileActions:
     """Decide what to do after a scan.
 
     `tried` are versions taken up before, loaded or failed, with their files then.
@@ -106,23 +106,23 @@ def plan(
         and before[id_].stamp == what.stamp
     ]
     load.sort(key=lambda id_: (id_.name, int(id_.version)))
-    return Todo(tuple(load), tuple(id_ for id_ in tried if id_ not in found))
+    return ReconcileActions(tuple(load), tuple(id_ for id_ in tried if id_ not in found))
 
 
-def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
+def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
     """Return the model spec of a version's folder.
 
     Raises:
         ServingError: the folder holds no model or several, or is unreadable.
     """
     try:
-        return _read_card(path, id_)
+        return _read_spec(path, id_)
     except (OSError, ValueError, RecursionError) as error:  # gone, or an impossible name
         raise ModelLoadFailed(str(path), f"the version's folder cannot be read: {error}") from error
 
 
-def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
-    if (path / zoo.CARD_FILE).is_file() or mlflow_folder.is_one(path):
+def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
+    if (path / zoo.SPEC_FILE).is_file() or mlflow_folder.is_one(path):
         card = zoo.find(str(path), name=id_.name)
     else:
         files = [
@@ -134,7 +134,7 @@ def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
             listed = ", ".join(file.name for file in files) or "none"
             raise ModelLoadFailed(
                 str(path),
-                f"expected one model file or a {zoo.CARD_FILE} in the version's folder, found {listed}",
+                f"expected one model file or a {zoo.SPEC_FILE} in the version's folder, found {listed}",
             )
         text = str(files[0])
         card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
@@ -159,7 +159,7 @@ class Repository:
         self._engine = engine
         self._kept = kept
         self._poll_s = poll_s
-        self._found: dict[ModelId, Found] = {}
+        self._found: dict[ModelId, VersionFolder] = {}
         self._tried: dict[ModelId, Stamp] = {}
         self._taken: dict[ModelId, Stamp] = {}
         """Versions loaded from the folder, with their files then."""
@@ -259,7 +259,7 @@ class Repository:
         """Scan once and apply changes; return whether there were any."""
         async with self._changing:
             found = await asyncio.to_thread(scan, self.root)
-            todo = plan(found, self._found, self._tried)
+            todo = plan_actions(found, self._found, self._tried)
             self._found = found
             for id_ in todo.load:
                 self._tried[id_] = found[id_].stamp
@@ -354,7 +354,7 @@ class Repository:
 
     async def _load(self, id_: ModelId, *, current: bool) -> None:
         path, stamp = self._found[id_]
-        card = await asyncio.to_thread(card_of, path, id_)  # a slow disk must not block requests
+        card = await asyncio.to_thread(find_spec, path, id_)  # a slow disk must not block requests
         try:
             served = self._engine.versions(id_.name)
         except UnknownModel:

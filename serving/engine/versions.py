@@ -17,7 +17,7 @@ STABLE = "stable"
 Version = TypeVar("Version")
 
 
-class Entry(Generic[Version]):
+class ModelEntry(Generic[Version]):
     """Versions of one model."""
 
     __slots__ = ("current", "labels", "name", "previous", "shadow", "shares", "versions")
@@ -76,13 +76,13 @@ class Entry(Generic[Version]):
         raise UnknownModel(self.name, (*self.versions, *self.labels), version)
 
 
-class Catalogue(Generic[Version]):
+class VersionRegistry(Generic[Version]):
     """Versions of all models."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry[Version]] = {}
+        self.entries: dict[str, ModelEntry[Version]] = {}
 
-    def entry(self, name: str) -> Entry[Version]:
+    def entry(self, name: str) -> ModelEntry[Version]:
         """Return a model's entry.
 
         Raises:
@@ -109,7 +109,7 @@ class Catalogue(Generic[Version]):
         if entry is not None and version in entry.versions:
             raise InvalidRequest(f"model {name!r} has a version {version!r} already")
         if entry is None:
-            entry = self.entries[name] = Entry(name)
+            entry = self.entries[name] = ModelEntry(name)
         entry.versions[version] = what
         if current or not entry.current:
             self.set_current(name, version)
@@ -130,7 +130,7 @@ class Catalogue(Generic[Version]):
             entry.shadow = None
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
-        """Restore decisions of `Entry.as_json`, as far as the versions exist.
+        """Restore decisions of `ModelEntry.as_json`, as far as the versions exist.
 
         If a version is newer than `past`, the current one stays and traffic is not split.
 

@@ -15,7 +15,7 @@ SAMPLE = 4096
 _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
 _ALPHAS = tuple(1.0 - math.exp(-_TICK_S / (60.0 * minutes)) for minutes in _MINUTES)
-_LONGEST_TICKS = 10_000
+_MAX_TICKS = 10_000
 """Idle ticks (about fourteen hours) after which a rate is zero."""
 
 
@@ -84,7 +84,7 @@ class Meter:
             self._rates = [
                 old + alpha * (rate - old) for old, alpha in zip(self._rates, _ALPHAS, strict=True)
             ]
-        idle = min(ticks - 1, _LONGEST_TICKS)
+        idle = min(ticks - 1, _MAX_TICKS)
         self._rates = [
             old * (1.0 - alpha) ** idle for old, alpha in zip(self._rates, _ALPHAS, strict=True)
         ]

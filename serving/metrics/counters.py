@@ -24,7 +24,7 @@ _UNCOUNTED = 1024
 """Observations buffered before counting, which costs a tenth of counting singly."""
 
 
-class Histogram:
+class BucketHistogram:
     """Counts by upper bound, and the sum."""
 
     __slots__ = ("_counts", "_uncounted", "bounds", "sum")
@@ -71,9 +71,9 @@ class Counters:
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
         """Inference responses by HTTP status; 499: client disconnected."""
-        self.latency_s = Histogram(LATENCY_BOUNDS_S)
-        self.batch_items = Histogram(tuple(float(bound) for bound in BATCH_BOUNDS))
-        self.exec_s = Histogram(LATENCY_BOUNDS_S)
+        self.latency_s = BucketHistogram(LATENCY_BOUNDS_S)
+        self.batch_items = BucketHistogram(tuple(float(bound) for bound in BATCH_BOUNDS))
+        self.exec_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.late = 0
         """Responses after their deadline."""
         self.replica_deaths: dict[str, int] = {}
@@ -97,10 +97,10 @@ class PoolCounters:
         """Unexpected replica exits, by reason."""
         self.actions: dict[str, dict[str, int]] = {}
         """By action (`load`, `infer`, `unload`), then outcome."""
-        self.load_s = Histogram(LATENCY_BOUNDS_S)
-        self.over_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
+        self.load_s = BucketHistogram(LATENCY_BOUNDS_S)
+        self.over_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds that actions took less than predicted."""
-        self.under_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
+        self.under_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds that they took more."""
 
     def died(self, reason: str, _text: str = "") -> None:

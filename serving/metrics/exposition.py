@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from serving.metrics.counters import Counters, Histogram, PoolCounters
+from serving.metrics.counters import BucketHistogram, Counters, PoolCounters
 from serving.values import ModelId
 
 
@@ -295,14 +295,14 @@ def _gauge(name: str, text: str, values: Mapping[ModelId, float]) -> Metric:
     return family
 
 
-def _histogram(name: str, text: str, histograms: Mapping[ModelId, Histogram]) -> Metric:
+def _histogram(name: str, text: str, histograms: Mapping[ModelId, BucketHistogram]) -> Metric:
     family = HistogramMetricFamily(name, text, labels=_LABELS)
     for model, histogram in histograms.items():
         _add(family, model, histogram)
     return family
 
 
-def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
+def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: BucketHistogram) -> None:
     family.add_metric(labels, buckets=histogram.cumulative(), sum_value=histogram.sum)
 
 

@@ -83,7 +83,7 @@ class _Batches:
         self.input_s = self.exec_s = self.output_s = 0.0
 
 
-class StatisticsOf:
+class StatisticsCollector:
     """Collector of one deployment's statistics."""
 
     def __init__(self, model: ModelId) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from serving.errors import PredictionFailed
+from serving.errors import InferenceFailed
 from serving.models import Arrays, LoadedModel
 
 _Key = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
-class Together:
+class BatchRunner:
     """A loaded model; not thread-safe."""
 
     def __init__(self, model: LoadedModel) -> None:
@@ -41,7 +41,7 @@ class Together:
         for index, request in enumerate(requests):
             key: object = _key(request) if self.signature.is_batched else index
             groups.setdefault(key, []).append(index)
-        answers: list[Arrays | Exception] = [PredictionFailed("not run")] * len(requests)
+        answers: list[Arrays | Exception] = [InferenceFailed("not run")] * len(requests)
         for indexes in groups.values():
             try:
                 outputs = self._outputs([requests[index] for index in indexes])
@@ -61,7 +61,7 @@ class Together:
         outputs = self._called(joined)
         for name, array in outputs.items():
             if array.ndim == 0 or len(array) != sum(counts):
-                raise PredictionFailed(
+                raise InferenceFailed(
                     f"the model returned {name!r} of shape {list(array.shape)} for {sum(counts)} items"
                 )
         ends = np.cumsum(counts)
@@ -79,7 +79,7 @@ class Together:
             outputs = self._postprocess(outputs)
         names = [spec.name for spec in self.signature.outputs]
         if not isinstance(outputs, Mapping) or not set(names) <= outputs.keys():
-            raise PredictionFailed(f"the model did not return its outputs {', '.join(names)}")
+            raise InferenceFailed(f"the model did not return its outputs {', '.join(names)}")
         return {name: np.asarray(outputs[name]) for name in names}
 
 

@@ -31,7 +31,9 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.existing(path, "the kind catboost needs what save_model wrote, a .cbm file")
+        path = tabular.check_file(
+            path, "the kind catboost needs what save_model wrote, a .cbm file"
+        )
         self._threads = threads
         with tabular.as_load_failure(path, f"CatBoost {catboost.__version__}"):
             self._model = catboost.CatBoost().load_model(str(path))

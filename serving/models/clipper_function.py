@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.errors import PredictionFailed
+from serving.errors import InferenceFailed
 
 _INPUTS: dict[str, dict[str, Any]] = {
     "integers": {"name": "input", "datatype": "INT32", "shape": [-1, -1]},
@@ -29,30 +29,30 @@ def batched(function: Callable[[list[Any]], Any], *, input_type: str) -> Callabl
 
     def predict(items: list[Any]) -> list[bytes]:
         given = [item.decode() for item in items] if input_type == "strings" else items
-        return _checked(function(given), len(items))
+        return _encode_outputs(function(given), len(items))
 
     predict.inputs = [_INPUTS[input_type]]  # type: ignore[attr-defined]  # what the kind python reads
     predict.outputs = [_OUTPUT]  # type: ignore[attr-defined]
     return predict
 
 
-def _checked(answers: object, count: int) -> list[bytes]:
+def _encode_outputs(answers: object, count: int) -> list[bytes]:
     """Encode the results.
 
     Raises:
         PredictionFailed: not exactly one string per input.
     """
     if isinstance(answers, str | bytes) or not isinstance(answers, Sequence):
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the function returned {type(answers).__name__}, expected a list of {count} strings"
         )
     if len(answers) != count:
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the function returned {len(answers)} answers to {count} inputs, expected one for each"
         )
     for answer in answers:
         if not isinstance(answer, str):
-            raise PredictionFailed(
+            raise InferenceFailed(
                 f"the function returned a {type(answer).__name__} among its answers, expected "
                 "strings; str() or json.dumps() make them"
             )

@@ -28,7 +28,7 @@ def gpu_count() -> int:
     return count.value
 
 
-def chosen(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
+def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
     """Choose the device; `model` and `runtime` are for the error text.
 
     Raises:
@@ -37,14 +37,16 @@ def chosen(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: in
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU
     if not offers_cuda:
-        raise ModelLoadFailed(model, f"{_asked(runtime)} is built without it; {_WAY_OUT}")
+        raise ModelLoadFailed(model, f"{_cuda_problem(runtime)} is built without it; {_WAY_OUT}")
     if not gpus:
-        raise ModelLoadFailed(model, f"{_asked(runtime)} finds no GPU through CUDA; {_WAY_OUT}")
+        raise ModelLoadFailed(
+            model, f"{_cuda_problem(runtime)} finds no GPU through CUDA; {_WAY_OUT}"
+        )
     return CUDA
 
 
 _WAY_OUT = "set it to auto or cpu, or install what is missing (docs/accelerator.md)"
 
 
-def _asked(runtime: str) -> str:
+def _cuda_problem(runtime: str) -> str:
     return f"accelerator.device is cuda, but {runtime}"

@@ -40,7 +40,7 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.existing(path, "the kind lightgbm needs what Booster.save_model wrote")
+        path = tabular.check_file(path, "the kind lightgbm needs what Booster.save_model wrote")
         self._threads = threads
         lightgbm.register_logger(_Silence())
         with tabular.as_load_failure(path, f"LightGBM {lightgbm.__version__}"):

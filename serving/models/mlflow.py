@@ -23,7 +23,7 @@ import pandas as pd
 import threadpoolctl  # type: ignore[import-untyped]  # has no types
 from numpy.typing import NDArray
 
-from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.errors import InferenceFailed, ModelLoadFailed
 from serving.models import Arrays, tabular
 from serving.system import bounded_yaml
 from serving.values import Signature, TensorSpec
@@ -64,7 +64,7 @@ class Model:
             estimator = data["flavors"].get("sklearn")
             self.is_pure = estimator is not None
             if estimator is not None:
-                loaded = _unpickled(path / estimator["pickled_model"], threads)
+                loaded = _unpickle(path / estimator["pickled_model"], threads)
                 self._predict: Predict = getattr(loaded, _method(data))
                 inputs = _inputs(self._fields) or (_matrix(loaded),)
             else:
@@ -85,10 +85,10 @@ class Model:
         Raises:
             PredictionFailed: an output is missing.
         """
-        found = _named(self._predict(self._given(inputs)))
+        found = _arrays_by_name(self._predict(self._given(inputs)))
         for spec in self.signature.outputs:
             if spec.name not in found:
-                raise PredictionFailed(
+                raise InferenceFailed(
                     f"the model returned {sorted(found)}, its output {spec.name!r} is missing"
                 )
         return {
@@ -115,14 +115,14 @@ class Model:
         if samples is None and self.is_pure:  # an estimator only computes
             samples = {spec.name: _blank(spec) for spec in inputs}
         if samples is not None:
-            answer = _named(self._predict(self._given(samples)))
-            return tuple(tabular.answer_spec(name, array) for name, array in answer.items())
+            answer = _arrays_by_name(self._predict(self._given(samples)))
+            return tuple(tabular.output_spec(name, array) for name, array in answer.items())
         if not declared:
             raise ValueError("neither an input example nor a signature tells its outputs")
         return _inputs(declared, unnamed=tabular.PREDICTION)
 
 
-def _unpickled(file: pathlib.Path, threads: int) -> Any:
+def _unpickle(file: pathlib.Path, threads: int) -> Any:
     """Unpickle an estimator, also one of cloudpickle."""
     with file.open("rb") as opened:
         estimator = pickle.load(opened)  # noqa: S301 - whoever started the server said to trust it
@@ -231,7 +231,7 @@ def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
     return np.array(flat, object).reshape(array.shape)
 
 
-def _named(answer: Any) -> dict[str, NDArray[Any]]:
+def _arrays_by_name(answer: Any) -> dict[str, NDArray[Any]]:
     """Split a response into arrays by name."""
     if isinstance(answer, pd.DataFrame):
         return {str(name): answer[name].to_numpy() for name in answer.columns}

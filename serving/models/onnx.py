@@ -138,7 +138,7 @@ class Model:
         `digest` is the SHA-256 of the file; None: unknown, the file is loaded. `optimises` writes a
         missing optimised model first; failures are logged.
         """
-        path = _checked(path)
+        path = _check_file(path)
         _quieten()
         self.device = _device(device, path)
         quick = None
@@ -198,7 +198,7 @@ def _copy_of(digest: str) -> pathlib.Path | None:
     """Return the folder of a content's optimised model, existing or not; None: no safe folder."""
     name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
-        folder = private_folder.made(private_folder.cache_folder() / COPIES, advice=_ADVICE)
+        folder = private_folder.ensure(private_folder.cache_folder() / COPIES, advice=_ADVICE)
         copy = folder / name
         if copy.is_symlink() or copy.exists():
             private_folder.check(copy, advice=_ADVICE)
@@ -320,7 +320,7 @@ def _session(
     return onnxruntime.InferenceSession(str(path), options, providers=providers(device))
 
 
-def _checked(path: pathlib.Path | None) -> pathlib.Path:
+def _check_file(path: pathlib.Path | None) -> pathlib.Path:
     """Return the model's file, or raise ModelLoadFailed."""
     if path is None or not path.is_file():
         raise ModelLoadFailed(str(path), "no such file; the kind onnx needs an .onnx file")
@@ -335,7 +335,7 @@ def _quieten() -> None:
 def _device(wanted: str, path: pathlib.Path) -> str:
     """Choose the device, asking the driver only if the runtime supports CUDA."""
     offers_cuda = CUDA_PROVIDER in onnxruntime.get_available_providers()
-    return cuda.chosen(
+    return cuda.choose_device(
         wanted,
         model=str(path),
         runtime=f"the installed ONNX Runtime {onnxruntime.__version__}",

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import ModelLoadFailed, ModelMissing, PredictionFailed, nearest, one_line
+from serving.errors import InferenceFailed, ModelLoadFailed, ModelMissing, nearest, one_line
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
@@ -61,7 +61,7 @@ class Model:
         if path is None or not where:
             raise ModelLoadFailed(str(path), "expected path/to/file.py:Name or package.module:Name")
         try:
-            target = _named(name, _import(where), str(path))
+            target = _find_target(name, _import(where), str(path))
             if inspect.isclass(target):
                 target = _make(target, file=pathlib.Path(inspect.getfile(target)), threads=threads)
             known = getattr(target, "signature", _DEFAULT)
@@ -130,7 +130,7 @@ class Model:
         """Convert a result to the declared arrays, of `count` items if given."""
         if not isinstance(answer, Mapping):
             answer = {self.signature.outputs[0].name: answer}
-        return {spec.name: _checked(answer, spec, count) for spec in self.signature.outputs}
+        return {spec.name: _check_output(answer, spec, count) for spec in self.signature.outputs}
 
 
 class _Uncached(importlib.machinery.SourceFileLoader):
@@ -163,7 +163,7 @@ def _import(where: str) -> ModuleType:
     return module
 
 
-def _named(name: str, module: ModuleType, path: str) -> Any:
+def _find_target(name: str, module: ModuleType, path: str) -> Any:
     """Return a module's object, or raise ModelMissing."""
     target = getattr(module, name, None)
     if target is None:
@@ -193,10 +193,12 @@ def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSp
     )
 
 
-def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> NDArray[np.generic]:
+def _check_output(
+    answer: Mapping[str, Any], spec: TensorSpec, count: int | None
+) -> NDArray[np.generic]:
     """Return an output in its declared datatype, checked for `count` entries."""
     if spec.name not in answer:
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
         )
     given = answer[spec.name]
@@ -205,7 +207,7 @@ def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> 
     else:
         array = np.asarray(given).astype(_dtype(spec), copy=False)
     if count is not None and array.shape[:1] != (count,):
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the model returned {spec.name!r} of shape {list(array.shape)} for {count} items; "
             "expected one answer per item along the first axis"
         )

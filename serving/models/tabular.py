@@ -31,7 +31,7 @@ _PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
 """C++ source location, which some libraries put before the reason."""
 
 
-def existing(path: pathlib.Path | None, needed: str) -> pathlib.Path:
+def check_file(path: pathlib.Path | None, needed: str) -> pathlib.Path:
     """Return the model's file, or raise ModelLoadFailed."""
     if path is None or not path.is_file():
         raise ModelLoadFailed(str(path), f"no such file; {needed}")
@@ -56,7 +56,7 @@ def rows_spec(features: int, datatype: str) -> TensorSpec:
     return TensorSpec(name=INPUT, datatype=datatype, shape=(-1, features))
 
 
-def answer_spec(name: str, answer: NDArray[np.generic]) -> TensorSpec:
+def output_spec(name: str, answer: NDArray[np.generic]) -> TensorSpec:
     """Output spec of the response to one row, as files describe it poorly."""
     return TensorSpec(
         name=name,
@@ -69,4 +69,4 @@ def signature(
     inputs: tuple[TensorSpec, ...], name: str, answer: NDArray[np.generic], platform: str
 ) -> Signature:
     """Build a signature from the response to one row."""
-    return Signature(inputs=inputs, outputs=(answer_spec(name, answer),), platform=platform)
+    return Signature(inputs=inputs, outputs=(output_spec(name, answer),), platform=platform)

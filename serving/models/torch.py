@@ -36,7 +36,7 @@ import torch.export.pt2_archive  # imported here so the fork server spends its s
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
-from serving.errors import InvalidRequest, ModelLoadFailed, PredictionFailed
+from serving.errors import InferenceFailed, InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, as_load_failure, cuda
 from serving.system import bounded_yaml
 from serving.values import Signature, TensorSpec
@@ -93,7 +93,7 @@ class Model:
         torch.set_num_threads(threads)
         with contextlib.suppress(RuntimeError):  # can be set once per process
             torch.set_num_interop_threads(1)
-        self.device = cuda.chosen(
+        self.device = cuda.choose_device(
             device,
             model=str(path),
             runtime=f"the installed PyTorch {torch.__version__}",
@@ -131,7 +131,7 @@ class Model:
             if text.startswith(_INTERPRETED):
                 raise RuntimeError(text.splitlines()[-1]) from error
             raise
-        found = _named(answer, self._outputs)
+        found = _outputs_by_name(answer, self._outputs)
         return {name: _array(name, value) for name, value in found.items()}
 
     def _argument(self, name: str, array: NDArray[Any]) -> Any:
@@ -209,7 +209,7 @@ def _load_script(
     module.eval()
     arguments = module.forward.schema.arguments[1:]  # the first is `self`
     required = sum(not item.has_default_value() for item in arguments)
-    declared = _declared(path, extra[SIGNATURE_FILE])
+    declared = _read_signature(path, extra[SIGNATURE_FILE])
     if declared is not None:
         given = len(declared[0])
         if not required <= given <= len(arguments):
@@ -229,7 +229,7 @@ def _load_script(
         module if on_cpu else torch.jit.load(str(path), map_location="cpu", _restore_shapes=True)
     )
     kinds = [value.type() for value in list(shaped.graph.inputs())[1:]]
-    return module, _traced(module, kinds, device, [item.name for item in arguments])
+    return module, _trace_signature(module, kinds, device, [item.name for item in arguments])
 
 
 def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:
@@ -263,7 +263,7 @@ def _example(schema: Any) -> str:
     return f"{{inputs: [{', '.join(inputs)}], outputs: [{', '.join(outputs)}]}}"
 
 
-def _traced(
+def _trace_signature(
     module: Any, kinds: Sequence[Any], device: torch.device, names: Sequence[str]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Read inputs from the trace's example, and outputs from a run on zeros."""
@@ -300,7 +300,7 @@ def _load_program(
         program = torch.export.load(path, extra_files=extra)
     program = torch.export.passes.move_to_device_pass(program, device)
     own = _of_program(program)
-    specs = _declared(path, extra[SIGNATURE_FILE]) or own
+    specs = _read_signature(path, extra[SIGNATURE_FILE]) or own
     for what, given, there in zip(("inputs", "outputs"), specs, own, strict=True):
         if len(given) != len(there):
             raise ValueError(
@@ -361,7 +361,7 @@ def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(name=name, datatype=DATATYPES[dtype], shape=shape)
 
 
-def _declared(
+def _read_signature(
     path: pathlib.Path, inside: str | bytes
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] | None:
     """Read the declared signature, if any."""
@@ -370,7 +370,7 @@ def _declared(
         return None
     where = SIGNATURE_FILE if inside else beside.name
     try:
-        data = bounded_yaml.parsed(inside) if inside else bounded_yaml.read(beside)
+        data = bounded_yaml.parse(inside) if inside else bounded_yaml.read(beside)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     try:
@@ -408,19 +408,19 @@ def _only_tensors_unpickled() -> Iterator[None]:
 # Results
 
 
-def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def _outputs_by_name(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Map a result to the signature's output names."""
     if isinstance(answer, Mapping):
         missing = [name for name in names if name not in answer]
         if missing:
-            raise PredictionFailed(
+            raise InferenceFailed(
                 f"the model returned {sorted(map(str, answer))}, its output {missing[0]!r} is missing"
             )
         return {name: answer[name] for name in names}
     values = [answer] if isinstance(answer, torch.Tensor) else answer
     if not isinstance(values, list | tuple) or len(values) != len(names):
         count = len(values) if isinstance(values, list | tuple) else type(answer).__name__
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the model returned {count} outputs, its signature has {len(names)}: {', '.join(names)}"
         )
     return dict(zip(names, values, strict=True))
@@ -428,9 +428,9 @@ def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
 
 def _array(name: str, value: Any) -> NDArray[np.generic]:
     if not isinstance(value, torch.Tensor):
-        raise PredictionFailed(f"the model returned {name!r} as {type(value).__name__}, no tensor")
+        raise InferenceFailed(f"the model returned {name!r} as {type(value).__name__}, no tensor")
     try:
         array: NDArray[np.generic] = value.detach().cpu().numpy()
     except TypeError as error:  # a type that NumPy lacks
-        raise PredictionFailed(f"the model returned {name!r} as {value.dtype}") from error
+        raise InferenceFailed(f"the model returned {name!r} as {value.dtype}") from error
     return array

@@ -30,7 +30,7 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.existing(path, "the kind xgboost needs what Booster.save_model wrote")
+        path = tabular.check_file(path, "the kind xgboost needs what Booster.save_model wrote")
         with tabular.as_load_failure(path, f"XGBoost {xgboost.__version__}"):
             self._booster = xgboost.Booster()
             # From a buffer the format is detected by content, from a file by suffix.

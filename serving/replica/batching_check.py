@@ -29,26 +29,26 @@ from serving.replica.padding import Padding
 from serving.replica.samples import Samples
 from serving.replica.warmup import entries_of
 from serving.tensors import arrays
-from serving.values import Signature, Tensor, TensorSpec, ToldInputs
+from serving.values import DeclaredInputs, Signature, Tensor, TensorSpec
 
 TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
 """Maximum rounding error as a share of an output's largest value; other datatypes must be equal."""
 _OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
 """The same between batch sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight
 times as coarse, and nets are deeper."""
-_SMALLEST_MULTIPLE = 8
+_MIN_MULTIPLE = 8
 """Default multiple for padding."""
 
 _UNTRIED = "batches of it could not be tried"
 _PADDED_REQUESTS = 8
-_FEWEST_PADDED = 6
+_MIN_PADDED = 6
 """Minimum padded runs, regardless of time. `_PADDED_REQUESTS` requests have three runs each."""
 
 Outputs = Sequence[Tensor]
 
 
-def tried(
-    model: LoadedModel, samples: Samples | str, told: ToldInputs, *, within_s: float = 2.0
+def check_batching(
+    model: LoadedModel, samples: Samples | str, told: DeclaredInputs, *, within_s: float = 2.0
 ) -> tuple[Signature, Padding | None]:
     """Check batching and padding; return the updated signature and the padding.
 
@@ -77,7 +77,7 @@ def tried(
 
 
 def _padding_of(
-    model: LoadedModel, samples: Samples, told: ToldInputs, *, within_s: float
+    model: LoadedModel, samples: Samples, told: DeclaredInputs, *, within_s: float
 ) -> Padding | str:
     """Return the padding of a model, or why it cannot be padded."""
     free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
@@ -88,7 +88,7 @@ def _padding_of(
         )
     if not any(free.values()):
         return "no dimension of its inputs is free beside the items"
-    multiple = told.pad_to or _SMALLEST_MULTIPLE
+    multiple = told.pad_to or _MIN_MULTIPLE
     try:
         padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
         if isinstance(padding, str) or told.padding is not None:  # checked by another replica
@@ -100,7 +100,7 @@ def _padding_of(
 
 
 def _laid_padding(
-    model: LoadedModel, request: Arrays, told: ToldInputs, multiple: int
+    model: LoadedModel, request: Arrays, told: DeclaredInputs, multiple: int
 ) -> Padding | str:
     """Return the padding.
 
@@ -127,7 +127,7 @@ def _laid_padding(
     short = _resized(request, signature, wanted)
     wide = Padding(multiple, told.pad, {})
     filled = {
-        spec.name: _filled(short[spec.name], wide.padded(spec, short[spec.name].shape), told, spec)
+        spec.name: _pad(short[spec.name], wide.padded(spec, short[spec.name].shape), told, spec)
         for spec in signature.inputs
     }
     execution = Execution(model, quiet=True)
@@ -163,7 +163,7 @@ def _difference_filled_up(
     until_s = time.monotonic() + within_s
     tries = itertools.product(samples.requests(_PADDED_REQUESTS), (1, multiple // 2, multiple - 1))
     for count, (request, filled) in enumerate(tries):
-        if count >= _FEWEST_PADDED and time.monotonic() > until_s:
+        if count >= _MIN_PADDED and time.monotonic() > until_s:
             break
         wanted = {}
         for spec in signature.inputs:
@@ -279,8 +279,8 @@ def _resized(request: Arrays, signature: Signature, sizes: Mapping[str, int]) ->
     return resized
 
 
-def _filled(
-    array: NDArray[Any], shape: tuple[int, ...], told: ToldInputs, spec: TensorSpec
+def _pad(
+    array: NDArray[Any], shape: tuple[int, ...], told: DeclaredInputs, spec: TensorSpec
 ) -> NDArray[Any]:
     fill: Any = b"" if spec.datatype == "BYTES" else told.pad.get(spec.name, 0.0)
     wider = [(0, more - size) for size, more in zip(array.shape, shape, strict=True)]

@@ -23,7 +23,7 @@ from serving.tensors import arrays, json_tensors
 from serving.values import Signature, TensorSpec
 
 _MAX_CACHED_PLANS = 1024
-FEWEST_ROWS = 32
+MIN_ROWS = 32
 """Requests from which a block (some twenty NumPy calls) is cheaper."""
 _TENSORS = int(wire.Encoding.TENSORS)
 _OIP_JSON = int(wire.Encoding.OIP_JSON)
@@ -68,7 +68,7 @@ class _Laid(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Group:
+class RequestGroup:
     """Requests that run together."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
@@ -88,11 +88,11 @@ class Group:
     shapes: list[dict[str, tuple[int, ...]]] = dataclasses.field(default_factory=list)
     """If padded, the unpadded input shapes per request."""
 
-    def halves(self) -> tuple[Group, Group]:
+    def halves(self) -> tuple[RequestGroup, RequestGroup]:
         """Split at least two requests into two groups."""
         middle = len(self.indexes) // 2
         first, second = (
-            Group(
+            RequestGroup(
                 self.key,
                 self.has_items,
                 self.indexes[cut],
@@ -146,18 +146,20 @@ class Collator:
         self._last_prefix = b""
         self._last_frame_bytes = 0
 
-    def groups(self, entries: Sequence[wire.InferEntry]) -> tuple[list[Group], dict[int, Failure]]:
+    def groups(
+        self, entries: Sequence[wire.InferEntry]
+    ) -> tuple[list[RequestGroup], dict[int, Failure]]:
         """Sort the requests of a batch into groups; return also failures by index."""
-        groups: dict[object, Group] = {}
+        groups: dict[object, RequestGroup] = {}
         failures: dict[int, Failure] = {}
         group_plan: _Plan | None = None
-        group: Group | None = None
+        group: RequestGroup | None = None
         for index, (encoding, start, stop, frame) in enumerate(entries):
             try:
                 plan, parts = self._parts(encoding, frame)
                 count = plan.items
                 if count is None:
-                    groups[index] = Group(plan.key, False, [index], [1], [parts])
+                    groups[index] = RequestGroup(plan.key, False, [index], [1], [parts])
                     continue
                 laid = plan.laid
                 if laid is not None:
@@ -179,19 +181,19 @@ class Collator:
                 group_plan = plan
                 group = groups.get(plan.key)
                 if group is None:
-                    group = groups[plan.key] = Group(plan.key, True)
+                    group = groups[plan.key] = RequestGroup(plan.key, True)
             group.indexes.append(index)
             group.counts.append(count)
             group.parts.append(parts)
         return list(groups.values()), failures
 
-    def block(self, message: wire.InferMessage) -> Group | None:
+    def block(self, message: wire.InferMessage) -> RequestGroup | None:
         """Return the whole batch as one block.
 
         None if its requests are few, or differ in more than their data, or one is invalid.
         """
         entries = message.entries
-        if message.even is None or len(entries) < FEWEST_ROWS:
+        if message.even is None or len(entries) < MIN_ROWS:
             return None
         encoding, _, stop, frame = entries[0]
         if encoding != _TENSORS or stop:
@@ -209,7 +211,7 @@ class Collator:
         if not (heads == heads[0]).all():
             return None
         indexes, counts = list(range(len(entries))), [count] * len(entries)
-        return Group(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
+        return RequestGroup(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[_Plan, list[Any]]:
         """Return a frame's plan and its data: raw, or elements of BYTES."""
@@ -314,8 +316,8 @@ def _laid_out(
 
 
 def _laid_group(
-    groups: dict[object, Group], key: Any, laid: tuple[_Laid, ...], parts: list[Any]
-) -> Group:
+    groups: dict[object, RequestGroup], key: Any, laid: tuple[_Laid, ...], parts: list[Any]
+) -> RequestGroup:
     """Return the group of a request, which also has equal shared inputs."""
     axes = tuple(one.axis for one in laid)
     shared = tuple(
@@ -325,7 +327,7 @@ def _laid_group(
     )
     group = groups.get((key, shared))
     if group is None:
-        group = groups[key, shared] = Group(key, True, axes=axes)
+        group = groups[key, shared] = RequestGroup(key, True, axes=axes)
     return group
 
 
@@ -375,9 +377,9 @@ def check_inputs(
         if shape and (axis := specs[name].item_axis) is not None
     }
     if len(set(items.values())) > 1:
-        raise InvalidRequest(f"inputs differ in their number of items: {_counted(items)}")
+        raise InvalidRequest(f"inputs differ in their number of items: {_counts_text(items)}")
 
 
-def _counted(items: Mapping[str, int]) -> str:
+def _counts_text(items: Mapping[str, int]) -> str:
     """Describe the number of items of each input."""
     return ", ".join(f"{name!r} has {count}" for name, count in items.items())

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 
 from serving.replica import process_entrypoint
-from serving.replica.warm import warm_up
+from serving.replica.warm import import_runtime
 from serving.system.log_lines import log_lines
-from serving.wire.staged_path import placed
+from serving.wire.staged_path import staged_path
 
 
 def main(words: Sequence[str]) -> int:
@@ -26,14 +26,14 @@ def main(words: Sequence[str]) -> int:
     socket, files, kind, *program = words
     root = pathlib.Path(files)
     if not program:
-        warm_up(kind)
+        import_runtime(kind)
         return process_entrypoint.serve(socket, root=root)
     folder, command, *arguments = program
     if pathlib.Path(command).is_relative_to(folder):  # else it belongs to the image
-        command = str(placed(command, root))
+        command = str(staged_path(command, root))
     order = {
         "program": [command, *arguments],
-        "folder": str(placed(folder, root)),
+        "folder": str(staged_path(folder, root)),
         "socket": socket,
     }
     return process_entrypoint.become_program(order)

@@ -13,21 +13,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving import wire
-from serving.errors import InvalidRequest, PredictionFailed
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.models import LoadedModel
 from serving.replica import output_frames
-from serving.replica.collation import Collator, Failure, Group
+from serving.replica.collation import Collator, Failure, RequestGroup
 from serving.replica.padding import Padding
-from serving.system.log_rate_limit import Seldom
+from serving.system.log_rate_limit import LogRateLimiter
 from serving.values import Buffer, Tensor
 from serving.wire import ActionStatus
 
 log = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 500
-_MOST_CULPRITS = 3
+_MAX_CULPRITS = 3
 """Requests that may fail alone without a success before the model is blamed."""
-_TELL_EVERY_S = 1.0
+_LOG_EVERY_S = 1.0
 """Minimum interval between two logged errors of a model."""
 
 
@@ -37,7 +37,7 @@ Outcome = tuple[int, int, list[Buffer]]
 _UNSET: Outcome = (ActionStatus.BROKEN_CONTRACT, 0, [])
 
 
-class Outcomes:
+class BatchResults:
     """Outcomes of a batch's requests, in order."""
 
     __slots__ = ("block", "each")
@@ -46,7 +46,7 @@ class Outcomes:
         """Set no outcome yet."""
         self.each: list[Outcome] = [_UNSET] * count
         """Single outcomes; unset if there is a block."""
-        self.block: output_frames.Block | None = None
+        self.block: output_frames.FrameBlock | None = None
         """All outcomes together, if all succeeded."""
 
     def one_by_one(self) -> list[Outcome]:
@@ -69,7 +69,7 @@ class Execution:
         self._padding = padding
         self.signature = model.signature
         self._quiet = quiet
-        self._told = Seldom(_TELL_EVERY_S)
+        self._told = LogRateLimiter(_LOG_EVERY_S)
         self._predict_batch: Any = (
             model.predict_batch
         )  # its output is checked against the signature
@@ -98,21 +98,21 @@ class Execution:
         if self._postprocess is not None:
             outputs = self._postprocess(outputs)
         frames = output_frames.frames(groups[0], outputs, self.signature, padding=self._padding)
-        assert not isinstance(frames, output_frames.Block)
+        assert not isinstance(frames, output_frames.FrameBlock)
         return [tuple(wire.decode_frame(memoryview(b"".join(frame)))) for _, frame in frames]
 
     def run(
         self, message: wire.InferMessage, started_ns: int
-    ) -> tuple[Outcomes, wire.ReplicaTimes]:
+    ) -> tuple[BatchResults, wire.ReplicaTimes]:
         """Run a batch whose action began at `started_ns`; return outcomes and times."""
-        outcomes = Outcomes(len(message.entries))
+        outcomes = BatchResults(len(message.entries))
         block = self._collator.block(message)
         if block is not None:
             groups = [block]
         else:
             groups, failures = self._collator.groups(message.entries)
             for index, failure in failures.items():
-                outcomes.each[index] = failed(failure)
+                outcomes.each[index] = failure_outcome(failure)
         input_ns = time.monotonic_ns() - started_ns
         exec_ns = output_ns = 0
         for number, group in enumerate(groups, 1):
@@ -123,7 +123,7 @@ class Execution:
         return outcomes, wire.ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
 
     def _run_group(
-        self, group: Group, outcomes: Outcomes, *, is_last: bool
+        self, group: RequestGroup, outcomes: BatchResults, *, is_last: bool
     ) -> tuple[int, int, int]:
         """Set the outcomes of a group; return ns of input, execution and output.
 
@@ -143,18 +143,18 @@ class Execution:
             if failure is None:
                 has_succeeded = True
                 continue
-            if len(part.indexes) > 1 and (has_succeeded or culprits < _MOST_CULPRITS):
+            if len(part.indexes) > 1 and (has_succeeded or culprits < _MAX_CULPRITS):
                 first, second = part.halves()
                 waiting += [second, first]
                 continue
             culprits += 1
-            outcome = failed(failure)
+            outcome = failure_outcome(failure)
             for index in part.indexes:
                 outcomes.each[index] = outcome
         return input_ns, exec_ns, output_ns
 
     def _run_part(
-        self, group: Group, outcomes: Outcomes, *, copies: bool
+        self, group: RequestGroup, outcomes: BatchResults, *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
         """Call the model once and set successful outcomes; return the times and the failure."""
         failure = None
@@ -181,7 +181,7 @@ class Execution:
             if is_fault and len(group.indexes) == 1 and not self._quiet:
                 self._tell(error, items)
         else:
-            if isinstance(frames, output_frames.Block):
+            if isinstance(frames, output_frames.FrameBlock):
                 outcomes.block = frames
             else:
                 for index, (size, frame) in zip(group.indexes, frames, strict=True):
@@ -199,7 +199,7 @@ class Execution:
             )
 
 
-def failed(failure: Failure) -> Outcome:
+def failure_outcome(failure: Failure) -> Outcome:
     """Return the outcome of a failed request."""
     text = failure.text.encode("utf-8", "replace")
     return failure.status, len(text), [text]
@@ -216,7 +216,7 @@ def _failure(error: BaseException, *, items: int) -> Failure:
     """Classify what a model raised or returned."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
-    if isinstance(error, output_frames.BrokenContract | PredictionFailed):
+    if isinstance(error, output_frames.BrokenContract | InferenceFailed):
         return Failure(ActionStatus.BROKEN_CONTRACT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, MemoryError):
         text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.replica import process_entrypoint
-from serving.replica.warm import warm_up
+from serving.replica.warm import import_runtime
 from serving.system.cgroups import manager
 from serving.system.log_lines import log_lines
 from serving.wire import exit_codes
@@ -44,7 +44,7 @@ _RETRY_S = 0.005
 _RECEIVED_BYTES = 65_536
 
 
-class Template:
+class ForkServer:
     """Event loop of the fork server."""
 
     def __init__(self, control: socket.socket, *, forks: bool) -> None:
@@ -132,7 +132,7 @@ class Template:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (self._control, self._wake_in, self._wake_out):
                 end.close()
-            code = process_entrypoint.become(order, parent=template)
+            code = process_entrypoint.run(order, parent=template)
         except BaseException:
             log.exception("a replica ended by an exception")
         finally:
@@ -186,8 +186,8 @@ def main() -> None:
     process_entrypoint.ignore_requests_to_end()
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    forks = warm_up(kind)
-    template = Template(control, forks=forks)
+    forks = import_runtime(kind)
+    template = ForkServer(control, forks=forks)
     warm_s = time.monotonic() - began_s
     try:
         template.warm(warm_s)
@@ -195,7 +195,7 @@ def main() -> None:
     finally:
         template.kill_all()
         for root in groups:
-            manager.cleaned(pathlib.Path(root))
+            manager.kill_and_remove(pathlib.Path(root))
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -29,16 +29,16 @@ import numpy as np
 from serving import models, wire
 from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup
-from serving.replica.batching_check import tried
+from serving.replica.batching_check import check_batching
 from serving.replica.collation import Failure
-from serving.replica.execution import Execution, Outcome, error_text, failed
+from serving.replica.execution import Execution, Outcome, error_text, failure_outcome
 from serving.replica.padding import Padding
 from serving.replica.samples import Samples, samples_of
 from serving.system import malloc
-from serving.tensors.item_axes import judged
+from serving.tensors.item_axes import detect_item_axes
 from serving.values import Buffer
 from serving.wire import ActionStatus, MessageType
-from serving.wire.staged_path import placed
+from serving.wire.staged_path import staged_path
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ EXIT_GARBAGE = 65
 
 _SMALL_BYTES = 16 * 1024
 """Smaller buffers are joined: a copy costs less than a system call."""
-_MOST_PIECES = 512
+_MAX_PIECES = 512
 """Buffers per system call; the system's limit may be 1,024."""
 _ACTIONS_PER_COLLECTION = 256
 _ACTIONS_PER_LOOK = 16
@@ -73,7 +73,7 @@ def serve(
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
-            Host(sock, max_message_bytes=max_message_bytes, root=root).run()
+            MainLoop(sock, max_message_bytes=max_message_bytes, root=root).run()
     except wire.WireError as error:
         log.error("garbage from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
@@ -92,7 +92,7 @@ def _right_lacking(path: pathlib.Path) -> str:
     return f"; user {os.geteuid()} of the container must have the right to read it"
 
 
-class Host:
+class MainLoop:
     """Main loop of one replica."""
 
     def __init__(
@@ -154,9 +154,9 @@ class Host:
 
     def _send(self, buffers: Sequence[Buffer]) -> None:
         """Write one message, usually in one system call."""
-        pieces = _joined(buffers)
-        for start in range(0, len(pieces), _MOST_PIECES):
-            some = pieces[start : start + _MOST_PIECES]
+        pieces = _coalesce(buffers)
+        for start in range(0, len(pieces), _MAX_PIECES):
+            some = pieces[start : start + _MAX_PIECES]
             sent = self._sock.sendmsg(some)
             for piece in some:
                 if sent < len(piece):  # partly sent
@@ -203,7 +203,7 @@ class Host:
         """Return a gateway path as this process sees it."""
         if path is None:
             return None
-        return placed(path, self._root)
+        return staged_path(path, self._root)
 
     def _refused(
         self,
@@ -212,7 +212,7 @@ class Host:
         text: str,
         times: wire.ReplicaTimes = _NO_TIMES,
     ) -> list[Buffer]:
-        outcomes = [failed(Failure(status, text))] * len(message.entries)
+        outcomes = [failure_outcome(Failure(status, text))] * len(message.entries)
         return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> bytes:
@@ -241,7 +241,7 @@ class Host:
         except (Exception, SystemExit) as error:  # a model may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             if self._root is not None and message.path is not None:
-                text += _right_lacking(placed(message.path, self._root))
+                text += _right_lacking(staged_path(message.path, self._root))
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
             detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
             return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
@@ -271,7 +271,7 @@ class Host:
             ModelLoadFailed: real samples fail, or declared inputs do not fit.
         """
         told = message.inputs
-        model.signature = judged(
+        model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
         )
         if told.unbatched is not None:
@@ -287,7 +287,9 @@ class Host:
             )
             samples = sampled()
         if is_pure:
-            model.signature, padding = tried(model, samples, told, within_s=message.warmup_s)
+            model.signature, padding = check_batching(
+                model, samples, told, within_s=message.warmup_s
+            )
             if isinstance(samples, Samples) and not model.signature.is_batched:
                 samples = sampled()  # the former item axis now has a size
         if not message.warmup_s:
@@ -325,7 +327,7 @@ class Host:
         return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
 
 
-def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
+def _coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Join small buffers, without copying large ones."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving import wire
-from serving.replica.collation import FEWEST_ROWS, Group
+from serving.replica.collation import MIN_ROWS, RequestGroup
 from serving.replica.padding import Padding
 from serving.tensors import arrays
 from serving.values import Buffer, Signature
@@ -34,7 +34,7 @@ BLOCK_BYTES = 16 * 1024
 """Smaller frames are copied into a block, cheaper than two views of each."""
 
 
-class Block(NamedTuple):
+class FrameBlock(NamedTuple):
     """Consecutive frames of requests that differ only in their data."""
 
     frame_bytes: int
@@ -54,13 +54,13 @@ class _Output:
 
 
 def frames(
-    group: Group,
+    group: RequestGroup,
     outputs: object,
     signature: Signature,
     *,
     as_block: bool = False,
     padding: Padding | None = None,
-) -> list[Frame] | Block:
+) -> list[Frame] | FrameBlock:
     """Return a group's outputs as one frame per request, in order.
 
     With `as_block` small frames of equal requests may be returned as a block.
@@ -120,20 +120,20 @@ def _frame(named: list[_Output]) -> Frame:
     return sum(map(len, frame)), frame
 
 
-def _block(group: Group, named: list[_Output], count: int) -> Block | None:
+def _block(group: RequestGroup, named: list[_Output], count: int) -> FrameBlock | None:
     """Return the frames of equal requests as a block; None if they are large."""
     items, requests = group.counts[0], len(group.counts)
     rows = [(output.raw, len(output.raw) // count) for output in named]
     size, descriptor = _sized_descriptor(named, rows, items)
     if size >= BLOCK_BYTES:
         return None
-    if requests < FEWEST_ROWS:
+    if requests < MIN_ROWS:
         pieces: list[Buffer] = []
         for start in range(0, count, items):
             pieces.append(descriptor)
             for raw, row in rows:
                 pieces.append(raw[start * row : (start + items) * row])
-        return Block(size, requests, b"".join(pieces))
+        return FrameBlock(size, requests, b"".join(pieces))
     frames = np.empty((requests, size), np.uint8)
     position = len(descriptor)
     frames[:, :position] = np.frombuffer(descriptor, np.uint8)
@@ -143,10 +143,10 @@ def _block(group: Group, named: list[_Output], count: int) -> Block | None:
             data = np.frombuffer(raw, np.uint8).reshape(requests, width)
             frames[:, position : position + width] = data
             position += width
-    return Block(size, requests, frames.reshape(-1).data)
+    return FrameBlock(size, requests, frames.reshape(-1).data)
 
 
-def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[Frame]:
+def _frames_of_slices(group: RequestGroup, named: list[_Output], count: int) -> list[Frame]:
     """Return frames of views, cut along axis 0."""
     rows = [(output.raw, len(output.raw) // count if count else 0) for output in named]
     sized: dict[int, tuple[int, bytes]] = {}
@@ -179,7 +179,7 @@ def _sized_descriptor(
     return len(descriptor) + sum(size for _, _, _, size in tensors), descriptor
 
 
-def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
+def _frames_of_rows(group: RequestGroup, named: list[_Output]) -> list[Frame]:
     """Return frames with BYTES outputs, whose rows differ in size."""
     result = []
     position = 0
@@ -192,7 +192,7 @@ def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
 
 
 def _frames_of_cuts(
-    group: Group, named: list[_Output], axes: list[int], padding: Padding | None
+    group: RequestGroup, named: list[_Output], axes: list[int], padding: Padding | None
 ) -> list[Frame]:
     """Return frames of items along any axis, without padding."""
     result = []

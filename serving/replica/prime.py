@@ -24,7 +24,7 @@ _ITEMS = 2
 _WITHIN_S = 0.005
 
 
-def prime() -> None:
+def run_small_model() -> None:
     """Load and run a small model of each imported runtime; failures are only logged."""
     for kind, folder in SMALL.items():
         if models.KINDS[kind] not in sys.modules:

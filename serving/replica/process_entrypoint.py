@@ -1,7 +1,7 @@
 """Entry point of a replica process: join control groups, connect to the gateway, run `main_loop`.
 
 In: an order {"worker", "socket", "procs", "environment"} and the pid of the fork server. A forked
-child calls `become`; without forking it is `python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID`.
+child calls `run`; without forking it is `python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID`.
 With {"program", "folder"} in the order the process becomes that program.
 
 Memory shared with the fork server counts as the fork server's. Replicas ignore requests to end: a
@@ -26,7 +26,7 @@ import numpy as np
 
 from serving.models import command
 from serving.replica import main_loop
-from serving.replica.prime import prime
+from serving.replica.prime import run_small_model
 from serving.system.end_with_parent import end_with
 from serving.system.log_lines import log_lines
 from serving.wire import exit_codes
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def become(order: Mapping[str, Any], *, parent: int) -> int:
+def run(order: Mapping[str, Any], *, parent: int) -> int:
     """Become the replica of an order; return its exit code.
 
     `procs` are files of control groups, `environment` what differs from the fork server's. The
@@ -61,7 +61,7 @@ def serve(path: str, *, root: pathlib.Path | None = None) -> int:
     """Run `main_loop` on the gateway's socket; return the exit code."""
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
-    prime()
+    run_small_model()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             sock.connect(path)
@@ -89,4 +89,4 @@ def ignore_requests_to_end() -> None:
 
 if __name__ == "__main__":
     log_lines(logging.WARNING)
-    sys.exit(become(json.loads(sys.argv[1]), parent=int(sys.argv[2])))
+    sys.exit(run(json.loads(sys.argv[1]), parent=int(sys.argv[2])))

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from serving.errors import InvalidSettings, ModelLoadFailed
 from serving.models import Arrays, LoadedModel
 from serving.tensors import arrays
-from serving.tensors.input_values import Content, contents_of
-from serving.tensors.sample_rows import Way, agreed, ways_of
+from serving.tensors.input_values import ValueSpec, value_specs_of
+from serving.tensors.sample_rows import SampleLayout, find_layouts, layouts_of
 from serving.tensors.shapes import bind, missing, option_for, typical
 from serving.tensors.sizes import sizes_of
 from serving.values import Signature, TensorSpec
 
 MADE_UP = "made-up"
-_LARGEST = (1, 9, 127)
+_MAX_SYNTHETIC = (1, 9, 127)
 """Upper bounds of synthetic integers, from an index of anything to a byte of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """Errors of a damaged archive; RuntimeError if encrypted or of an unknown method."""
@@ -73,7 +73,7 @@ def samples_of(
     try:
         sizes = sizes_of(shapes, source="model.shapes")
         axes = bind(signature, sizes, source="model.shapes", is_settled=not signature.is_batched)
-        contents = contents_of(values, signature, source="model.values")
+        contents = value_specs_of(values, signature, source="model.values")
     except InvalidSettings as error:
         raise ModelLoadFailed("its inputs", str(error)) from error
     if file is not None:
@@ -85,7 +85,7 @@ def samples_of(
         for spec in signature.inputs:
             if spec.name not in own:
                 raise _missing("sample_inputs", spec.name, own)
-            fitted[spec.name] = _fitted(np.asarray(own[spec.name]), spec, "sample_inputs")
+            fitted[spec.name] = _to_datatype(np.asarray(own[spec.name]), spec, "sample_inputs")
         shapes_of_own = {name: array.shape for name, array in fitted.items()}
         ways = _ways(shapes_of_own, signature, "sample_inputs")
         arranged = {name: ways[name].arranged(array) for name, array in fitted.items()}
@@ -104,7 +104,7 @@ def samples_of(
         MADE_UP,
         "",
         lambda count: _made_up(signature, shape, contents, count, most=1),
-        lambda: (_made_up(signature, shape, contents, 2, most=most) for most in _LARGEST),
+        lambda: (_made_up(signature, shape, contents, 2, most=most) for most in _MAX_SYNTHETIC),
     )
 
 
@@ -119,7 +119,7 @@ def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
         ]
 
     def pairs() -> Iterator[list[Arrays]]:
-        several = requests(2 * len(_LARGEST))
+        several = requests(2 * len(_MAX_SYNTHETIC))
         return (several[place : place + 2] for place in range(0, len(several), 2))
 
     return Samples(source, where, requests, pairs)
@@ -128,7 +128,7 @@ def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
 def _made_up(
     signature: Signature,
     shapes: Mapping[str, tuple[int, ...]],
-    contents: Mapping[str, Content],
+    contents: Mapping[str, ValueSpec],
     count: int,
     *,
     most: int,
@@ -152,30 +152,32 @@ def _made_up(
 
 
 def _random(
-    content: Content, shape: tuple[int, ...], rng: np.random.Generator, most: int
+    content: ValueSpec, shape: tuple[int, ...], rng: np.random.Generator, most: int
 ) -> NDArray[Any]:
     if content.is_guessed:
         return rng.integers(0, most + 1, shape).astype(arrays.DTYPES[content.spec.datatype])
     if not content.text and content.spec.datatype == "BYTES":
-        return np.full(shape, b"", object) if most == _LARGEST[0] else content.draw(rng, shape)
+        return (
+            np.full(shape, b"", object) if most == _MAX_SYNTHETIC[0] else content.draw(rng, shape)
+        )
     return content.draw(rng, shape)
 
 
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
-) -> dict[str, Way]:
+) -> dict[str, SampleLayout]:
     """Find how samples lie in arrays.
 
     Raises:
         ModelLoadFailed: a shape does not fit, or inputs differ in their number of samples.
     """
-    found = agreed(shapes, signature)
+    found = find_layouts(shapes, signature)
     if found is not None:
         return found
     counts = {}
     for spec in signature.inputs:
         shape = shapes[spec.name]
-        ways = ways_of(shape, spec, signature)
+        ways = layouts_of(shape, spec, signature)
         if not ways:
             raise ModelLoadFailed(
                 where,
@@ -214,7 +216,7 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
                 way = ways[spec.name]
                 with archive.open(f"{spec.name}.npy") as stream:
                     array = _first_rows(stream, spec.name, way.rows(count))
-                samples[spec.name] = way.arranged(_fitted(array, spec, str(file)))
+                samples[spec.name] = way.arranged(_to_datatype(array, spec, str(file)))
     except (OSError, ValueError, EOFError, RuntimeError, *_UNPACKING) as error:
         text = f"the samples in {file} cannot be read as npz: {error}"
         raise ModelLoadFailed(str(file), text) from error
@@ -250,7 +252,7 @@ def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _fitted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
+def _to_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
     """Convert samples to the input's datatype; runs check their shape.
 
     Raises:

@@ -14,7 +14,7 @@ from serving import models
 log = logging.getLogger(__name__)
 
 
-def warm_up(kind: str) -> bool:
+def import_runtime(kind: str) -> bool:
     """Import the runtime of a kind; return whether the process can be forked afterwards."""
     try:
         importlib.import_module(models.KINDS[kind])

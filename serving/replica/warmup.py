@@ -19,7 +19,7 @@ from serving.replica.samples import MADE_UP, Samples
 from serving.tensors import arrays
 from serving.values import Signature, Tensor
 
-_MOST_RUNS = 5
+_MAX_RUNS = 5
 """Maximum runs of one size."""
 _SETTLED = 1.25
 """A call within this factor of the expected time has no first-call cost."""
@@ -68,7 +68,7 @@ def warm_up(
     if isinstance(samples, str):
         return WarmUp("none", 0.0, {}, {}, samples or None)
     made_up = samples.source == MADE_UP
-    run = _Run(execution.quiet() if made_up else execution, samples, within_s)
+    run = _WarmupRun(execution.quiet() if made_up else execution, samples, within_s)
     began_s = time.monotonic()
     failure = None
     try:
@@ -85,7 +85,7 @@ def warm_up(
     return WarmUp(samples.source, took_s, run.batch_s, run.stages_s, failure)
 
 
-class _Run:
+class _WarmupRun:
     """Batches of samples within a time limit."""
 
     def __init__(self, execution: Execution, samples: Samples, within_s: float) -> None:
@@ -116,7 +116,7 @@ class _Run:
             _Failed: a sample failed.
         """
         entries = self._entries(items)
-        for _ in range(_MOST_RUNS):
+        for _ in range(_MAX_RUNS):
             if time.monotonic() + expected_s > until_s:
                 return
             took_s = self._once(entries)

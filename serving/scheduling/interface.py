@@ -2,7 +2,7 @@
 
 1. Sans-IO: a scheduler sees ids, item counts, deadlines and times, which never decrease.
 2. `on` does bounded work: no scan of the queue.
-3. Every id ends exactly once: all its parts have an ok `Result`, or it is in one `Refusal`, or it
+3. Every id ends exactly once: all its parts have an ok `ActionResult`, or it is in one `Rejection`, or it
    was cancelled. Later results are ignored.
 4. A worker gets nothing before its `LOAD` has succeeded, only an `UNLOAD` while it drains, nothing
    once it is down, and never more unfinished actions than slots.
@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
-MOST_LOSSES = 1
+MAX_LOSSES = 1
 """Lost workers that a request survives."""
 BACKGROUND = 2**31
 """Priority below every client request: such work is useful only in spare time."""
@@ -116,7 +116,7 @@ class WorkerDown(NamedTuple):
     reason: str
 
 
-class Result:
+class ActionResult:
     """An action ended.
 
     `ok` is False if the load failed or the window had closed; no part of such an INFER was
@@ -142,7 +142,7 @@ class Result:
         Each of its requests is queued again and runs solo, one part per action."""
 
 
-class Warmed(NamedTuple):
+class WarmupMeasured(NamedTuple):
     """Batch times of a worker's warm-up on real sample inputs."""
 
     batch_s: Mapping[int, float]
@@ -169,13 +169,13 @@ Event = (
     | WorkerUp
     | WorkerDraining
     | WorkerDown
-    | Result
-    | Warmed
+    | ActionResult
+    | WarmupMeasured
     | SettingsChanged
 )
 
 
-class Kind(enum.Enum):
+class ActionType(enum.Enum):
     """Type of an action."""
 
     LOAD = "load"
@@ -195,7 +195,7 @@ class Action:
     def __init__(
         self,
         id_: int,
-        kind: Kind,
+        kind: ActionType,
         worker: int,
         model: ModelId,
         parts: list[Part],
@@ -213,7 +213,7 @@ class Action:
         self.expected_s = expected_s
 
 
-class Reason(enum.Enum):
+class RejectionReason(enum.Enum):
     """Reason of a rejection."""
 
     QUEUE_FULL = "queue full"
@@ -228,11 +228,11 @@ class Reason(enum.Enum):
     NOT_STARTED = "not started by its worker"
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """The request will not be executed any further."""
 
     id: int
-    reason: Reason
+    reason: RejectionReason
     detail: str
 
 
@@ -242,7 +242,7 @@ class Plan:
     __slots__ = ("actions", "refusals", "wake_at_s")
 
     def __init__(
-        self, actions: list[Action], refusals: list[Refusal], wake_at_s: float | None
+        self, actions: list[Action], refusals: list[Rejection], wake_at_s: float | None
     ) -> None:
         self.actions = actions
         self.refusals = refusals

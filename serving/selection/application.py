@@ -16,7 +16,7 @@ from serving.selection.policy import Policy, require
 InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
 Contexts = Literal["shared", "user"]
 
-MOST_USERS = 100_000_000
+MAX_USERS = 100_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -75,10 +75,10 @@ class Application:
         )
         require(self.contexts in get_args(Contexts), "contexts", self.contexts, "shared or user")
         require(
-            1 <= self.most_users <= MOST_USERS,
+            1 <= self.most_users <= MAX_USERS,
             "most_users",
             self.most_users,
-            f"a whole number from 1 to {MOST_USERS}",
+            f"a whole number from 1 to {MAX_USERS}",
         )
         require(
             len(set(self.models)) == len(self.models) and all(self.models),

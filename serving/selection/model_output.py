@@ -11,14 +11,14 @@ from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InvalidRequest, InvalidSettings, PredictionFailed
+from serving.errors import InferenceFailed, InvalidRequest, InvalidSettings
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Tensor
 
 Kind = Literal["classes", "number"]
 Loss = Literal["squared", "absolute"]
 
-Truth = str | float
+TrueLabel = str | float
 """True label: a class label or number."""
 
 MISSING_LOSS = 1.0
@@ -47,7 +47,7 @@ class Number(NamedTuple):
     value: float
 
 
-Answer = Label | Scores | Number
+ModelOutput = Label | Scores | Number
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def class_of(task: Task, value: object) -> str:
     return label
 
 
-def truth(task: Task, value: object) -> Truth:
+def true_label(task: Task, value: object) -> TrueLabel:
     """Check a true label.
 
     Raises:
@@ -176,7 +176,7 @@ def truth(task: Task, value: object) -> Truth:
     return float(value)
 
 
-def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
+def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     """Parse a model's outputs, one per item.
 
     Classes: floats (n, k), k above 1, are scores, or logits if not probabilities; strings or
@@ -185,18 +185,18 @@ def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
     Raises:
         PredictionFailed: unexpected or not finite.
     """
-    tensor = _chosen(task, outputs)
+    tensor = _select_output(task, outputs)
     if tensor.datatype == "BYTES":
         if task.kind == "number":
-            raise PredictionFailed(f"output {tensor.name!r} holds strings, expected numbers")
+            raise InferenceFailed(f"output {tensor.name!r} holds strings, expected numbers")
         return [Label(text) for text in _strings(tensor)]
     array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(tensor.shape)
     columns = math.prod(array.shape[1:])
     if not np.isfinite(array).all():
-        raise PredictionFailed(f"output {tensor.name!r} holds values that are not finite")
+        raise InferenceFailed(f"output {tensor.name!r} holds values that are not finite")
     if task.kind == "number":
         if columns != 1:
-            raise PredictionFailed(
+            raise InferenceFailed(
                 f"output {tensor.name!r} of shape {tensor.shape} holds {columns} numbers an item, expected 1"
             )
         return [Number(float(value)) for value in array.ravel()]
@@ -204,13 +204,13 @@ def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
         try:
             return [Label(class_of(task, value)) for value in array.ravel().tolist()]
         except ValueError as error:
-            raise PredictionFailed(
+            raise InferenceFailed(
                 f"output {tensor.name!r}: {error}; a score of one class alone cannot be voted on"
             ) from None
     return _scores(task, tensor.name, array.reshape(len(array), columns))
 
 
-def voted(answer: Label | Scores) -> str:
+def top_class(answer: Label | Scores) -> str:
     """Return the class with the highest score, the first if tied."""
     if isinstance(answer, Label):
         return answer.label
@@ -218,7 +218,7 @@ def voted(answer: Label | Scores) -> str:
     return answer.labels[best]
 
 
-def loss(task: Task, answer: Answer | None, right: Truth) -> float:
+def loss(task: Task, answer: ModelOutput | None, right: TrueLabel) -> float:
     """Loss of an output in [0, 1]; None: missing.
 
     Classes: 0 or 1. Numbers: difference over `task.scale`, squared or not, at most 1.
@@ -228,10 +228,10 @@ def loss(task: Task, answer: Answer | None, right: Truth) -> float:
     if isinstance(answer, Number):
         share = abs(answer.value - float(right)) / task.scale
         return min(1.0, share * share if task.loss == "squared" else share)
-    return 0.0 if voted(answer) == right else 1.0
+    return 0.0 if top_class(answer) == right else 1.0
 
 
-def as_plain(answer: Answer) -> str | float | dict[str, float]:
+def as_plain(answer: ModelOutput) -> str | float | dict[str, float]:
     """Convert an output to JSON data."""
     if isinstance(answer, Label):
         return answer.label
@@ -240,16 +240,16 @@ def as_plain(answer: Answer) -> str | float | dict[str, float]:
     return dict(zip(answer.labels, answer.probabilities, strict=True))
 
 
-def _chosen(task: Task, outputs: Sequence[Tensor]) -> Tensor:
+def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:
     if not outputs:
-        raise PredictionFailed("the model gave no output")
+        raise InferenceFailed("the model gave no output")
     for tensor in outputs:
         if task.output in {None, tensor.name}:
             if not tensor.shape:
-                raise PredictionFailed(f"output {tensor.name!r} has no axis of items")
+                raise InferenceFailed(f"output {tensor.name!r} has no axis of items")
             return tensor
     names = ", ".join(tensor.name for tensor in outputs)
-    raise PredictionFailed(f"the model has no output {task.output!r} (outputs: {names})")
+    raise InferenceFailed(f"the model has no output {task.output!r} (outputs: {names})")
 
 
 def _strings(tensor: Tensor) -> list[str]:
@@ -260,18 +260,18 @@ def _strings(tensor: Tensor) -> list[str]:
         texts.append(data[at + 4 : end].decode("utf-8"))
         at = end
     if len(texts) != tensor.shape[0]:
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"output {tensor.name!r} holds {len(texts)} strings for {tensor.shape[0]} items"
         )
     return texts
 
 
-def _scores(task: Task, name: str, array: NDArray[Any]) -> list[Answer]:
+def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:
     """Convert (n, k) scores to n outputs."""
     count = array.shape[1]
     labels = task.labels or tuple(str(index) for index in range(count))
     if len(labels) != count:
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"output {name!r} has {count} scores an item, but the task names {len(labels)} labels"
         )
     x = array.astype(np.float64)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from serving.errors import InvalidSettings
-from serving.selection.model_output import Answer, Truth, as_plain
+from serving.selection.model_output import ModelOutput, TrueLabel, as_plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Decision:
 
     query: Query
     choice: Choice
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, ModelOutput]
     """Outputs that arrived in time."""
     output: str | float | None
     is_default: bool = False
@@ -83,7 +83,7 @@ class Decision:
         }
 
 
-class State(Protocol):
+class PolicyState(Protocol):
     """Learned state of a policy."""
 
     @property
@@ -96,7 +96,7 @@ class State(Protocol):
         ...
 
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=PolicyState)
 
 
 class Policy(Protocol[S]):
@@ -136,11 +136,11 @@ class Policy(Protocol[S]):
         """Select among linked models (at least one); `draw` is in [0, 1)."""
         ...
 
-    def combine(self, state: S, choice: Choice, answers: Mapping[str, Answer]) -> Combined:
+    def combine(self, state: S, choice: Choice, answers: Mapping[str, ModelOutput]) -> Combined:
         """Combine outputs; queried models not in `answers` are missing."""
         ...
 
-    def observe(self, state: S, decision: Decision, truth: Truth) -> S:
+    def observe(self, state: S, decision: Decision, truth: TrueLabel) -> S:
         """Return the state after feedback; unlinked models are ignored."""
         ...
 
@@ -167,7 +167,7 @@ def require_costs(costs: Mapping[str, float]) -> None:
         )
 
 
-def drawn(probabilities: Sequence[float], draw: float) -> int:
+def sample_index(probabilities: Sequence[float], draw: float) -> int:
     """Return the index hit by a draw in [0, 1), never with probability 0."""
     last, reached = 0, 0.0
     for index, probability in enumerate(probabilities):
@@ -182,6 +182,6 @@ def drawn(probabilities: Sequence[float], draw: float) -> int:
 def one_of(models: Sequence[str], probabilities: Sequence[float], draw: float) -> Choice:
     """Select one model at random."""
     return Choice(
-        models=(models[drawn(probabilities, draw)],),
+        models=(models[sample_index(probabilities, draw)],),
         probabilities=dict(zip(models, probabilities, strict=True)),
     )

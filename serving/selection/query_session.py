@@ -17,8 +17,8 @@ import json
 from typing import NamedTuple
 
 from serving.selection.application import Application
-from serving.selection.model_output import Answer, Truth
-from serving.selection.policy import Choice, Combined, Decision, Query, State
+from serving.selection.model_output import ModelOutput, TrueLabel
+from serving.selection.policy import Choice, Combined, Decision, PolicyState, Query
 
 NO_MODELS = "No connected models found for query"
 TOO_LATE = "Failed to retrieve a prediction response within the specified latency SLO"
@@ -30,7 +30,7 @@ NOBODY = Choice(models=(), probabilities={})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class QueryResult:
     """The client's response."""
 
     query_id: int
@@ -48,7 +48,7 @@ class Result:
     """Queried models without an output in time."""
 
 
-class Answered(NamedTuple):
+class QueryResponse(NamedTuple):
     """Response to a query."""
 
     query_id: int
@@ -62,10 +62,10 @@ class Answered(NamedTuple):
     is_suspicious: bool = False
 
 
-class Finished(NamedTuple):
+class QueryOutcome(NamedTuple):
     """Outcome of a query."""
 
-    result: Result
+    result: QueryResult
     decision: Decision
 
 
@@ -76,23 +76,23 @@ class Selector:
         self.application = application
         self.policy = application.selection_policy()
 
-    def initial(self) -> State:
+    def initial(self) -> PolicyState:
         """Return the initial state."""
-        state: State = self.policy.initial(self.application.models)
+        state: PolicyState = self.policy.initial(self.application.models)
         return state
 
-    def newcomer(self, shared: State) -> State:
+    def newcomer(self, shared: PolicyState) -> PolicyState:
         """Return the initial state of a new user."""
-        state: State = self.policy.newcomer(shared)
+        state: PolicyState = self.policy.newcomer(shared)
         return state
 
-    def stored(self, state: State) -> str:
+    def stored(self, state: PolicyState) -> str:
         """Serialize a state and its policy's name."""
         return json.dumps(
             {"policy": self.application.policy, "state": state.as_json()}, separators=(",", ":")
         )
 
-    def restored(self, text: str) -> State | None:
+    def restored(self, text: str) -> PolicyState | None:
         """Parse a state for the linked models; return None if another policy's.
 
         Raises:
@@ -102,25 +102,25 @@ class Selector:
             data = json.loads(text)
             if data["policy"] != self.application.policy:
                 return None
-            state: State = self.policy.restored(data["state"])
+            state: PolicyState = self.policy.restored(data["state"])
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
             raise ValueError(f"not the text of a state: {error!r}") from error
         if state.models != self.application.models:
             state = self.policy.relinked(state, self.application.models)
         return state
 
-    def begin(self, query: Query, state: State, *, draw: float, now_s: float) -> Pending:
+    def begin(self, query: Query, state: PolicyState, *, draw: float, now_s: float) -> QuerySession:
         """Select models; `draw` is in [0, 1)."""
         choice = self.policy.select(state, query, draw) if state.models else NOBODY
-        return Pending(self, query, state, choice, now_s + self.application.latency_slo_s)
+        return QuerySession(self, query, state, choice, now_s + self.application.latency_slo_s)
 
-    def observe(self, state: State, decision: Decision, truth: Truth) -> State:
+    def observe(self, state: PolicyState, decision: Decision, truth: TrueLabel) -> PolicyState:
         """Return the state after feedback."""
-        observed: State = self.policy.observe(state, decision, truth)
+        observed: PolicyState = self.policy.observe(state, decision, truth)
         return observed
 
 
-class Pending:
+class QuerySession:
     """A query in progress."""
 
     __slots__ = (
@@ -135,16 +135,21 @@ class Pending:
     )
 
     def __init__(
-        self, selector: Selector, query: Query, state: State, choice: Choice, deadline_s: float
+        self,
+        selector: Selector,
+        query: Query,
+        state: PolicyState,
+        choice: Choice,
+        deadline_s: float,
     ) -> None:
         self.query = query
         self.choice = choice
         self.deadline_s = deadline_s
         self._selector = selector
         self._state = state
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, ModelOutput] = {}
         self._awaited = set(choice.models)
-        self._finished: Finished | None = None
+        self._finished: QueryOutcome | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -156,7 +161,7 @@ class Pending:
         """Whether no model is awaited."""
         return not self._awaited
 
-    def arrived(self, model: str, answer: Answer) -> bool:
+    def arrived(self, model: str, answer: ModelOutput) -> bool:
         """Record an output, unless late or repeated; return True once no model is awaited."""
         if self._finished is None and model in self._awaited:
             self._answers[model] = answer
@@ -167,18 +172,18 @@ class Pending:
         self._awaited.discard(model)
         return not self._awaited
 
-    def finish(self) -> Finished:
+    def finish(self) -> QueryOutcome:
         """Combine the outputs so far, once."""
         if self._finished is None:
             self._finished = self._combined()
         return self._finished
 
-    def _combined(self) -> Finished:
+    def _combined(self) -> QueryOutcome:
         application = self._selector.application
         found = self._selector.policy.combine(self._state, self.choice, self._answers)
         explanation = self._why_default(application, found)
         is_default = explanation is not None
-        result = Result(
+        result = QueryResult(
             query_id=self.query.id,
             output=application.default_output
             if is_default or found.output is None
@@ -197,7 +202,7 @@ class Pending:
             output=found.output,
             is_default=is_default,
         )
-        return Finished(result, decision)
+        return QueryOutcome(result, decision)
 
     def _why_default(self, application: Application, found: Combined) -> str | None:
         if not self.choice.models:

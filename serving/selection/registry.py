@@ -39,7 +39,7 @@ def create(
     Raises:
         InvalidSettings: unknown name or option, invalid value, or costs not supported.
     """
-    policy = _known(name)
+    policy = _find_policy(name)
     given = dict(options or {})
     fields = {field.name for field in dataclasses.fields(policy)}
     own = sorted(fields.difference(_SHARED))
@@ -49,16 +49,16 @@ def create(
             raise InvalidSettings(
                 f"policy {name!r} has no option {option!r}{nearest(option, own)} (options: {', '.join(own)})"
             )
-        given[option] = _checked(name, option, value, hints[option])
+        given[option] = _check_option(name, option, value, hints[option])
     if costs:
         if "costs" not in fields:
             raise InvalidSettings(f"policy {name!r} does not weigh costs; take one that chooses")
-        given["costs"] = _checked(name, "costs", costs, Mapping[str, float])
+        given["costs"] = _check_option(name, "costs", costs, Mapping[str, float])
     made: Policy[Any] = policy(task=task or Task(), **given)
     return made
 
 
-def _known(name: str) -> type[Any]:
+def _find_policy(name: str) -> type[Any]:
     if name not in POLICIES:
         raise InvalidSettings(
             f"policy {name!r} is not known{nearest(name, NAMES)} (policies: {', '.join(NAMES)})"
@@ -66,7 +66,7 @@ def _known(name: str) -> type[Any]:
     return POLICIES[name]
 
 
-def _checked(policy: str, option: str, value: object, hint: Any) -> object:
+def _check_option(policy: str, option: str, value: object, hint: Any) -> object:
     """Check a value's type; integers pass for floats, and policies check ranges."""
     is_optional = type(None) in typing.get_args(hint)
     if value is None and is_optional:

@@ -10,27 +10,27 @@ import logging
 from collections import OrderedDict
 
 from serving.errors import NotReady
-from serving.selection.model_output import Truth
-from serving.selection.policy import Decision, State
+from serving.selection.model_output import TrueLabel
+from serving.selection.policy import Decision, PolicyState
 from serving.selection.query_session import Selector
 from serving.selection.stores.state_store import EVERYBODY, StateStore
 
 log = logging.getLogger(__name__)
 
 
-class Contexts:
+class UserStates:
     """States by user."""
 
     def __init__(self, selector: Selector, store: StateStore, *, capacity: int = 10_000) -> None:
         self._selector = selector
         self._store = store
         self._capacity = capacity
-        self._states: OrderedDict[str, State] = OrderedDict()
+        self._states: OrderedDict[str, PolicyState] = OrderedDict()
         self.fresh = 0
         """Queries decided with an initial state, as theirs was unreadable."""
         self._bound()
 
-    def for_query(self, user: str) -> State:
+    def for_query(self, user: str) -> PolicyState:
         """Return the state for a decision, or an initial one if the store is unavailable.
 
         The initial one is not cached, so the store's counts again later.
@@ -44,7 +44,7 @@ class Contexts:
             shared = self._selector.initial()
         return shared if self._context(user) == EVERYBODY else self._selector.newcomer(shared)
 
-    def state(self, user: str) -> State:
+    def state(self, user: str) -> PolicyState:
         """Return a user's state.
 
         Raises:
@@ -57,7 +57,7 @@ class Contexts:
             return state
         return self._kept(user, self._loaded(user))
 
-    def observe(self, decision: Decision, truth: Truth) -> None:
+    def observe(self, decision: Decision, truth: TrueLabel) -> None:
         """Learn from feedback.
 
         Raises:
@@ -89,7 +89,7 @@ class Contexts:
     def _context(self, user: str) -> str:
         return user if self._selector.application.contexts == "user" else EVERYBODY
 
-    def _loaded(self, user: str) -> State:
+    def _loaded(self, user: str) -> PolicyState:
         name = self._selector.application.name
         text = self._store.load(name, user)
         if text is not None:
@@ -107,7 +107,7 @@ class Contexts:
             return self._selector.initial()
         return self._selector.newcomer(self.state(EVERYBODY))
 
-    def _kept(self, user: str, state: State) -> State:
+    def _kept(self, user: str, state: PolicyState) -> PolicyState:
         self._states[user] = state
         self._states.move_to_end(user)
         while len(self._states) > self._capacity:

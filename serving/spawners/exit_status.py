@@ -18,7 +18,7 @@ _SIGNALS = frozenset(signal.Signals)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ExitStatus:
     """Exit status of a replica.
 
     oom: killed by the kernel for memory. killed: by another SIGKILL. crash: by another signal or
@@ -29,17 +29,17 @@ class Ended:
     text: str
 
 
-def by_code(code: int, said: str = "") -> Ended:
+def from_code(code: int, said: str = "") -> ExitStatus:
     """Return the status of an exit code; `said` is the last output line."""
     if not code:
-        return Ended(reason="exit", text="exited in order")
+        return ExitStatus(reason="exit", text="exited in order")
     why = _EXITS.get(code) or (
         f"it said last: {said}" if said else "its error output has the reason"
     )
-    return Ended(reason="crash", text=f"exited with code {code}: {why}")
+    return ExitStatus(reason="crash", text=f"exited with code {code}: {why}")
 
 
-def by_signal(number: int, *, oom: str | None, asked: bool) -> Ended:
+def from_signal(number: int, *, oom: str | None, asked: bool) -> ExitStatus:
     """Return the status of a replica ended by a signal.
 
     `oom` has the memory facts if the kernel killed it for memory; `asked`: the gateway killed it.
@@ -48,12 +48,12 @@ def by_signal(number: int, *, oom: str | None, asked: bool) -> Ended:
     if number in _SIGNALS:  # most real-time signals have no name
         name += f" ({signal.Signals(number).name})"
     if number != signal.SIGKILL:
-        return Ended(reason="crash", text=f"ended by {name}")
+        return ExitStatus(reason="crash", text=f"ended by {name}")
     if oom is not None:  # even if the gateway killed it too
-        return Ended(reason="oom", text=oom)
+        return ExitStatus(reason="oom", text=oom)
     if asked:
-        return Ended(reason="killed", text=f"killed by {name}, as asked")
-    return Ended(reason="killed", text=f"killed by {name}, not for its memory")
+        return ExitStatus(reason="killed", text=f"killed by {name}, as asked")
+    return ExitStatus(reason="killed", text=f"killed by {name}, not for its memory")
 
 
 def oom_text(peak_memory_mb: float | None, limit_mb: int | None) -> str:

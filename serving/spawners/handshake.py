@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from serving import wire
 from serving.errors import ReplicaStartFailed
-from serving.spawners.exit_status import Ended
+from serving.spawners.exit_status import ExitStatus
 
 T = TypeVar("T")
 _MAX_HELLO_BYTES = 65_536
 
 
 @contextlib.contextmanager
-def listening(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.socket]:
+def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.socket]:
     """Listen for one connection on a Unix socket; remove its file at the end.
 
     `mode` is the file's mode; None: by umask.
@@ -43,7 +43,7 @@ def listening(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket
             path.unlink(missing_ok=True)
 
 
-async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, T]) -> T:
+async def while_alive(ended: asyncio.Future[ExitStatus], work: Coroutine[Any, Any, T]) -> T:
     """Await work that needs a living replica.
 
     Raises:
@@ -92,7 +92,7 @@ async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
         WireError: another message.
     """
     loop = asyncio.get_running_loop()
-    parser = wire.Parser(_MAX_HELLO_BYTES)
+    parser = wire.MessageParser(_MAX_HELLO_BYTES)
     messages: list[tuple[wire.MessageType, memoryview]] = []
     while not messages:
         data = await loop.sock_recv(sock, parser.missing_bytes)

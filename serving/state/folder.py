@@ -15,7 +15,7 @@ _LOCK = "lock"
 
 
 @contextlib.contextmanager
-def owned(folder: str) -> Iterator[pathlib.Path]:
+def lock_folder(folder: str) -> Iterator[pathlib.Path]:
     """Create and lock the folder, closed to other users; yield its real path.
 
     Raises:
@@ -24,7 +24,7 @@ def owned(folder: str) -> Iterator[pathlib.Path]:
     """
     try:
         # Its contents are run at the next start, and name users and paths.
-        path = private_folder.made(pathlib.Path(folder), advice="name another folder")
+        path = private_folder.ensure(pathlib.Path(folder), advice="name another folder")
         path.chmod(0o700)
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from serving.errors import InvalidSettings
-from serving.state.records import Key
+from serving.state.records import RecordKey
 from serving.values import Signature
 
-_MOST_ITEMS = 10_000_000
+_MAX_ITEMS = 10_000_000
 """Sanity limit of a batch's items."""
-_MOST_DIGITS = 8
+_MAX_DIGITS = 8
 
 # Kinds of rows; the text is JSON.
 SETTING = "setting"  # by dotted name: value, and instead_of, the start's value if any
@@ -29,7 +29,7 @@ CURRENT = "registered current"  # Clipper's current version of a model
 PROFILE = "profile"  # `ModelProfile.as_json`, in its own file
 
 
-def read(key: Key, text: str) -> Any:
+def read(key: RecordKey, text: str) -> Any:
     """Return a row's JSON.
 
     Raises:
@@ -49,26 +49,26 @@ def read(key: Key, text: str) -> Any:
     return data
 
 
-def _is_setting(_key: Key, data: Any) -> bool:
+def _is_setting(_key: RecordKey, data: Any) -> bool:
     return isinstance(data, dict) and "value" in data and data.keys() <= {"value", "instead_of"}
 
 
-def _is_version(key: Key, data: Any) -> bool:
-    return data == {"folder": True} or _is_card(key, data)
+def _is_version(key: RecordKey, data: Any) -> bool:
+    return data == {"folder": True} or _is_spec(key, data)
 
 
-def _is_retired(key: Key, data: Any) -> bool:
+def _is_retired(key: RecordKey, data: Any) -> bool:
     if isinstance(data, dict) and data.keys() == {"files"}:
         files = data["files"]
         return isinstance(files, list) and all(map(_is_file, files))
-    return _is_card(key, data)
+    return _is_spec(key, data)
 
 
 def _is_file(data: Any) -> bool:
     return isinstance(data, list) and [type(part) for part in data] == [str, int, int]
 
 
-def _is_card(key: Key, data: Any) -> bool:
+def _is_spec(key: RecordKey, data: Any) -> bool:
     if not isinstance(data, dict) or data.keys() != {"card"}:
         return False
     card = data["card"]
@@ -91,7 +91,7 @@ def _is_program(data: Any) -> bool:
     )
 
 
-def _is_model(_key: Key, data: Any) -> bool:
+def _is_model(_key: RecordKey, data: Any) -> bool:
     return (
         isinstance(data, dict)
         and isinstance(data.get("current"), str)
@@ -109,11 +109,11 @@ def _is_share(data: Any) -> bool:
     return type(data) in {int, float} and math.isfinite(data) and 0.0 <= data <= 1.0
 
 
-def _is_application(key: Key, data: Any) -> bool:
+def _is_application(key: RecordKey, data: Any) -> bool:
     return isinstance(data, dict) and data.get("name") == key.name
 
 
-def _is_registered(key: Key, data: Any) -> bool:
+def _is_registered(key: RecordKey, data: Any) -> bool:
     texts = ("name", "version", "input_type", "container_name", "model_data_path")
     return (
         isinstance(data, dict)
@@ -126,7 +126,7 @@ def _is_registered(key: Key, data: Any) -> bool:
     )
 
 
-def _is_profile(_key: Key, data: Any) -> bool:
+def _is_profile(_key: RecordKey, data: Any) -> bool:
     told = data.get("told") if isinstance(data, dict) else None
     return (
         isinstance(told, dict)
@@ -163,14 +163,14 @@ def _are_stages(data: Any) -> bool:
 def _are_by_size(data: Any, is_one: Callable[[Any], bool]) -> bool:
     return isinstance(data, dict) and all(
         size.isdecimal()
-        and len(size) <= _MOST_DIGITS  # Python limits the digits of an integer
-        and 0 < int(size) <= _MOST_ITEMS
+        and len(size) <= _MAX_DIGITS  # Python limits the digits of an integer
+        and 0 < int(size) <= _MAX_ITEMS
         and is_one(value)
         for size, value in data.items()
     )
 
 
-def _is_text(_key: Key, data: Any) -> bool:
+def _is_text(_key: RecordKey, data: Any) -> bool:
     return isinstance(data, str)
 
 
@@ -178,7 +178,7 @@ def _are_texts(data: Any) -> bool:
     return isinstance(data, list) and all(isinstance(one, str) for one in data)
 
 
-_CHECKS: Mapping[str, Callable[[Key, Any], bool]] = {
+_CHECKS: Mapping[str, Callable[[RecordKey, Any], bool]] = {
     SETTING: _is_setting,
     VERSION: _is_version,
     RETIRED: _is_retired,

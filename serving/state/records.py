@@ -39,7 +39,7 @@ _BUSY_S = 5.0
 """Time a statement waits for another user of the file."""
 
 
-class Key(NamedTuple):
+class RecordKey(NamedTuple):
     """Subject of a text."""
 
     kind: str
@@ -47,7 +47,7 @@ class Key(NamedTuple):
     version: str = ""
 
 
-Rows = dict[Key, str]
+Rows = dict[RecordKey, str]
 
 
 class SqliteRecords:
@@ -103,7 +103,7 @@ class SqliteRecords:
         """
         try:
             return {
-                Key(kind, name, version): text
+                RecordKey(kind, name, version): text
                 for kind, name, version, text in self._connection.execute(_READ)
             }
         except sqlite3.Error as error:
@@ -111,7 +111,7 @@ class SqliteRecords:
                 f"the record {self._path} cannot be read: {error}; move it away to start without"
             ) from error
 
-    def write(self, changes: Mapping[Key, str | None]) -> None:
+    def write(self, changes: Mapping[RecordKey, str | None]) -> None:
         """Return when all texts are durable; None deletes one.
 
         Raises:

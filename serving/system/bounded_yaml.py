@@ -34,7 +34,7 @@ class Loader(yaml.SafeLoader):
         return node
 
 
-def parsed(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
+def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     """Return the data of a text with one document.
 
     Raises:
@@ -56,6 +56,6 @@ def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
     Raises:
         OSError: unreadable, not a regular file, or too large.
         yaml.YAMLError: invalid YAML.
-        ValueError: as for `parsed`.
+        ValueError: as for `parse`.
     """
-    return parsed(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)
+    return parse(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)

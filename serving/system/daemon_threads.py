@@ -12,7 +12,7 @@ from typing import TypeVar
 R = TypeVar("R")
 
 
-def asked(request: Callable[[], R]) -> asyncio.Future[R]:
+def run_in_daemon_thread(request: Callable[[], R]) -> asyncio.Future[R]:
     """Run a call on its own thread; cancelling the future does not stop it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()

@@ -16,11 +16,11 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x01-\x7f])", re.DOTALL)
 """Entry that names an external file of weights in an ONNX file: the key and the name's length
 (`StringStringEntryProto`). Other bytes may match; then no such file exists."""
-_LONGEST_BYTES = 2**14 + 16
+_MAX_BYTES = 2**14 + 16
 """Maximum bytes of such an entry."""
 
 
-class Identity(NamedTuple):
+class Fingerprint(NamedTuple):
     """Content and stamps of a model's files."""
 
     digest: str
@@ -69,7 +69,7 @@ def digest_of(file: pathlib.Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def identity_of(kind: str, path: pathlib.Path | None) -> Identity | None:
+def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
     """Return the identity of a model's file, also of `FILE:NAME`. Blocking.
 
     None for folders, modules, relative paths and missing files.
@@ -93,7 +93,7 @@ def identity_of(kind: str, path: pathlib.Path | None) -> Identity | None:
     digest = digests[""]
     if len(stamps) > 1:
         digest = hashlib.sha256(repr(digests).encode()).hexdigest()
-    return Identity(digest, stamps)
+    return Fingerprint(digest, stamps)
 
 
 def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
@@ -110,7 +110,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
             if names is not None:
                 window = end + block
                 names.update(_names(window))
-                end = window[-_LONGEST_BYTES:]  # an entry may begin there
+                end = window[-_MAX_BYTES:]  # an entry may begin there
     if stamp(file) != before:
         raise ValueError(f"{file} changes while it is read")
     return before, digest.hexdigest()

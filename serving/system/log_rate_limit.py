@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Seldom:
+class LogRateLimiter:
     """Rate limiter of one kind of message."""
 
     def __init__(self, every_s: float) -> None:

@@ -18,7 +18,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from malloc.h
 _STATM = pathlib.Path("/proc/self/statm")
 
 
-def give_back() -> None:
+def trim() -> None:
     """Return free memory; a thread that allocates meanwhile may wait some milliseconds."""
     trim = _function("malloc_trim")
     if trim is not None:
@@ -31,11 +31,11 @@ def resident_bytes(*, settled: bool) -> int:
     Else the heap would retain freed memory, which distorts measurements of models.
     """
     if settled:
-        give_back()
+        trim()
     return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def keep_little() -> None:
+def lower_trim_threshold() -> None:
     """From now on, return large blocks when they are freed."""
     set_option = _function("mallopt")
     if set_option is not None:

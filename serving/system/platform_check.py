@@ -17,7 +17,7 @@ from collections.abc import Sequence
 IMAGE = "python:3.12-slim"
 
 
-def told(program: str, words: Sequence[str], *, serves: bool = False) -> str | None:
+def unsupported_message(program: str, words: Sequence[str], *, serves: bool = False) -> str | None:
     """Return a line with the equivalent `docker run`; None on Linux.
 
     `program` is the command, `words` its arguments; `serves`: it listens on a port.

@@ -37,7 +37,7 @@ def temporary_cache() -> pathlib.Path:
     return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
 
 
-def made(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
+def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     """Return a folder without links that only this user can change, created if missing.
 
     `advice` ends the error's text with an alternative.

@@ -19,7 +19,7 @@ _NAME = re.compile(r"luthier-(\d+)-(\d+)-(\d+)-[0-9a-f]{8}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class ProcessIdentity:
     """A process, unique within this boot."""
 
     pid: int
@@ -47,19 +47,19 @@ class Owner:
         return False
 
 
-def this_process() -> Owner:
+def this_process() -> ProcessIdentity:
     """Return the calling process as an owner."""
     pid = os.getpid()
-    return Owner(pid=pid, started_ticks=_started_ticks(pid) or 0, namespace=_namespace())
+    return ProcessIdentity(pid=pid, started_ticks=_started_ticks(pid) or 0, namespace=_namespace())
 
 
-def of(name: str) -> Owner | None:
+def of(name: str) -> ProcessIdentity | None:
     """Return the owner in a name; None: not such a name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
     pid, started_ticks, namespace = map(int, match.groups())
-    return Owner(pid=pid, started_ticks=started_ticks, namespace=namespace)
+    return ProcessIdentity(pid=pid, started_ticks=started_ticks, namespace=namespace)
 
 
 def _started_ticks(pid: int) -> int | None:

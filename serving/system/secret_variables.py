@@ -22,6 +22,6 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environment.items() if name not in SECRETS}
 
 
-def taken(environment: MutableMapping[str, str]) -> dict[str, str]:
+def take(environment: MutableMapping[str, str]) -> dict[str, str]:
     """Remove and return the secrets, so that child processes do not inherit them."""
     return {name: environment.pop(name) for name in SECRETS if name in environment}

@@ -29,7 +29,7 @@ class _Timespec(ctypes.Structure):
     )
 
 
-class Alarm:
+class Timer:
     """Calls `ring` at the earliest time set since its last expiry.
 
     A later time never replaces an earlier one: an early expiry is cheaper than a system call for

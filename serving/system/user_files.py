@@ -16,7 +16,7 @@ MAX_BYTES = 1024 * 1024
 """Maximum size of a file written by a person."""
 
 
-def opened(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryIO:
+def open_file(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryIO:
     """Open a regular file for reading; `max_bytes` None: the reader bounds the size.
 
     Raises:
@@ -41,9 +41,9 @@ def read(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Return a file's bytes.
 
     Raises:
-        OSError: as for `opened`.
+        OSError: as for `open_file`.
     """
-    with opened(path, max_bytes=max_bytes) as file:
+    with open_file(path, max_bytes=max_bytes) as file:
         data = file.read(max_bytes + 1)  # kernel files report no size
     if len(data) > max_bytes:
         raise _too_large(path, max_bytes)
@@ -54,7 +54,7 @@ def text(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES, encoding: str 
     """Return a file's text, with LF line ends.
 
     Raises:
-        OSError: as for `opened`.
+        OSError: as for `open_file`.
         UnicodeDecodeError: wrong encoding.
     """
     data = io.BytesIO(read(path, max_bytes=max_bytes))

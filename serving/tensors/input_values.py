@@ -19,14 +19,14 @@ from serving.values import Signature, TensorSpec
 FORMS = "LOW..HIGH, one value, or @FILE with a value in each line"
 SMALL = 9
 """Largest default integer."""
-MOST_LINES = 1_000_000
+MAX_LINES = 1_000_000
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _TRUTHS = {"true": 1, "false": 0}
 Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Content:
+class ValueSpec:
     """The values of one input."""
 
     spec: TensorSpec
@@ -48,13 +48,13 @@ class Content:
         return _is_whole(self.spec.datatype)
 
 
-def contents_of(
+def value_specs_of(
     texts: Sequence[str],
     signature: Signature,
     *,
     read: Callable[[str], str] | None = None,
     source: str = "--values",
-) -> dict[str, Content]:
+) -> dict[str, ValueSpec]:
     """Return the generator of every input's values, from NAME=VALUES texts.
 
     `read` returns a file's text (None: files are rejected); `source` is named in errors.
@@ -71,7 +71,7 @@ def contents_of(
             raise InvalidSettings(
                 f"{where}: there is no input of that name{nearest(name, specs)} (inputs: {', '.join(specs)})"
             )
-        found[name] = _told(specs[name], told, where, read)
+        found[name] = _parse_value_spec(specs[name], told, where, read)
     return found
 
 
@@ -101,12 +101,12 @@ def _is_whole(datatype: str) -> bool:
     return datatype != "BYTES" and _dtype(datatype).kind in "iu"
 
 
-def _default(spec: TensorSpec) -> Content:
+def _default(spec: TensorSpec) -> ValueSpec:
     if spec.datatype == "BYTES":
-        return Content(spec=spec, text="", says="eight letters", draw=_letters)
+        return ValueSpec(spec=spec, text="", says="eight letters", draw=_letters)
     kind = _dtype(spec.datatype)
     if kind.kind == "f":
-        return Content(
+        return ValueSpec(
             spec=spec,
             text="",
             says="standard normal",
@@ -114,7 +114,7 @@ def _default(spec: TensorSpec) -> Content:
         )
     high = 1 if kind.kind == "b" else SMALL
     says = "true or false" if kind.kind == "b" else f"whole numbers from 0 to {high}"
-    return Content(spec=spec, text="", says=says, draw=_uniform(kind, 0, high))
+    return ValueSpec(spec=spec, text="", says=says, draw=_uniform(kind, 0, high))
 
 
 def _letters(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -122,26 +122,28 @@ def _letters(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.array(words, dtype=object).reshape(shape)
 
 
-def _told(spec: TensorSpec, told: str, where: str, read: Callable[[str], str] | None) -> Content:
+def _parse_value_spec(
+    spec: TensorSpec, told: str, where: str, read: Callable[[str], str] | None
+) -> ValueSpec:
     if told.startswith("@"):
         if read is None:
             raise InvalidSettings(f"{where}: a file is not read here; give a range, as 0..9")
         lines = [line for line in read(told[1:]).splitlines() if line.strip()]
-        if not 0 < len(lines) <= MOST_LINES:
+        if not 0 < len(lines) <= MAX_LINES:
             raise InvalidSettings(
-                f"{where}: {len(lines)} lines with something in them, expected 1 to {MOST_LINES:,}"
+                f"{where}: {len(lines)} lines with something in them, expected 1 to {MAX_LINES:,}"
             )
         draw = _one_of(lines if spec.datatype == "BYTES" else _numbers(spec, lines, where))
-        return Content(spec=spec, text=told, says=f"lines of {told[1:]}", draw=draw)
+        return ValueSpec(spec=spec, text=told, says=f"lines of {told[1:]}", draw=draw)
     if spec.datatype == "BYTES":
-        return Content(spec=spec, text=told, says=repr(told), draw=_one_of([told]))
+        return ValueSpec(spec=spec, text=told, says=repr(told), draw=_one_of([told]))
     low, dots, high = told.partition("..")
     ends = _numbers(spec, [low, high] if dots else [low], where)
     if ends[0] > ends[-1]:
         raise InvalidSettings(f"{where}: expected the smaller number first")
     says = f"uniform from {low} to {high}" if dots else low
     draw = _uniform(_dtype(spec.datatype), ends[0], ends[-1])
-    return Content(spec=spec, text=told, says=says, draw=draw)
+    return ValueSpec(spec=spec, text=told, says=says, draw=draw)
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:

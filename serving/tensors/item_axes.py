@@ -23,7 +23,7 @@ _LENGTHS = frozenset(
 """Words in dimension names that mean a size of one item, never the number of items."""
 
 
-def judged(
+def detect_item_axes(
     signature: Signature,
     *,
     item_axis: Mapping[str, int],
@@ -39,13 +39,13 @@ def judged(
         ModelLoadFailed: the declaration does not fit the signature.
     """
     if item_axis or shared:
-        return _told(signature, item_axis, shared, where)
+        return _apply_declared_axes(signature, item_axis, shared, where)
     if signature.unbatched is not None:
         return signature
     return dataclasses.replace(signature, unbatched=_why_not(signature))
 
 
-def _told(
+def _apply_declared_axes(
     signature: Signature, item_axis: Mapping[str, int], shared: Collection[str], where: str
 ) -> Signature:
     inputs = {spec.name for spec in signature.inputs}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InvalidRequest, PredictionFailed, shown
+from serving.errors import InferenceFailed, InvalidRequest, short_repr
 from serving.values import ITEM_BYTES, Tensor, is_shape
 
 NUMPY: dict[str, str] = {
@@ -40,7 +40,7 @@ PIECE_BYTES = 64 * 1024
 """Bytes of text serialised at a time."""
 
 
-def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
+def parse_input_header(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
     """Return the checked name, datatype and shape of an input.
 
     Raises:
@@ -48,13 +48,13 @@ def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
     """
     name, datatype, shape = item.get("name"), item.get("datatype"), item.get("shape")
     if not isinstance(name, str):
-        raise InvalidRequest(f"an input's name is {shown(name)}, expected a string")
+        raise InvalidRequest(f"an input's name is {short_repr(name)}, expected a string")
     if not isinstance(datatype, str) or datatype not in ITEM_BYTES:
         raise InvalidRequest(
-            f"input {shown(name)}: datatype is {shown(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
+            f"input {short_repr(name)}: datatype is {short_repr(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
         )
     if not isinstance(shape, list) or not is_shape(shape):
-        raise InvalidRequest(f"invalid shape for input {shown(name)}: {shown(shape)}")
+        raise InvalidRequest(f"invalid shape for input {short_repr(name)}: {short_repr(shape)}")
     return name, datatype, tuple(shape)
 
 
@@ -64,7 +64,7 @@ def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
     Raises:
         InvalidRequest: the input is malformed.
     """
-    return tensor_of(*declared(item), item.get("data"))
+    return tensor_of(*parse_input_header(item), item.get("data"))
 
 
 def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
@@ -93,14 +93,14 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
         raise InvalidRequest(
             f"input {name!r}: {datatype} takes {expected}, data holds something else"
         )
-    return Tensor(name, datatype, shape, _converted(name, datatype, array, wanted).tobytes())
+    return Tensor(name, datatype, shape, _convert(name, datatype, array, wanted).tobytes())
 
 
 _ELEMENTS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
 """NumPy kind -> types of its elements in JSON."""
 
 
-def _converted(
+def _convert(
     name: str, datatype: str, array: NDArray[Any], wanted: np.dtype[Any]
 ) -> NDArray[np.generic]:
     """Convert without rounding to integers, truncation or overflow to infinity."""
@@ -168,7 +168,7 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
     return {**head, "data": array.tolist()}
 
 
-def written(tensor: Tensor) -> Iterator[str]:
+def tensor_to_json_pieces(tensor: Tensor) -> Iterator[str]:
     """Yield the JSON text of `tensor_to_json` in small pieces.
 
     Raises:
@@ -216,7 +216,7 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
             break
         yield some
     if position != end or missing:
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the model's output {tensor.name!r} does not hold the {math.prod(tensor.shape)} texts "
             f"that its shape {list(tensor.shape)} says"
         )

@@ -24,7 +24,7 @@ from serving.tensors.shapes import item_axis
 from serving.values import Signature, TensorSpec
 
 
-class Way(NamedTuple):
+class SampleLayout(NamedTuple):
     """Layout of one input's samples in an array."""
 
     samples: int
@@ -54,39 +54,41 @@ class Way(NamedTuple):
         return most * self.entries if self.axis == 0 else None
 
 
-def ways_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> list[Way]:
+def layouts_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> list[SampleLayout]:
     """Return the possible layouts of an array, the likeliest first."""
     own = spec.shape
     if len(shape) == len(own) + 1 and _fits(shape[1:], own):
-        return [Way(shape[0], 0)]
+        return [SampleLayout(shape[0], 0)]
     if len(shape) != len(own):
         return []
     found = []
     axis = item_axis(spec, signature)
     if axis is not None:
         if _fits(shape[1:], (*own[:axis], *own[axis + 1 :])):
-            found.append(Way(shape[0], 0, 1, axis))
+            found.append(SampleLayout(shape[0], 0, 1, axis))
         if axis and _fits(shape, own):
-            found.append(Way(shape[axis], axis, 1, axis))
+            found.append(SampleLayout(shape[axis], axis, 1, axis))
         return found
     if not signature.is_batched and own and _fits(shape[1:], own[1:]):
         rows = max(1, own[0])
         if shape[0] % rows == 0:
-            found.append(Way(shape[0] // rows, 0, rows, 0))
+            found.append(SampleLayout(shape[0] // rows, 0, rows, 0))
     if _fits(shape, own):
-        found.append(Way(1, None))
+        found.append(SampleLayout(1, None))
     return found
 
 
-def agreed(shapes: Mapping[str, Sequence[int]], signature: Signature) -> dict[str, Way] | None:
+def find_layouts(
+    shapes: Mapping[str, Sequence[int]], signature: Signature
+) -> dict[str, SampleLayout] | None:
     """Return layouts with equally many samples for all inputs; None: impossible, or no samples.
 
     `shapes` are those of the arrays, by input.
     """
-    ways = {spec.name: ways_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
-    best: tuple[tuple[int, int, int], dict[str, Way]] | None = None
+    ways = {spec.name: layouts_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
+    best: tuple[tuple[int, int, int], dict[str, SampleLayout]] | None = None
     for count in {way.samples for each in ways.values() for way in each if way.samples}:
-        chosen: dict[str, Way] = {}
+        chosen: dict[str, SampleLayout] = {}
         repeated = unlikely = 0
         for spec in signature.inputs:
             each = ways[spec.name]
@@ -111,7 +113,7 @@ def _fits(given: Sequence[int], expected: Sequence[int]) -> bool:
     )
 
 
-def _place(ways: Sequence[Way], count: int) -> int | None:
+def _place(ways: Sequence[SampleLayout], count: int) -> int | None:
     return next((place for place, way in enumerate(ways) if way.samples == count), None)
 
 

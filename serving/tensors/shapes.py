@@ -39,7 +39,7 @@ def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
     return spec.item_axis if signature.is_batched and spec.shape else None
 
 
-def why_whole(signature: Signature) -> str:
+def why_unbatched(signature: Signature) -> str:
     """Return why a model is not batched; empty: it is."""
     if not signature.is_batched:
         fixed = (spec for spec in signature.inputs if spec.shape and spec.shape[0] >= 0)
@@ -141,7 +141,7 @@ def typical(axes: Axes, *, items: int = 1) -> dict[str, tuple[int, ...]]:
     }
 
 
-def drawn(
+def sample_shapes(
     signature: Signature, axes: Axes, rng: np.random.Generator, *, items: int = 1
 ) -> dict[str, tuple[int, ...]]:
     """Draw the shapes of one request.

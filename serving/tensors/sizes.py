@@ -17,9 +17,9 @@ from serving.errors import InvalidSettings
 if TYPE_CHECKING:
     import numpy as np
 
-MOST = 2**31 - 1
+MAX_SIZE = 2**31 - 1
 """Maximum size of a dimension."""
-_MOST_LINES = 1_000_000
+_MAX_LINES = 1_000_000
 FORMS = "640, 16..512, lognormal(64,0.8)<=512 or @FILE with a size in each line"
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _LOGNORMAL = re.compile(r"lognormal\((\d+(?:\.\d+)?),(\d+(?:\.\d+)?)\)<=(\d+)")
@@ -89,11 +89,11 @@ def sizes_of(
             )
         if name.strip() in found:
             raise InvalidSettings(f"{source} {text!r}: {name.strip()!r} is given twice")
-        found[name.strip()] = _parsed(sizes.strip(), read, f"{source} {text!r}")
+        found[name.strip()] = _parse(sizes.strip(), read, f"{source} {text!r}")
     return found
 
 
-def written(sizes: Sizes) -> tuple[str, ...]:
+def to_texts(sizes: Sizes) -> tuple[str, ...]:
     """Inverse of `sizes_of`, without files: their sizes become a range."""
     return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
@@ -120,7 +120,7 @@ def _without_file(size: Size) -> str:
     return f"{size.low}..{size.high}" if size.lengths and size.varies else size.text
 
 
-def _parsed(text: str, read: Callable[[str], str] | None, where: str) -> tuple[Size, ...]:
+def _parse(text: str, read: Callable[[str], str] | None, where: str) -> tuple[Size, ...]:
     if text.startswith("@"):
         if read is None:
             raise InvalidSettings(f"{where}: a file is not read here; give its range, as 16..512")
@@ -130,31 +130,31 @@ def _parsed(text: str, read: Callable[[str], str] | None, where: str) -> tuple[S
 
 def _size(text: str, where: str) -> Size:
     if text.isdecimal():
-        return _checked(Size(text, int(text), int(text)), where)
+        return _check(Size(text, int(text), int(text)), where)
     if found := _RANGE.fullmatch(text):
-        return _checked(Size(text, int(found[1]), int(found[2])), where)
+        return _check(Size(text, int(found[1]), int(found[2])), where)
     if found := _LOGNORMAL.fullmatch(text):
         high = int(found[3])
         size = Size(text, 1, high, median=float(found[1]), sigma=float(found[2]))
         if float(found[1]) < 1:
             raise InvalidSettings(f"{where}: a median of {found[1]}, expected 1 or more")
-        return _checked(size, where)
+        return _check(size, where)
     raise InvalidSettings(f"{where}: {text!r} is no size; expected {FORMS}")
 
 
 def _of_lines(text: str, content: str, where: str) -> Size:
     lines = content.split()
-    if not 0 < len(lines) <= _MOST_LINES or not all(line.isdecimal() for line in lines):
+    if not 0 < len(lines) <= _MAX_LINES or not all(line.isdecimal() for line in lines):
         raise InvalidSettings(
-            f"{where}: expected a file with one whole number in each line, up to {_MOST_LINES:,} of them"
+            f"{where}: expected a file with one whole number in each line, up to {_MAX_LINES:,} of them"
         )
     lengths = tuple(map(int, lines))
-    return _checked(Size(text, min(lengths), max(lengths), lengths=lengths), where)
+    return _check(Size(text, min(lengths), max(lengths), lengths=lengths), where)
 
 
-def _checked(size: Size, where: str) -> Size:
-    if not 1 <= size.low <= size.high <= MOST:
+def _check(size: Size, where: str) -> Size:
+    if not 1 <= size.low <= size.high <= MAX_SIZE:
         raise InvalidSettings(
-            f"{where}: {size.text!r} is no size; expected from 1 to {MOST:,}, the smaller one first"
+            f"{where}: {size.text!r} is no size; expected from 1 to {MAX_SIZE:,}, the smaller one first"
         )
     return size

@@ -5,7 +5,7 @@
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
                              "samples" or null, "max_items", "warmup_s", "device", "pages",
                              "budget" or null, "digest" or null, "optimises",
-                             "inputs": see `ToldInputs`, "max_answer_bytes" or null}
+                             "inputs": see `DeclaredInputs`, "max_answer_bytes" or null}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
@@ -21,18 +21,18 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from serving.values import ToldInputs
+from serving.values import DeclaredInputs
 from serving.wire.stream import VERSION, MessageType, WireError, message, unpack_start
 
-_NOTHING_TOLD = ToldInputs()
+_NOTHING_DECLARED = DeclaredInputs()
 FEATURES = ("json", "stage-times", "windows")
 """Supported features: JSON frames, stage times in results, action windows."""
 
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
-_ANSWER = struct.Struct("<QHH")
+_ACTION_RESPONSE = struct.Struct("<QHH")
 
-_MAX_ANSWER_BYTES = 2**20
+_MAX_ACTION_RESPONSE_BYTES = 2**20
 """Limit of LOADED and UNLOADED, which the event loop parses."""
 
 _Kind = TypeVar("_Kind", int, float, str, list[Any], dict[str, Any])
@@ -75,7 +75,7 @@ class LoadMessage(NamedTuple):
     """SHA-256 of `path`, if an optimised model may be loaded instead; None: unknown."""
     optimises: bool = False
     """Whether to write a missing optimised model first."""
-    inputs: ToldInputs = _NOTHING_TOLD
+    inputs: DeclaredInputs = _NOTHING_DECLARED
     """Declared facts about the inputs, beyond the model file."""
     max_answer_bytes: int | None = None
     """Largest RESULT that the gateway accepts; None: any valid message."""
@@ -90,7 +90,7 @@ class UnloadMessage(NamedTuple):
     model: int
 
 
-class AnswerMessage(NamedTuple):
+class ActionResponseMessage(NamedTuple):
     """LOADED or UNLOADED: how the action ended."""
 
     action_id: int
@@ -141,7 +141,7 @@ def encode_load(
     budget: int | None = None,
     digest: str | None = None,
     optimises: bool = False,
-    inputs: ToldInputs = _NOTHING_TOLD,
+    inputs: DeclaredInputs = _NOTHING_DECLARED,
     max_answer_bytes: int | None = None,
     earliest_ns: int = 0,
     latest_ns: int = 0,
@@ -197,14 +197,14 @@ def parse_load(body: memoryview) -> LoadMessage:
         budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
         digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
         optimises=data.get("optimises") is True,
-        inputs=_told_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
+        inputs=_declared_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
         max_answer_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
     )
 
 
-def _told_inputs(data: dict[str, Any]) -> ToldInputs:
+def _declared_inputs(data: dict[str, Any]) -> DeclaredInputs:
     try:
-        return ToldInputs.from_json(data)
+        return DeclaredInputs.from_json(data)
     except (AttributeError, TypeError, ValueError) as error:
         raise WireError(f"LOAD's inputs are malformed: {error}") from error
 
@@ -226,37 +226,45 @@ def parse_unload(body: memoryview) -> UnloadMessage:
 
 def encode_loaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
     """Encode LOADED."""
-    return message(MessageType.LOADED, _ANSWER.pack(action_id, status, 0), _json_bytes(detail))
+    return message(
+        MessageType.LOADED, _ACTION_RESPONSE.pack(action_id, status, 0), _json_bytes(detail)
+    )
 
 
-def parse_loaded(body: memoryview) -> AnswerMessage:
+def parse_loaded(body: memoryview) -> ActionResponseMessage:
     """Parse LOADED's body.
 
     Raises:
         WireError: malformed.
     """
-    return _parse_answer(body, "LOADED")
+    return _parse_action_response(body, "LOADED")
 
 
 def encode_unloaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
     """Encode UNLOADED."""
-    return message(MessageType.UNLOADED, _ANSWER.pack(action_id, status, 0), _json_bytes(detail))
+    return message(
+        MessageType.UNLOADED, _ACTION_RESPONSE.pack(action_id, status, 0), _json_bytes(detail)
+    )
 
 
-def parse_unloaded(body: memoryview) -> AnswerMessage:
+def parse_unloaded(body: memoryview) -> ActionResponseMessage:
     """Parse UNLOADED's body.
 
     Raises:
         WireError: malformed.
     """
-    return _parse_answer(body, "UNLOADED")
+    return _parse_action_response(body, "UNLOADED")
 
 
-def _parse_answer(body: memoryview, what: str) -> AnswerMessage:
-    if len(body) > _MAX_ANSWER_BYTES:
-        raise WireError(f"{what} has {len(body)} bytes, at most {_MAX_ANSWER_BYTES} are read")
-    action_id, status, _ = unpack_start(_ANSWER, body, what)
-    return AnswerMessage(action_id, status, _json_object(body[_ANSWER.size :], what))
+def _parse_action_response(body: memoryview, what: str) -> ActionResponseMessage:
+    if len(body) > _MAX_ACTION_RESPONSE_BYTES:
+        raise WireError(
+            f"{what} has {len(body)} bytes, at most {_MAX_ACTION_RESPONSE_BYTES} are read"
+        )
+    action_id, status, _ = unpack_start(_ACTION_RESPONSE, body, what)
+    return ActionResponseMessage(
+        action_id, status, _json_object(body[_ACTION_RESPONSE.size :], what)
+    )
 
 
 def _json_bytes(data: Mapping[str, object]) -> bytes:

@@ -24,7 +24,7 @@ from serving.values import ITEM_BYTES, MAX_RANK, Tensor
 from serving.wire.stream import WireError
 
 MAX_CACHED_LAYOUTS = 1024
-_MOST_ELEMENTS = 2**60
+_MAX_ELEMENTS = 2**60
 """Bound on the product of nonzero dimensions: arrays of 8-byte elements stay below 2**63 bytes, and
 so do the strides of empty ones."""
 
@@ -119,13 +119,13 @@ def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
 def describe(tensors: Description) -> bytes:
     """Return the descriptor without data at hand; cached. Raises as `encode_descriptor`."""
     try:
-        return _described(tensors)
+        return _pack_descriptor(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:
         raise WireError(f"{tensors!r} cannot be written as a descriptor: {error!r}") from error
 
 
 @functools.lru_cache(maxsize=MAX_CACHED_LAYOUTS)
-def _described(tensors: Description) -> bytes:
+def _pack_descriptor(tensors: Description) -> bytes:
     parts = [_U16.pack(len(tensors))]
     for name, datatype, shape, data_bytes in tensors:
         encoded = name.encode()
@@ -172,7 +172,7 @@ def _parse_tensor(descriptor: bytes, position: int, start: int) -> tuple[TensorL
     item_bytes = ITEM_BYTES[datatype]
     if (
         min(shape, default=0) < 0
-        or math.prod([length or 1 for length in shape]) >= _MOST_ELEMENTS
+        or math.prod([length or 1 for length in shape]) >= _MAX_ELEMENTS
         or (item_bytes and data_bytes != elements * item_bytes)
         or data_bytes < elements * 4 * (not item_bytes)
     ):

@@ -15,11 +15,11 @@ from serving import wire
 from serving.tensors import arrays
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
-_MOST_TEXTS = 2**16
+_MAX_TEXTS = 2**16
 """Maximum BYTES elements to scan for the ends of items."""
 
 
-class Split:
+class SplitRequest:
     """Request that runs in parts, with the responses so far."""
 
     __slots__ = ("_answers", "_columns", "_missing", "answer_bytes", "whole_bytes")
@@ -82,7 +82,7 @@ def _ends(tensor: Tensor) -> Sequence[int] | None:
         item_bytes = data_bytes // items
         return range(0, data_bytes + item_bytes, item_bytes) if item_bytes else [0] * (items + 1)
     width = math.prod(tensor.shape[1:])
-    if items * width > _MOST_TEXTS:
+    if items * width > _MAX_TEXTS:
         return None
     ends, position = [0], 0
     for _ in range(items):
@@ -105,7 +105,7 @@ def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
     for tensors in zip(*answers, strict=True):
         first = tensors[0]
         if first.name in axes:
-            joined.append(_joined(tensors, axes[first.name]))
+            joined.append(_concatenate(tensors, axes[first.name]))
             continue
         if any(
             (other.name, other.datatype, other.shape[1:])
@@ -120,7 +120,7 @@ def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
     return memoryview(b"".join([descriptor, *(tensor.data for tensor in joined)]))
 
 
-def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
+def _concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
     """Join one output along an axis other than 0.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 
-def placed(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
+def staged_path(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
     """Return an absolute path below a root; others, such as module names, are unchanged."""
     found = pathlib.Path(path)
     if root is None or not found.is_absolute():

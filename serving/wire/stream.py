@@ -83,7 +83,7 @@ def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[Mes
     return kind, length
 
 
-class Parser:
+class MessageParser:
     """Incremental parser of messages.
 
     A message inside one piece is not copied; one that spans pieces is joined once. Fed bytes must

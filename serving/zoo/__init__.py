@@ -33,13 +33,13 @@ from typing import Any
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
 from serving.models import KINDS, ONLY_TRUSTED
 from serving.system import private_folder
-from serving.values import ModelCard, Program, Variant
+from serving.values import ModelSpec, Program, Variant
 from serving.zoo import inputs, mlflow_folder, plain_yaml, recognition
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Folder of the bundled models."""
-CARD_FILE = "model.yaml"
-MAX_CARD_BYTES = 65_536
+SPEC_FILE = "model.yaml"
+MAX_SPEC_BYTES = 65_536
 """Of a `model.yaml`; bundled ones have about 200."""
 SAMPLES_FILE = "samples.npz"
 """Real inputs in a model's folder; of a file `net.samples.npz`."""
@@ -73,15 +73,15 @@ _REQUIRED = ("name", "version", "kind")
 
 def names() -> tuple[str, ...]:
     """Return the bundled models' names, sorted."""
-    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD_FILE}")))
+    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{SPEC_FILE}")))
 
 
-def bundled() -> tuple[ModelCard, ...]:
+def bundled_specs() -> tuple[ModelSpec, ...]:
     """Return the bundled specs without building weights.
 
     Models built on first use have no path here, but in `find`.
     """
-    return tuple(_read_card(FOLDER / name, name=None, builds=False) for name in names())
+    return tuple(_read_spec(FOLDER / name, name=None, builds=False) for name in names())
 
 
 def check_cache() -> None:
@@ -92,7 +92,7 @@ def check_cache() -> None:
     """
     temporary = private_folder.temporary_cache()
     if private_folder.cache_folder().parent == temporary:
-        private_folder.made(temporary, advice="set XDG_CACHE_HOME")
+        private_folder.ensure(temporary, advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
@@ -100,7 +100,7 @@ def built_folder(name: str) -> pathlib.Path:
     return private_folder.cache_folder() / "zoo" / name
 
 
-def built(name: str) -> pathlib.Path:
+def build_weights(name: str) -> pathlib.Path:
     """Return a bundled model's weights, built if missing.
 
     Raises:
@@ -125,7 +125,7 @@ def find(
     name: str | None = None,
     kind: str | None = None,
     is_trusted: bool = False,
-) -> ModelCard:
+) -> ModelSpec:
     """Return the spec of a model.
 
     Args:
@@ -157,7 +157,7 @@ def find(
     return card
 
 
-def check_trusted(card: ModelCard, *, is_trusted: bool = False) -> None:
+def check_trusted(card: ModelSpec, *, is_trusted: bool = False) -> None:
     """Reject an untrusted model that runs code from its files.
 
     Raises:
@@ -175,53 +175,53 @@ def check_trusted(card: ModelCard, *, is_trusted: bool = False) -> None:
     )
 
 
-def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
+def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelSpec:
     if name is not None and not _SAFE_NAME.fullmatch(name):
         raise InvalidSettings(
             f"model name {name!r}: expected letters, digits, _ and - only; try {_safe(name)!r}"
         )
     if name_or_path in names():
-        return _read_card(FOLDER / name_or_path, name=name)
+        return _read_spec(FOLDER / name_or_path, name=name)
     python_file = _PYTHON_FILE_REFERENCE.fullmatch(name_or_path)
     if python_file:
         file = _existing(python_file["file"])
         reference = file.with_name(f"{file.name}:{python_file['attribute']}")
-        return _card_of_path(reference, kind="python", name=name or _safe(file.stem))
+        return _spec_of_path(reference, kind="python", name=name or _safe(file.stem))
     if _MODULE_REFERENCE.fullmatch(name_or_path):
         module = name_or_path.partition(":")[0]
         own_name = _safe(module.rpartition(".")[2])
-        return _card_of_path(pathlib.Path(name_or_path), kind="python", name=name or own_name)
+        return _spec_of_path(pathlib.Path(name_or_path), kind="python", name=name or own_name)
     if _looks_like_a_name(name_or_path) and wanted != "command":
         raise UnknownModel(name_or_path, names())
     path = _existing(name_or_path)
     if path.is_dir():
-        if not (path / CARD_FILE).is_file() and mlflow_folder.is_one(path):
+        if not (path / SPEC_FILE).is_file() and mlflow_folder.is_one(path):
             found = mlflow_folder.read(path)
-            return _folder_card(path, found.kind, found.path, name=name)
-        if not (path / CARD_FILE).is_file() and _is_saved_model(path):
-            return _folder_card(path, "tensorflow", path, name=name)
-        return _read_card(path, name=name)
+            return _folder_spec(path, found.kind, found.path, name=name)
+        if not (path / SPEC_FILE).is_file() and _is_saved_model(path):
+            return _folder_spec(path, "tensorflow", path, name=name)
+        return _read_spec(path, name=name)
     if wanted == "command":
         program = _program([str(path)], path.parent, path)
         own_name = name or _safe(path.stem)
-        return ModelCard(name=own_name, version="1", kind=wanted, path=None, program=program)
+        return ModelSpec(name=own_name, version="1", kind=wanted, path=None, program=program)
     kind = wanted or recognition.file_kind(path)
     if kind is None and recognition.is_pickle(path):
         kind = "sklearn"  # which explains the conversion
     if kind is None:
-        raise ModelLoadFailed(name_or_path, recognition.missed(path, CARD_FILE))
+        raise ModelLoadFailed(name_or_path, recognition.unrecognised_message(path, SPEC_FILE))
     if kind == "python":
         raise ModelLoadFailed(
             name_or_path, f"say which class or function of the file: {name_or_path}:Model"
         )
-    return _card_of_path(path, kind=kind, name=name or _safe(path.stem))
+    return _spec_of_path(path, kind=kind, name=name or _safe(path.stem))
 
 
-def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
+def _spec_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelSpec:
     """Return the spec of a user's file, with only its kind known."""
     file = path.with_name(path.name.partition(":")[0]) if kind == "python" else path
     sample = _if_there(file.with_name(f"{file.stem}.{SAMPLES_FILE}")) if file.is_file() else None
-    return ModelCard(name=name, version="1", kind=kind, path=path, sample=sample)
+    return ModelSpec(name=name, version="1", kind=kind, path=path, sample=sample)
 
 
 def is_samples(file: pathlib.Path) -> bool:
@@ -237,16 +237,16 @@ def _is_saved_model(folder: pathlib.Path) -> bool:
     return any((folder / file).is_file() for file in SAVED_MODEL_FILES)
 
 
-def _folder_card(
+def _folder_spec(
     folder: pathlib.Path, kind: str, path: pathlib.Path, *, name: str | None
-) -> ModelCard:
+) -> ModelSpec:
     """Return the spec of a framework's folder, such as a SavedModel.
 
     Version folders are named by number, below the model's.
     """
     is_version = folder.name.isdecimal()
     own_name = folder.parent.name if is_version else folder.name
-    return ModelCard(
+    return ModelSpec(
         name=name or _safe(own_name),
         version=folder.name if is_version else "1",
         kind=kind,
@@ -298,21 +298,22 @@ def _safe(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "model"
 
 
-def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelCard:
+def _read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelSpec:
     """Read a folder's `model.yaml`; without `builds`, build no weights."""
-    file = folder / CARD_FILE
+    file = folder / SPEC_FILE
     if not file.is_file():
         raise ModelLoadFailed(
             str(folder),
-            f"the folder has no {CARD_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}; name the "
+            f"the folder has no {SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}; name the "
             "model file instead",
         )
-    card = _checked(plain_yaml.read(file, max_bytes=MAX_CARD_BYTES, what="a card"), file)
+    card = _check_spec(plain_yaml.read(file, max_bytes=MAX_SPEC_BYTES, what="a card"), file)
+    path = None
     if not card.get("built"):
         path = _beside(file, "file", card.get("file"))
-    else:
-        path = _checked_built(file) if builds else None
-    return ModelCard(
+    elif builds:
+        path = _check_built(file)
+    return ModelSpec(
         name=name or card["name"],
         version=str(card["version"]),
         kind=card["kind"],
@@ -331,8 +332,8 @@ def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -
     )
 
 
-def _checked_built(file: pathlib.Path) -> pathlib.Path:
-    """Return the weights of a spec with `built`.
+def _check_built(file: pathlib.Path) -> pathlib.Path:
+    """Return the weights of a spec with `build_weights`.
 
     Raises:
         ModelLoadFailed: the build fails, or is a user's, whose code is not run.
@@ -341,7 +342,7 @@ def _checked_built(file: pathlib.Path) -> pathlib.Path:
         raise ModelLoadFailed(
             str(file), "built: for bundled models only; build it, and give `file`"
         )
-    return built(file.parent.name)
+    return build_weights(file.parent.name)
 
 
 def _variants(
@@ -396,7 +397,7 @@ def _date(value: object) -> str:
     raise TypeError(f"{value!r:.100} is none of them")
 
 
-def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:
+def _check_spec(data: object, file: pathlib.Path) -> Mapping[str, Any]:
     """Validate the keys and types of a `model.yaml`."""
     if not isinstance(data, dict):
         raise ModelLoadFailed(str(file), f"expected a mapping with the keys {', '.join(_KEYS)}")

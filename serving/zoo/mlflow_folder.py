@@ -35,7 +35,7 @@ _SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class MlflowModel:
     """Served part of a folder."""
 
     kind: str
@@ -49,7 +49,7 @@ def is_one(folder: pathlib.Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def read(folder: pathlib.Path) -> Found:
+def read(folder: pathlib.Path) -> MlflowModel:
     """Return a folder's served part.
 
     Raises:
@@ -58,8 +58,8 @@ def read(folder: pathlib.Path) -> Found:
     given = flavors(folder)
     for path, kind in _files(folder, given):
         if _kind_of(path) == kind:
-            return Found(kind=kind, path=path)
-    return Found(kind=KIND, path=folder, code=_code(given))
+            return MlflowModel(kind=kind, path=path)
+    return MlflowModel(kind=KIND, path=folder, code=_code(given))
 
 
 def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:

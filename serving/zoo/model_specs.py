@@ -11,37 +11,37 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import ModelLoadFailed
-from serving.values import ModelCard, Program, Variant
-from serving.zoo import FOLDER, built, built_folder, check_trusted
+from serving.values import ModelSpec, Program, Variant
+from serving.zoo import FOLDER, build_weights, built_folder, check_trusted
 
 _BUNDLED = "zoo:"
 _BUILT = "built:"
 
 
-def as_json(card: ModelCard) -> dict[str, Any]:
+def as_json(card: ModelSpec) -> dict[str, Any]:
     """Return the JSON form."""
     variants = {
-        name: {"path": _written(variant.path), "quality": dict(variant.quality)}
+        name: {"path": _path_text(variant.path), "quality": dict(variant.quality)}
         for name, variant in card.variants.items()
     }
     return {
         "name": card.name,
         "version": card.version,
         "kind": card.kind,
-        "path": _written(card.path),
+        "path": _path_text(card.path),
         "program": None
         if card.program is None
-        else {"words": list(card.program.words), "folder": _written(card.program.folder)},
+        else {"words": list(card.program.words), "folder": _path_text(card.program.folder)},
         "description": card.description,
-        "sample": _written(card.sample),
+        "sample": _path_text(card.sample),
         "quality": dict(card.quality),
         # Omitted if empty: starts compare with older records.
         **({"variants": variants} if variants else {}),
-        **{name: value for name, value in _told(card).items() if value},
+        **{name: value for name, value in _declarations(card).items() if value},
     }
 
 
-def _told(card: ModelCard) -> dict[str, Any]:
+def _declarations(card: ModelSpec) -> dict[str, Any]:
     """Return what the spec declares of inputs."""
     return {
         "shapes": list(card.shapes),
@@ -52,7 +52,7 @@ def _told(card: ModelCard) -> dict[str, Any]:
     }
 
 
-def from_json(data: Mapping[str, Any]) -> ModelCard:
+def from_json(data: Mapping[str, Any]) -> ModelSpec:
     """Inverse of `as_json`.
 
     Raises:
@@ -60,7 +60,7 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
     """
     try:
         program = data["program"]
-        card = ModelCard(
+        card = ModelSpec(
             name=data["name"],
             version=data["version"],
             kind=data["kind"],
@@ -87,7 +87,7 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
     return card
 
 
-def _written(path: pathlib.Path | None) -> str | None:
+def _path_text(path: pathlib.Path | None) -> str | None:
     if path is not None and path.is_relative_to(FOLDER):
         return _BUNDLED + path.relative_to(FOLDER).as_posix()
     if path is not None and path.is_relative_to(built_folder("")):
@@ -99,5 +99,5 @@ def _place(text: str) -> pathlib.Path:
     if text.startswith(_BUNDLED):
         return FOLDER / text.removeprefix(_BUNDLED)
     if text.startswith(_BUILT):
-        return built(text.removeprefix(_BUILT))
+        return build_weights(text.removeprefix(_BUILT))
     return pathlib.Path(text)

@@ -71,7 +71,7 @@ def file_kind(path: pathlib.Path) -> str | None:
     return kind_of(path) or SUFFIXES.get(path.suffix.lower())
 
 
-def missed(path: pathlib.Path, card_file: str) -> str:
+def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
     """Return the message for a file of unknown kind."""
     text = TEXTS.get(path.suffix.lower())
     if text is not None:

@@ -19,13 +19,13 @@ from typing import Any
 from serving import wire
 from serving.api.clipper import requests
 from serving.api.grpc import messages
-from serving.api.grpc.codec import Codec as GrpcCodec
-from serving.api.http.listener import Listener
+from serving.api.grpc.codec import GrpcCodec
+from serving.api.http.listener import HttpListener
 from serving.api.http.messages import Response
 from serving.api.http2 import frames
 from serving.api.http2.fields import BadBlock, FieldReader
 from serving.api.http2.session import Session
-from serving.api.open_inference.requests import Requests
+from serving.api.open_inference.requests import RequestDecoder
 from serving.api.parsing import varints
 from serving.api.tensorflow import grpc_codec as grpc_tfs
 from serving.api.tensorflow import rest_codec
@@ -39,7 +39,7 @@ from tests.abuse import h2wire
 from tests.fakes.http2_client import Turned
 from tests.fakes.wire import Fed
 
-ALLOWED = (ServingError, BadBlock, messages.NotAMessage)
+ALLOWED = (ServingError, BadBlock, messages.MalformedMessage)
 COST_S = 0.020
 COST_S_PER_BYTE = 0.3e-6
 MEMORY_FACTOR = 6
@@ -70,30 +70,28 @@ def _signature_of(data: bytes) -> Signature:
 
 def oip(data: bytes) -> None:
     """Open Inference, JSON."""
-    Requests("m", SIGNATURES[0]).query(data, None)
+    RequestDecoder("m", SIGNATURES[0]).query(data, None)
 
 
 def oip_by_size(data: bytes) -> None:
     """The same of another signature."""
-    Requests("m", _signature_of(data)).query(data, None)
+    RequestDecoder("m", _signature_of(data)).query(data, None)
 
 
 def oip_binary(data: bytes) -> None:
     """Open Inference with binary tensors: the first two bytes are the length of the header."""
     header = int.from_bytes(data[:2], "little")
-    Requests("m", _signature_of(data)).query(data[2:], header)
+    RequestDecoder("m", _signature_of(data)).query(data[2:], header)
 
 
 def oip_grpc(data: bytes) -> None:
     """Open Inference over gRPC."""
-    GrpcCodec("m", "1", _signature_of(data)).query(
-        messages.parsed(messages.ModelInferRequest, data)
-    )
+    GrpcCodec("m", "1", _signature_of(data)).query(messages.parse(messages.ModelInferRequest, data))
 
 
 def tfs_rest(method: Method, data: bytes) -> None:
     """TensorFlow Serving, JSON."""
-    codec = rest_codec.Codec("m", "1", _signature_of(data))
+    codec = rest_codec.TensorFlowRestCodec("m", "1", _signature_of(data))
     if method == "predict" and codec.large_query(data) is not None:
         return
     codec.query(rest_codec.request(data), method)
@@ -102,7 +100,7 @@ def tfs_rest(method: Method, data: bytes) -> None:
 def tfs_grpc(method: Method, data: bytes) -> None:
     """TensorFlow Serving over gRPC."""
     read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
-    grpc_tfs.Codec("m", "1", _signature_of(data)).query(read(data), method, None)
+    grpc_tfs.TensorFlowGrpcCodec("m", "1", _signature_of(data)).query(read(data), method, None)
 
 
 def tfs_spec(data: bytes) -> None:
@@ -132,12 +130,12 @@ def triton_load(data: bytes) -> None:
 
 def unpacked(encoding: str, data: bytes) -> None:
     """A compressed body."""
-    compression.decompressed(encoding, data, 1 << 20)
+    compression.decompress(encoding, data, 1 << 20)
 
 
 def http(data: bytes) -> None:
     """The listener of the query port; the first byte says in what pieces."""
-    listener = Listener(_Routes(), max_body_bytes=1 << 16, idle_s=10, request_s=10)
+    listener = HttpListener(_Routes(), max_body_bytes=1 << 16, idle_s=10, request_s=10)
     connection, transport = listener.protocol(), _Transport()
     fed = Fed(connection)
     connection.connection_made(transport)  # type: ignore[arg-type]  # it has what is called
@@ -176,7 +174,7 @@ def varint(data: bytes) -> None:
 
 def replica_wire(data: bytes) -> None:
     """Messages of a replica."""
-    parser = wire.Parser()
+    parser = wire.MessageParser()
     for kind, body in parser.feed(data):
         read: Callable[[memoryview], object] | None = {
             wire.MessageType.HELLO: wire.parse_hello,

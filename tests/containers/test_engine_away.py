@@ -14,15 +14,15 @@ import pytest_asyncio
 
 from serving.spawners.docker import reaper, spawner
 from serving.spawners.docker.client import OWNER_LABEL, REQUEST_TIMEOUT_S
-from serving.spawners.docker.spawner import ContainerHome
-from serving.values import ModelCard
+from serving.spawners.docker.spawner import DockerSpawner
+from serving.values import ModelSpec
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.engine_relay import EngineRelay
 
 ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 30.0
 UNHEARD_S = 0.3
-CARD = ModelCard(name="m", version="1", kind="echo", path=None)
+CARD = ModelSpec(name="m", version="1", kind="echo", path=None)
 
 
 @pytest.fixture(name="relay")
@@ -45,7 +45,7 @@ def _client():
 
 @pytest_asyncio.fixture(name="home")
 async def _home(client, relay):
-    home = ContainerHome()
+    home = DockerSpawner()
     await home.open("echo")
     yield home
     await home.close()

@@ -25,13 +25,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 30.0
 GATEWAY = """
 import asyncio, json
-from serving.spawners.docker.spawner import ContainerHome
-from serving.values import ModelCard
+from serving.spawners.docker.spawner import DockerSpawner
+from serving.values import ModelSpec
 
 async def main():
-    home = ContainerHome()
+    home = DockerSpawner()
     await home.open("echo")
-    card = ModelCard(name="m", version="1", kind="echo", path=None)
+    card = ModelSpec(name="m", version="1", kind="echo", path=None)
     for number in range(2):
         await home.start(number, cpu=1.0, memory_mb=128, ready_timeout_s=30, card=card)
     print(json.dumps({"home": home._nest.name, "keeper": home._nest.keeper.pid}), flush=True)

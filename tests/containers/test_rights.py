@@ -9,8 +9,8 @@ import pytest_asyncio
 from serving import zoo
 from serving.errors import ReplicaStartFailed
 from serving.settings import AcceleratorSettings
-from serving.spawners.docker.client import ContainerEngine
-from serving.spawners.docker.spawner import ContainerHome
+from serving.spawners.docker.client import DockerClient
+from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
 
 pytestmark = [needs_docker, pytest.mark.asyncio(loop_scope="module")]
@@ -25,7 +25,7 @@ def _client():
 
 @pytest_asyncio.fixture(name="replica", scope="module", loop_scope="module")
 async def _replica():
-    home = ContainerHome()
+    home = DockerSpawner()
     await home.open("onnx")
     card = zoo.find("resnet")
     replica = await home.start(1, cpu=0.5, memory_mb=256, ready_timeout_s=30, card=card)
@@ -96,7 +96,7 @@ print(found)
 
 async def test_it_is_given_the_gpu_that_is_asked_for_or_says_why_not(client):
     """`cpu` hides GPUs from it; `cuda` is asked of the engine, whose refusal is one line."""
-    home = ContainerHome()
+    home = DockerSpawner()
     await home.open("onnx")
     wanted = {"cpu": None, "memory_mb": None, "ready_timeout_s": 30, "card": zoo.find("resnet")}
     try:
@@ -105,7 +105,7 @@ async def test_it_is_given_the_gpu_that_is_asked_for_or_says_why_not(client):
         assert "CUDA_VISIBLE_DEVICES=-1" in facts["Config"]["Env"]
         assert not facts["HostConfig"]["DeviceRequests"]
         replica.sock.close()
-        if not (await asyncio.to_thread(ContainerEngine.connect)).offers_gpus:
+        if not (await asyncio.to_thread(DockerClient.connect)).offers_gpus:
             with pytest.raises(ReplicaStartFailed, match="gpu") as caught:
                 await home.start(2, **wanted, accelerator=AcceleratorSettings(device="cuda"))
             assert "\n" not in str(caught.value)

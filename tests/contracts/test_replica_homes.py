@@ -10,20 +10,20 @@ import pytest
 import pytest_asyncio
 
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.spawners.docker.spawner import ContainerHome
-from serving.spawners.process.spawner import ProcessHome
+from serving.spawners.docker.spawner import DockerSpawner
+from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
-from serving.values import ModelCard, Program
+from serving.values import ModelSpec, Program
 from serving.wire import ActionStatus
-from serving.wire.staged_path import placed
+from serving.wire.staged_path import staged_path
 from tests.fakes.docker_engine import needs_docker
 
 LIMITED = manager.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
 WAIT_S = 30.0
 HOMES = [
-    pytest.param(ProcessHome, id="process"),
-    pytest.param(ContainerHome, id="docker", marks=needs_docker),
+    pytest.param(ProcessSpawner, id="process"),
+    pytest.param(DockerSpawner, id="docker", marks=needs_docker),
 ]
 MODELS = '''
 import os
@@ -83,7 +83,7 @@ def _card(tmp_path_factory):
     _readable(folder)
     file = folder / "misbehaves.py"
     file.write_text(MODELS)
-    return ModelCard(
+    return ModelSpec(
         name="m", version="1", kind="python", path=file.with_name("misbehaves.py:Model")
     )
 
@@ -141,7 +141,7 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
     _readable(tmp_path)
     (tmp_path / "shout.py").write_text(LATER)
     (tmp_path / "word").write_text("one")
-    later = ModelCard(
+    later = ModelSpec(
         name="l", version="1", kind="python", path=pathlib.Path(f"{tmp_path}/shout.py:Model")
     )
     replica = await _start(home, None)
@@ -149,7 +149,7 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
 
     async def answer(number, model):
         roots.append(await home.lend(model))
-        path = placed(model.path, roots[-1])
+        path = staged_path(model.path, roots[-1])
         loaded = await asyncio.to_thread(talk.load, "python", path, model=number)
         assert loaded.status == 0, loaded
         request = frame(("x", "UINT8", (1, 2), b"\0a"))
@@ -164,8 +164,10 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
     assert await answer(3, later) == b"another"
     for root in roots:
         await home.take_back(root)
-    if isinstance(home, ContainerHome):
-        loaded = await asyncio.to_thread(talk.load, "python", placed(later.path, roots[1]), model=4)
+    if isinstance(home, DockerSpawner):
+        loaded = await asyncio.to_thread(
+            talk.load, "python", staged_path(later.path, roots[1]), model=4
+        )
         assert loaded.status == ActionStatus.LOAD_FAILED
     replica.sock.close()
     assert (await _end(replica)).reason == "exit"
@@ -173,7 +175,7 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
 
 async def test_what_is_not_there_cannot_be_lent(home, card):
     """It is one line that names the file, and nothing of the model is left."""
-    if not isinstance(home, ContainerHome):
+    if not isinstance(home, DockerSpawner):
         pytest.skip("it lends nothing")
     gone = dataclasses.replace(card, sample=pathlib.Path("/nowhere/samples.npz"))
     with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
@@ -184,7 +186,7 @@ async def test_what_is_not_there_cannot_be_lent(home, card):
 
 async def test_what_nobody_waited_for_is_not_kept(home, card):
     """Who is cancelled while files are laid out has been lent nothing."""
-    if not isinstance(home, ContainerHome):
+    if not isinstance(home, DockerSpawner):
         pytest.skip("it lends nothing")
     first = await home.lend(card)
     await home.take_back(first)
@@ -304,7 +306,7 @@ async def test_a_cancelled_start_leaves_nothing(home, card):
 
 async def test_a_program_that_does_not_speak_the_wire_is_refused(home, tmp_path):
     """What ends before it says HELLO is a failed start, with its exit code."""
-    if not isinstance(home, ContainerHome):
+    if not isinstance(home, DockerSpawner):
         pytest.skip(
             "programs have a home of their own kind: tests/serving/replica/test_programs.py"
         )
@@ -313,7 +315,7 @@ async def test_a_program_that_does_not_speak_the_wire_is_refused(home, tmp_path)
     file.write_text(PROGRAM)
     file.chmod(0o755)
     program = Program((str(file),), tmp_path)
-    card = ModelCard(name="p", version="1", kind="command", path=None, program=program)
+    card = ModelSpec(name="p", version="1", kind="command", path=None, program=program)
     with pytest.raises(ReplicaStartFailed, match="code 9: it said last: no wire here"):
         await _start(home, card)
 
@@ -325,7 +327,7 @@ async def test_a_closed_home_starts_nothing(make, card):
     with pytest.raises(NotReady):
         await _start(home, card)
     await home.open("echo")
-    replica = await _start(home, ModelCard(name="e", version="1", kind="echo", path=None))
+    replica = await _start(home, ModelSpec(name="e", version="1", kind="echo", path=None))
     await home.close()
     await home.close()
     assert (await _end(replica)).reason == "killed"

@@ -7,16 +7,16 @@ import dataclasses
 import numpy as np
 
 from tests.fakes import studies
-from tuner.evaluation.evaluator import Launch
+from tuner.evaluation.evaluator import Evaluation
 from tuner.launching import apply
-from tuner.load_generator.plan import OpenLoad, Race
+from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.metrics import prices
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.space.derived_features import features
 from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
-from tuner.study.problem import Arena
+from tuner.study.problem import ProblemStatement
 from tuner.values.values import OK, Configuration, Outcome
 
 SPACE = """
@@ -46,7 +46,7 @@ class ToyBench:
         self.opened: list[tuple[Configuration, float]] = []
         self._rng = np.random.default_rng(self.seed)
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """One launch; never ended early."""
         del race
         if len(self.launched) == self.interrupt_at:
@@ -61,10 +61,10 @@ class ToyBench:
         if failure is None:
             mean = studies.mean_ms(whole, CONCURRENCY)
             measurement = studies.measurement(mean, self._rng, concurrency=CONCURRENCY)
-            held = prices.held(whole, cores=studies.CORES)
+            held = prices.allocated_by(whole, cores=studies.CORES)
             cost = prices.cost_of(measurement, held, loaded_s=2.5, prices=prices.DEFAULT)
             measurement = dataclasses.replace(measurement, cost=cost)
-        return Launch(
+        return Evaluation(
             configuration=configuration,
             outcome=failure or OK,
             measurement=measurement,
@@ -76,7 +76,9 @@ class ToyBench:
 
     launch_fresh = launch
 
-    def launch_at(self, configuration: Configuration, load: OpenLoad, *, seconds: float) -> Launch:
+    def launch_at(
+        self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
+    ) -> Evaluation:
         """One launch in an open loop, which is not one of those that are `launched`."""
         assert seconds > 0
         self.opened.append((configuration, load.rate_per_s))
@@ -98,16 +100,16 @@ class ToyBench:
         """Nothing to end."""
 
 
-def arena(text: str = SPACE) -> Arena:
+def arena(text: str = SPACE) -> ProblemStatement:
     """The toy's space on a machine of four cores."""
     environment = Environment(concurrency=CONCURRENCY, machine=Machine(cores=4, memory_mb=16_384))
     space = parse(text, file="toy.yaml").narrowed(environment)
-    return Arena(
+    return ProblemStatement(
         text=text,
         space=space,
         environment=environment,
         default=space.default(),
-        candidates=Candidates.of(
+        candidates=CandidateSet.of(
             space.cells(environment), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions(space),

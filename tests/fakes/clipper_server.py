@@ -21,7 +21,7 @@ from aiohttp import web
 from serving.api.clipper.containers import operate
 from serving.api.clipper.management import dispatch
 from serving.api.clipper.routes import ClipperRoutes
-from serving.api.http.listener import Listener
+from serving.api.http.listener import HttpListener
 from serving.metrics.clipper_metrics import Registry
 from tests.fakes.clipper_hub import FakeHub
 
@@ -47,7 +47,7 @@ STOP = web.AppKey("stop", Callable)
 async def serving(hub, stop, port=0, admin_port=0):
     """Both ports; yields their numbers."""
     routes = ClipperRoutes(hub, metrics=Registry(random.Random(0)))
-    listener = Listener(routes, max_body_bytes=2**20, idle_s=60.0, request_s=60.0)
+    listener = HttpListener(routes, max_body_bytes=2**20, idle_s=60.0, request_s=60.0)
     server = await asyncio.get_running_loop().create_server(listener.protocol, "127.0.0.1", port)
     application = web.Application()
     application[HUB] = hub

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.lab.table_benchmark import budgets_of, over_surfaces
+from tuner.lab.table_benchmark import budgets_of, over_tables
 from tuner.lab.tables import sampler_results
 from tuner.lab.tables.sampler_results import SHARES
 from tuner.measurement import noninferiority
-from tuner.metrics.benchmark import Contestant, ContestRecord, SurfaceContest, Within
+from tuner.metrics.benchmark import BenchmarkRecord, SamplerResult, TableBenchmark, TimeToTolerance
 
 SAMPLERS = ("structured", "random", "tpe", "botorch", "hill-climb")
 
 
 def record(
     *, surfaces: int = 2, trials: int = 50, seeds: int = 20, samplers: tuple[str, ...] = SAMPLERS
-) -> ContestRecord:
+) -> BenchmarkRecord:
     """Each later sampler learns more slowly; on no surface does the last one get within 3 %."""
     made = tuple(_surface(place, trials, seeds, samplers) for place in range(surfaces))
-    return ContestRecord(
+    return BenchmarkRecord(
         name="compare-toy",
         samplers=samplers,
         reference=samplers[0],
@@ -26,16 +26,16 @@ def record(
         seeds=seeds,
         margin=noninferiority.MARGIN,
         surfaces=made,
-        over_surfaces=over_surfaces(made),
+        over_surfaces=over_tables(made),
         notes=(),
     )
 
 
-def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> SurfaceContest:
+def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> TableBenchmark:
     contestants = tuple(
         _contestant(name, rank, place, trials, seeds) for rank, name in enumerate(samplers)
     )
-    return SurfaceContest(
+    return TableBenchmark(
         name=f"toy-{20 * (place + 1)}",
         model="toy",
         concurrency=20 * (place + 1),
@@ -51,7 +51,7 @@ def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> 
         tolerances={share: share for share in SHARES},
         random_median={0.10: 8, 0.05: 18, 0.03: 38},
         contestants=contestants,
-        noninferiority=noninferiority.judged(
+        noninferiority=noninferiority.judge(
             [
                 (peer.sampler, budget, sampler_results.differences(contestants[0], peer, budget))
                 for peer in contestants[1:]
@@ -62,13 +62,13 @@ def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> 
     )
 
 
-def _contestant(name: str, rank: int, place: int, trials: int, seeds: int) -> Contestant:
+def _contestant(name: str, rank: int, place: int, trials: int, seeds: int) -> SamplerResult:
     rng = np.random.default_rng([rank, place])
     pace = rng.gamma(8, (3 + 2 * rank) / 8, size=(seeds, 1))
     floor = 0.04 * (rank == len(SAMPLERS) - 1)
     regrets = 1.8 * np.exp(-np.arange(1, trials + 1) / pace) + floor
     seconds = np.cumsum(rng.uniform(2.5, 3.5, size=(seeds, trials)), axis=1)
-    return Contestant(
+    return SamplerResult(
         sampler=name,
         profiling=3 * (rank == 0),
         regrets=tuple(map(tuple, regrets.tolist())),
@@ -80,10 +80,10 @@ def _contestant(name: str, rank: int, place: int, trials: int, seeds: int) -> Co
     )
 
 
-def _within(regrets: np.ndarray, seconds: np.ndarray, share: float) -> Within:
+def _within(regrets: np.ndarray, seconds: np.ndarray, share: float) -> TimeToTolerance:
     firsts = [float(np.argmax(row <= share)) + 1 if row[-1] <= share else np.inf for row in regrets]
     took = [
         row[int(first) - 1] if np.isfinite(first) else np.inf
         for row, first in zip(seconds, firsts, strict=True)
     ]
-    return Within.over(share, firsts, took)
+    return TimeToTolerance.over(share, firsts, took)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from serving.spawners.docker.client import ContainerEngine, EngineError
+from serving.spawners.docker.client import DockerClient, DockerError
 from serving.spawners.docker.spawner import image_of
 
 
@@ -16,10 +16,10 @@ def _missing():
     if "DOCKER_HOST" not in os.environ:  # an engine of the machine is nobody's to test with unasked
         return "DOCKER_HOST names no engine; `make test-docker` says how"
     try:
-        engine = ContainerEngine.connect()
+        engine = DockerClient.connect()
         if not engine.has_image(image_of("python")):
             return f"no image {image_of('python')}; `make images` builds it"
-    except EngineError as error:
+    except DockerError as error:
         return str(error)
     return None
 
@@ -37,4 +37,4 @@ def engine():
         AssertionError: it is missing, but was asked for.
     """
     assert MISSING is None, MISSING
-    return ContainerEngine.connect()
+    return DockerClient.connect()

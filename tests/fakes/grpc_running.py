@@ -2,11 +2,11 @@
 
 import contextlib
 
-from serving.api.grpc.listener import Listener
+from serving.api.grpc.listener import GrpcListener
 from serving.api.grpc.routes import GrpcRoutes
-from serving.api.triton.extensions import Configured, Indexed
+from serving.api.triton.extensions import ModelConfig, RepositoryIndexEntry
 from serving.errors import ModelLoadFailed, UnknownModel
-from serving.metrics.statistics import StatisticsOf
+from serving.metrics.statistics import StatisticsCollector
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 from tests.fakes.replicas import SIGNATURE
@@ -57,7 +57,7 @@ def grpc_gateway(
 
         async def start():
             routes = GrpcRoutes(engine, hub=hub)
-            listener = Listener(
+            listener = GrpcListener(
                 routes,
                 max_body_bytes=engine.settings.server.max_body_bytes,
                 idle_s=idle_s,
@@ -84,7 +84,7 @@ class FakeHub:
     def __init__(self):
         self.asked = []
         self.ready = {"echo"}
-        collected = StatisticsOf(ModelId("echo", "1"))
+        collected = StatisticsCollector(ModelId("echo", "1"))
         collected.batch(
             StageTimes(0.001, 0.002, 0.003, 0.004),
             items=5,
@@ -104,12 +104,12 @@ class FakeHub:
         if name != "echo":
             raise UnknownModel(name, ("echo",), version)
         settings = ServingSettings().changed({"batching.max_size": 16, "batching.timeout_us": 300})
-        return Configured(ModelId("echo", "1"), SIGNATURE, settings)
+        return ModelConfig(ModelId("echo", "1"), SIGNATURE, settings)
 
     def index(self):
         for name in ("echo", "other"):
             ready = name in self.ready
-            yield Indexed(
+            yield RepositoryIndexEntry(
                 name, "1", "READY" if ready else "UNAVAILABLE", "" if ready else "unloaded"
             )
 

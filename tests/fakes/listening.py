@@ -9,7 +9,7 @@ import threading
 
 import uvloop
 
-from serving.api.http.listener import Listener
+from serving.api.http.listener import HttpListener
 
 
 class Port:
@@ -42,7 +42,7 @@ def listening(routes, max_body_bytes=8_000_000, door=None, tls=None):
     stop = asyncio.Event()
 
     async def serve():
-        listener = Listener(
+        listener = HttpListener(
             routes, max_body_bytes=max_body_bytes, idle_s=60.0, request_s=60.0, door=door
         )
         loop = asyncio.get_running_loop()

@@ -10,10 +10,10 @@ import numpy as np
 import yaml
 
 from tests.fakes import benches, studies
-from tuner.lab.tables.table import RecordedLaunch, Surface, SurfaceHead
-from tuner.lab.tables.table_files import SurfaceFolder
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader
+from tuner.lab.tables.table_files import TableFolder
 from tuner.space import files
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import OK, Block, Configuration, HostNoise, Outcome
 
 LAUNCH_SD = 0.03
@@ -21,7 +21,7 @@ REQUESTS = 500
 """Of a block."""
 
 
-def head(**changes: object) -> SurfaceHead:
+def head(**changes: object) -> TableHeader:
     """Of the toy's space on four cores, at 20 concurrent requests."""
     arena = benches.arena()
     given: dict[str, object] = {
@@ -39,16 +39,16 @@ def head(**changes: object) -> SurfaceHead:
         "passes": 3,
         "seed": 0,
     }
-    return SurfaceHead(**{**given, **changes})  # type: ignore[arg-type]
+    return TableHeader(**{**given, **changes})  # type: ignore[arg-type]
 
 
 def launch(
     cell: Configuration, number: int, rng: np.random.Generator, *, sweep: int = 0
-) -> RecordedLaunch:
+) -> RecordedEvaluation:
     """One launch of a cell."""
     failure = studies.failure({**studies.default(), **cell})
     if failure is not None:
-        return RecordedLaunch(
+        return RecordedEvaluation(
             number=number,
             cell=cell,
             sweep=sweep,
@@ -60,7 +60,7 @@ def launch(
     true_ms = studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY)
     mean_ms = true_ms * math.exp(LAUNCH_SD * rng.normal())
     took = [mean_ms * np.exp(0.2 * rng.normal(size=REQUESTS)) / math.exp(0.02) for _ in range(4)]
-    return RecordedLaunch(
+    return RecordedEvaluation(
         number=number,
         cell=cell,
         sweep=sweep,
@@ -69,7 +69,7 @@ def launch(
         startup_s=0.1,
         loaded_s=2.5,
         blocks=tuple(map(_block, range(4), took)),
-        histogram=Histogram.of(np.concatenate(took)),
+        histogram=LatencyHistogram.of(np.concatenate(took)),
         noise=HostNoise(peak_memory_mb=20.5, client_cpu_s=0.25),
     )
 
@@ -87,7 +87,7 @@ def _block(number: int, took_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -
     )
 
 
-def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> Surface:
+def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable:
     """Every n-th cell of the toy's space and the default, each launched once per pass."""
     arena = benches.arena()
     cells: Sequence[Configuration] = tuple(
@@ -98,12 +98,12 @@ def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> Surface:
         launch(cell, number, rng, sweep=sweep)
         for number, (sweep, cell) in enumerate((p, c) for p in range(passes) for c in cells)
     ]
-    return Surface(head=head(is_finished=True, passes=passes), launches=tuple(launches))
+    return BenchmarkTable(head=head(is_finished=True, passes=passes), launches=tuple(launches))
 
 
-def written(path: pathlib.Path, recorded: Surface) -> pathlib.Path:
+def written(path: pathlib.Path, recorded: BenchmarkTable) -> pathlib.Path:
     """The surface in a folder of its own, finished."""
-    with SurfaceFolder(path) as folder:
+    with TableFolder(path) as folder:
         folder.begin(recorded.head)
         for launch_ in recorded.launches:
             folder.append(launch_)

@@ -50,7 +50,7 @@ class FakeReplica:
         self.limits = None
         self.model = None
         self.batches = []
-        self._parser = wire.Parser()
+        self._parser = wire.MessageParser()
         threading.Thread(target=self._run, daemon=True).start()
 
     def usage(self):

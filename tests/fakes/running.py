@@ -11,17 +11,17 @@ import uvloop
 from aiohttp import web
 
 from serving.api.admin.routes import AdminRoutes
-from serving.api.http.listener import Listener
-from serving.api.open_inference.routes import OipRoutes
-from serving.api.transport.trusted_hosts import Hosts
-from serving.deployment.spawner_registry import Homes
+from serving.api.http.listener import HttpListener
+from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.transport.trusted_hosts import TrustedHosts
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
 from serving.metrics.exposition import Exposition
 from serving.settings import ServingSettings
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes.replicas import FakeHome
 
-CARD = ModelCard(name="echo", version="1", kind="echo", path=None, shapes=("data=3",))
+CARD = ModelSpec(name="echo", version="1", kind="echo", path=None, shapes=("data=3",))
 WAIT_S = 60.0
 """Longest wait for the gateway: where its replicas are processes, their starts and loads are in it."""
 
@@ -106,10 +106,10 @@ def _thread(settings, home, card, kept, started, stop):
 
 
 async def _serve(settings, home, card, kept, started, stop):
-    engine = Engine([card], settings, Homes(lambda: home), **kept)
+    engine = Engine([card], settings, SpawnerRegistry(lambda: home), **kept)
     await engine.open()
-    listener = Listener(
-        OipRoutes(engine),
+    listener = HttpListener(
+        OpenInferenceRoutes(engine),
         max_body_bytes=settings.server.max_body_bytes,
         idle_s=60.0,
         request_s=60.0,
@@ -118,7 +118,7 @@ async def _serve(settings, home, card, kept, started, stop):
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
     exposition = Exposition(lambda: engine.metrics(len(listener.connections), fresh_states={}))
     runner = web.AppRunner(
-        AdminRoutes(engine, metrics=exposition.pieces, hosts=Hosts()).application()
+        AdminRoutes(engine, metrics=exposition.pieces, hosts=TrustedHosts()).application()
     )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -6,7 +6,7 @@ import pathlib
 
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Served
+from tuner.evaluation.evaluator import EngineInfo
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -14,7 +14,7 @@ from tuner.study import study_files
 from tuner.study.budget import Budget
 from tuner.study.search import Search
 
-SERVED = Served(
+SERVED = EngineInfo(
     model="toy", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"
 )
 SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))

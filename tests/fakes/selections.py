@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from serving.selection.model_output import Answer, Label, Truth
+from serving.selection.model_output import Label, ModelOutput, TrueLabel
 from serving.selection.policy import Choice, Decision, Policy, Query
 
 RIGHT = "right"
@@ -15,7 +15,7 @@ RIGHT = "right"
 def decided(
     policy: Policy[Any],
     state: Any,
-    said: Mapping[str, Answer],
+    said: Mapping[str, ModelOutput],
     *,
     draw: float = 0.0,
     query: Query | None = None,
@@ -51,10 +51,10 @@ def play(
     rng = random.Random(seed)
     state = policy.initial(tuple(errors(0))) if state is None else state
     wrong, models_wrong = [], []
-    truth: Truth = RIGHT
+    truth: TrueLabel = RIGHT
     for number in range(rounds):
         missed = {model: rng.random() < error for model, error in errors(number).items()}
-        said: dict[str, Answer] = {
+        said: dict[str, ModelOutput] = {
             model: Label(f"wrong {rng.randrange(4)}" if is_wrong else RIGHT)
             for model, is_wrong in missed.items()
         }

@@ -8,7 +8,7 @@ import numpy as np
 
 from serving import wire
 from serving.tensors.json_tensors import NUMPY
-from serving.values import ModelCard, ModelId, Signature, Tensor, TensorSpec
+from serving.values import ModelId, ModelSpec, Signature, Tensor, TensorSpec
 from tests.fakes.replicas import FakeHome
 
 
@@ -78,7 +78,7 @@ class FunctionHome(FakeHome):
     def deploy(self, running, name, version, signature, function):
         """Serve a function under a name and a version, in a running gateway."""
         self._models[ModelId(name, version)] = (signature, function)
-        card = ModelCard(name=name, version=version, kind="echo", path=None, shapes=("data=3",))
+        card = ModelSpec(name=name, version=version, kind="echo", path=None, shapes=("data=3",))
         running.call(running.engine.deploy(card))
 
 

@@ -17,16 +17,17 @@ import numpy as np
 from scipy import special
 
 from serving.values import Signature, TensorSpec
-from tuner.measurement.comparison import another_day
+from tuner.measurement.comparison import between_session_interval
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import (
     OK,
     Block,
     Cause,
     ComparisonRecord,
     Configuration,
+    FailureCount,
     HostNoise,
     Interval,
     KnobInfo,
@@ -36,7 +37,6 @@ from tuner.values.values import (
     SamplerDifference,
     SamplerRun,
     StudyRecord,
-    Tally,
     Trial,
     Value,
     Verdict,
@@ -185,7 +185,7 @@ def measurement(
         spread_ms=launch * 0.9,
         spread_interval=Interval(low=launch * 0.8, high=launch * 1.1),
         p99_effective=0.9 * requests,
-        histogram=Histogram.of(took_ms),
+        histogram=LatencyHistogram.of(took_ms),
         noise=HostNoise(steal_s=0.01, throttled_s=0.2, client_cpu_s=0.3, peak_memory_mb=140.0),
     )
 
@@ -252,7 +252,9 @@ def trial(
         outcome=outcome,
         measurement=measured,
         origin=origin,
-        objective=None if measured is None else objectives.named(objective).to_minimise(measured),
+        objective=None
+        if measured is None
+        else objectives.find_objective(objective).to_minimise(measured),
         launch_s=float(rng.uniform(0.05, 0.6)),
         overhead_s=float(rng.uniform(0.1, 0.3)),
         started_at=STARTED_AT + 4.0 * number,
@@ -307,7 +309,7 @@ def study(
         verdict=verdict,
         fresh_starts={}
         if verdict is None
-        else {"default": Tally(launched=5), "best": Tally(launched=5)},
+        else {"default": FailureCount(launched=5), "best": FailureCount(launched=5)},
         notes=notes,
         environment=ENVIRONMENT,
         settings={"model": "resnet", "concurrency": concurrency, "trials": trials, "seed": seed},
@@ -415,7 +417,7 @@ def _verdict(
         outcome=outcome,
         ratio=shown,
         interval=shown_interval,
-        another_day=another_day(shown, shown_interval),
+        another_day=between_session_interval(shown, shown_interval),
         throughput_ratio=throughput,
         throughput_interval=throughput_interval,
         p99_ratio=ratio,

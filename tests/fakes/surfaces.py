@@ -15,7 +15,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
 from tuner.values.values import Configuration
 
@@ -60,16 +60,16 @@ def rank(latency: float) -> int:
     return sum(other < latency + 1e-9 for other in LATENCIES) - 1
 
 
-def candidates(*, every: int = 1) -> Candidates:
+def candidates(*, every: int = 1) -> CandidateSet:
     """The cells, or every n-th of them: a space with holes, which no distribution can express."""
-    cells = Candidates.listed(CUBE).cells[::every]
-    return Candidates.of(cells, CUBE.encode)
+    cells = CandidateSet.listed(CUBE).cells[::every]
+    return CandidateSet.of(cells, CUBE.encode)
 
 
-def small_candidates() -> Candidates:
+def small_candidates() -> CandidateSet:
     """Twelve cells of one knob."""
     cube = Cube.of({"a": IntDistribution(1, 12)})
-    return Candidates.of([Configuration({"a": value}) for value in range(1, 13)], cube.encode)
+    return CandidateSet.of([Configuration({"a": value}) for value in range(1, 13)], cube.encode)
 
 
 def lucky_rank(cells: int, trials: int, searches: int, *, share: float = 1e-3) -> float:

@@ -4,7 +4,7 @@ import asyncio
 import atexit
 import functools
 
-from serving.api.http.listener import Listener
+from serving.api.http.listener import HttpListener
 from serving.api.http.messages import Response
 
 
@@ -53,7 +53,9 @@ class Kept:
 
 def listening(routes, max_body_bytes=1 << 20, **given):
     """A port over these routes."""
-    listener = Listener(routes, max_body_bytes=max_body_bytes, idle_s=10.0, request_s=10.0, **given)
+    listener = HttpListener(
+        routes, max_body_bytes=max_body_bytes, idle_s=10.0, request_s=10.0, **given
+    )
     listener.soon = lambda callback: callback()  # there is no loop
     return listener
 

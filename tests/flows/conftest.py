@@ -2,9 +2,9 @@
 
 import pytest
 
-from tuner.measurement.interference import Others
+from tuner.measurement.interference import InterferenceDetector
 
 
 @pytest.fixture(autouse=True)
 def _measured_once(monkeypatch):
-    monkeypatch.setattr(Others, "may_repeat", lambda *_: False)
+    monkeypatch.setattr(InterferenceDetector, "may_repeat", lambda *_: False)

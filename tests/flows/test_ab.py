@@ -184,4 +184,4 @@ def test_a_settings_file_needs_a_model_and_settings(files, tmp_path) -> None:
 )
 def test_a_limit_is_on_the_side_where_it_is_worse(text, at) -> None:
     """Above for what is made small, below for what is made large."""
-    assert ab.limit_of(text).at == pytest.approx(at, abs=1e-4)
+    assert ab.parse_threshold(text).at == pytest.approx(at, abs=1e-4)

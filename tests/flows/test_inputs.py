@@ -12,7 +12,7 @@ import yaml
 
 from tests.fakes.adding import free_image
 from tests.fakes.commands import tune
-from tuner.launching.engine_process import EngineProcess
+from tuner.launching.engine_process import LuthierProcess
 from tuner.load_generator import oip_body
 
 SHORT = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
@@ -90,7 +90,7 @@ def test_a_study_of_sizes_that_were_told_is_served_by_its_best(
     best = yaml.safe_load((folder / "best.yaml").read_text("utf-8"))
     assert best["model"]["shapes"] == "height=8..16 width=8..16"
     server = ("-m", "serving", "--settings", str(folder / "best.yaml"))
-    with EngineProcess.start(model, program=server) as running:
+    with LuthierProcess.start(model, program=server) as running:
         assert running.served().signature is not None
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from serving.zoo import find
 from tests.fakes import studies
 from tuner import export
@@ -35,7 +35,7 @@ def study_of(**values):
 
 def _own_model(tmp_path):
     path = tmp_path / "nets" / "net.onnx"
-    card = ModelCard(name="net", version="1", kind="onnx", path=path)
+    card = ModelSpec(name="net", version="1", kind="onnx", path=path)
     study = studies.study(trials=12, name="n\nkind: Pod $(HOME) # é", notes=("{", "---"))
     return dataclasses.replace(study, settings={"target": {"model": str(path)}}), card
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from serving import models, wire
 from serving.replica.execution import Execution
 from serving.replica.warmup import entries_of
-from serving.tensors.item_axes import judged
+from serving.tensors.item_axes import detect_item_axes
 
 pytestmark = pytest.mark.frameworks
 FILES = ("silero_vad.onnx", "silero_vad_16k_op15.onnx", "silero_vad_op18_ifless.onnx")
@@ -29,7 +29,7 @@ def silero(name):
     if spec is None or spec.origin is None:
         pytest.skip("silero-vad is installed by make test-frameworks")
     model = models.load("onnx", pathlib.Path(spec.origin).with_name("data") / name, threads=1)
-    model.signature = judged(model.signature, **TOLD, where=name)
+    model.signature = detect_item_axes(model.signature, **TOLD, where=name)
     return model
 
 

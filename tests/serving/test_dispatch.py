@@ -10,22 +10,24 @@ import time
 import pytest
 
 from serving import wire
-from serving.api.open_inference.requests import Requests
-from serving.deployment.dispatch import Connection, Dispatcher, Wanted
-from serving.errors import (
-    Overloaded,
-    PredictionFailed,
-    RequestTooLarge,
-    SplitTooLarge,
-    TooManyItems,
-)
+from serving.api.open_inference.requests import RequestDecoder
+from serving.deployment.dispatch import Dispatcher, LoadSpec, ReplicaConnection
+from serving.errors import InferenceFailed, Overloaded, RequestTooLarge, SplitTooLarge, TooManyItems
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.interface import Action, Kind, ModelUp, Plan, Reason, Result, WorkerDraining
+from serving.scheduling.interface import (
+    Action,
+    ActionResult,
+    ActionType,
+    ModelUp,
+    Plan,
+    RejectionReason,
+    WorkerDraining,
+)
 from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId, Tensor
+from serving.values import ModelId, ModelSpec, Tensor
 from tests.fakes.replicas import SIGNATURE
 
-CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
+CARD = ModelSpec(name="echo", version="1", kind="echo", path=None)
 BODY = b'{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}]}'
 
 
@@ -63,17 +65,17 @@ class Bench:
             on_action=self.ended.append,
             clock=lambda: self.now_s,
         )
-        self.query = Requests("echo", SIGNATURE).query(BODY, None)
+        self.query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
         self.broken = []
         self.actions = 0
         for worker in range(1, workers + 1):
             self.up(worker)
 
     def up(self, worker):
-        connection = Connection(self.dispatcher, worker)
+        connection = ReplicaConnection(self.dispatcher, worker)
         self.dispatcher.worker_up(
             connection,
-            wanted=lambda _: Wanted(CARD, 1),
+            wanted=lambda _: LoadSpec(CARD, 1),
             on_loaded=lambda *_: None,
             on_broken=self.broken.append,
         )
@@ -138,9 +140,9 @@ async def test_refusals_are_counted_by_their_reason(bench):
     counts = bench.dispatcher.refusals_of(CARD.id)
     assert sum(counts.values()) == 3
     assert set(counts) <= {
-        Reason.DEADLINE_IN_QUEUE.value,
-        Reason.DEADLINE_IN_REPLICA.value,
-        Reason.CANNOT_FINISH.value,
+        RejectionReason.DEADLINE_IN_QUEUE.value,
+        RejectionReason.DEADLINE_IN_REPLICA.value,
+        RejectionReason.CANNOT_FINISH.value,
     }
     assert bench.dispatcher.refusals_of(ModelId("other", "1")) == {}
 
@@ -169,8 +171,12 @@ async def test_every_action_ends_once(bench):
     bench.result(3, status=wire.ActionStatus.TOO_LATE)
     bench.dispatcher.worker_down(1, "oom")
     outcomes = [(ended.kind, ended.outcome) for ended in bench.ended]
-    assert outcomes[:3] == [(Kind.LOAD, "ok"), (Kind.INFER, "ok"), (Kind.INFER, "too_late")]
-    assert set(outcomes[3:]) == {(Kind.INFER, "lost")}
+    assert outcomes[:3] == [
+        (ActionType.LOAD, "ok"),
+        (ActionType.INFER, "ok"),
+        (ActionType.INFER, "too_late"),
+    ]
+    assert set(outcomes[3:]) == {(ActionType.INFER, "lost")}
     assert [ended.took_s is None for ended in bench.ended[:3]] == [False, False, True]
     assert bench.dispatcher.held() == {}
 
@@ -326,7 +332,7 @@ async def test_answers_too_large_for_one_message_are_asked_for_one_by_one(pair):
     pair.hear(wire.MessageType.RESULT, head + text + text)
     assert [(waiter.answers, waiter.errors) for waiter in waiters] == [([], [])] * 2
     pair.result(3, status=wire.ActionStatus.TOO_LARGE)
-    assert [type(error) for error in waiters[0].errors] == [PredictionFailed]
+    assert [type(error) for error in waiters[0].errors] == [InferenceFailed]
     pair.result(4)
     assert len(waiters[1].answers) == 1
 
@@ -337,11 +343,11 @@ def rows(items, *, as_json=False, mebibytes=0):
         data = json.dumps([1] * items).encode()
         data = data.replace(b"[", b"[" + b" " * (mebibytes * 2**20 + 2**16))
         head = b'{"inputs": [{"name": "data", "shape": [%d, 1], "datatype": "UINT8", "data": %b}]}'
-        return Requests("echo", SIGNATURE).query(head % (items, data), None)
+        return RequestDecoder("echo", SIGNATURE).query(head % (items, data), None)
     item = {"name": "data", "shape": [items, 1], "datatype": "UINT8"}
     item["parameters"] = {"binary_data_size": items}
     head = json.dumps({"inputs": [item]}).encode()
-    return Requests("echo", SIGNATURE).query(head + bytes(items), len(head))
+    return RequestDecoder("echo", SIGNATURE).query(head + bytes(items), len(head))
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -372,7 +378,7 @@ async def test_answers_of_parts_are_bounded_together(fit):
     if fit == 3:
         assert (len(waiter.answers), waiter.errors) == (1, [])
     else:
-        assert [type(error) for error in waiter.errors] == [PredictionFailed]
+        assert [type(error) for error in waiter.errors] == [InferenceFailed]
         assert "too large for one message" in str(waiter.errors[0])
     assert (bench.dispatcher.unfinished, bench.dispatcher.waiting_items) == (0, 0)
     small = submitted(bench, rows(1))
@@ -471,7 +477,7 @@ async def test_a_plan_follows_a_cancellation():
     """What has become free by it is given to others at once, not when something else happens."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    query = Requests("echo", SIGNATURE).query(BODY, None)
+    query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
     jobs = [dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0) for _ in range(3)]
     await asyncio.sleep(0)
     assert scheduler.plans == 1
@@ -483,26 +489,26 @@ async def test_a_plan_follows_a_cancellation():
     dispatcher.close(CARD.label)
 
 
-@pytest.mark.parametrize("kind", [Kind.LOAD, Kind.INFER])
+@pytest.mark.parametrize("kind", [ActionType.LOAD, ActionType.INFER])
 async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
     """It gets nothing new, and what it was given is lost with it: asking again would be answered as before."""
     scheduler, broken = Planned(), []
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    connection = Connection(dispatcher, 1)
+    connection = ReplicaConnection(dispatcher, 1)
     connection.connection_made(Line([]))
     dispatcher.worker_up(
         connection,
-        wanted=lambda _: Wanted(CARD, 1),
+        wanted=lambda _: LoadSpec(CARD, 1),
         on_loaded=lambda *_: None,
         on_broken=broken.append,
     )
     dispatcher.number_of(CARD.id)
-    query = Requests("echo", SIGNATURE).query(BODY, None)
+    query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
     dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)
-    parts = [(1, 0, 1)] if kind is Kind.INFER else []
+    parts = [(1, 0, 1)] if kind is ActionType.INFER else []
     scheduler.actions = [Action(1, kind, 1, CARD.id, parts, 0.0, 9.5, 0.5)]
     dispatcher._pump()
-    if kind is Kind.LOAD:
+    if kind is ActionType.LOAD:
         told = wire.MessageType.LOADED
         message = wire.encode_loaded(1, wire.ActionStatus.NO_ROOM, {"error": "full"})
     else:
@@ -528,13 +534,13 @@ async def test_a_batch_that_was_not_begun_took_no_time():
     """The replica tells when it gave it back, which says nothing about batches nor the way back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    connection = Connection(dispatcher, 1)
+    connection = ReplicaConnection(dispatcher, 1)
     connection.connection_made(Line([]))
     dispatcher.worker_up(
         connection, wanted=lambda _: None, on_loaded=lambda *_: None, on_broken=lambda _: None
     )
-    scheduler.actions = [Action(2, Kind.INFER, 1, CARD.id, [(1, 0, 1)], 0.0, 1e9, 0.001)]
-    query = Requests("echo", SIGNATURE).query(BODY, None)
+    scheduler.actions = [Action(2, ActionType.INFER, 1, CARD.id, [(1, 0, 1)], 0.0, 1e9, 0.001)]
+    query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
     dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)
     dispatcher._pump()
     times = wire.ReplicaTimes(0, 0, 0, 0)
@@ -582,22 +588,22 @@ async def test_windows_and_unloading_go_over_the_wire():
     """Any scheduler's action reaches the replica with its window; what the replica says comes back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    connection = Connection(dispatcher, 1)
+    connection = ReplicaConnection(dispatcher, 1)
     sent = []
     connection.connection_made(Line(sent))
     dispatcher.worker_up(
         connection,
-        wanted=lambda _: Wanted(CARD, 2, 8, 0.5),
+        wanted=lambda _: LoadSpec(CARD, 2, 8, 0.5),
         on_loaded=lambda *_: pytest.fail("a load that was not begun says nothing of the model"),
         on_broken=sent.append,
     )
     scheduler.actions = [
-        Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, 9.5, 0.5),
-        Action(2, Kind.INFER, 1, CARD.id, [(1, 0, 1)], 7.0, 7.5, 0.001),
-        Action(3, Kind.UNLOAD, 1, CARD.id, [], 8.0, 9.0, 0.0),
+        Action(1, ActionType.LOAD, 1, CARD.id, [], 0.0, 9.5, 0.5),
+        Action(2, ActionType.INFER, 1, CARD.id, [(1, 0, 1)], 7.0, 7.5, 0.001),
+        Action(3, ActionType.UNLOAD, 1, CARD.id, [], 8.0, 9.0, 0.0),
     ]
     waiter = Waiting()
-    query = Requests("echo", SIGNATURE).query(BODY, None)
+    query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
     dispatcher.submit(query, waiter, CARD.id, 1e9, 0.0)
     dispatcher._pump()
     bodies = [memoryview(message)[wire.HEAD.size :] for message in sent]
@@ -620,7 +626,7 @@ async def test_windows_and_unloading_go_over_the_wire():
     message = wire.encode_unloaded(3, wire.ActionStatus.OK, {})
     dispatcher.received(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
     ended = scheduler.events[-1]
-    assert isinstance(ended, Result)
+    assert isinstance(ended, ActionResult)
     assert (ended.action, ended.worker, ended.ok, ended.times) == (3, 1, True, None)
     assert dispatcher.holds(1) == 1
     dispatcher.close(CARD.label)
@@ -631,23 +637,25 @@ async def test_two_models_of_a_worker_are_told_apart():
     scheduler = Planned()
     now_s = 50.0
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None, clock=lambda: now_s)
-    connection = Connection(dispatcher, 1)
+    connection = ReplicaConnection(dispatcher, 1)
     sent, loaded = [], []
     connection.connection_made(Line(sent))
-    other = ModelCard(name="other", version="7", kind="echo", path=None)
+    other = ModelSpec(name="other", version="7", kind="echo", path=None)
     cards = {card.id: card for card in (CARD, other)}
     dispatcher.worker_up(
         connection,
-        wanted=lambda model: Wanted(cards[model], 1),
+        wanted=lambda model: LoadSpec(cards[model], 1),
         on_loaded=lambda model, outcome: loaded.append((model, outcome)),
         on_broken=sent.append,
     )
     scheduler.actions = [
-        Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
-        Action(2, Kind.LOAD, 1, other.id, [], 0.0, math.inf, 0.5),
-        Action(3, Kind.UNLOAD, 1, other.id, [], 0.0, math.inf, 0.0),
+        Action(1, ActionType.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
+        Action(2, ActionType.LOAD, 1, other.id, [], 0.0, math.inf, 0.5),
+        Action(3, ActionType.UNLOAD, 1, other.id, [], 0.0, math.inf, 0.0),
     ]
-    dispatcher.submit(Requests("echo", SIGNATURE).query(BODY, None), Waiting(), CARD.id, 1e9, now_s)
+    dispatcher.submit(
+        RequestDecoder("echo", SIGNATURE).query(BODY, None), Waiting(), CARD.id, 1e9, now_s
+    )
     dispatcher._pump()
     bodies = [memoryview(message)[wire.HEAD.size :] for message in sent]
     first, second = wire.parse_load(bodies[0]), wire.parse_load(bodies[1])

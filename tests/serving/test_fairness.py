@@ -10,16 +10,16 @@ import time
 import pytest
 
 from serving.api.clipper.routes import ClipperRoutes
-from serving.api.clipper.service import ClipperHub
-from serving.api.http.router import PortRoutes
-from serving.api.open_inference.routes import OipRoutes
-from serving.api.tensorflow.rest_routes import TfsRoutes
+from serving.api.clipper.service import ClipperService
+from serving.api.http.router import Router
+from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from serving.engine.applications import Applications
 from serving.metrics.clipper_metrics import Registry
 from serving.scheduling.interface import BACKGROUND
 from serving.selection.application import Application
 from serving.selection.stores.state_store import MemoryStore
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 from tests.fakes.submissions import heard, submissions
@@ -44,7 +44,7 @@ def until(condition, seconds=5.0):
 
 
 def deploy(running, name, version="1", *, current=True):
-    card = ModelCard(name=name, version=version, kind="echo", path=None)
+    card = ModelSpec(name=name, version=version, kind="echo", path=None)
     running.call(running.engine.deploy(card, current=current))
 
 
@@ -54,10 +54,10 @@ def port(home=None, **values):
     with gateway(values, home) as running:
         engine = running.engine
         running.applications = running.do(lambda: Applications(engine, MemoryStore()))
-        clipper = ClipperHub(engine, running.applications)
-        running.listener.routes = PortRoutes(
-            oip=OipRoutes(engine),
-            tfs=TfsRoutes(engine),
+        clipper = ClipperService(engine, running.applications)
+        running.listener.routes = Router(
+            oip=OpenInferenceRoutes(engine),
+            tfs=TensorFlowRoutes(engine),
             otherwise=ClipperRoutes(clipper, metrics=Registry(random.Random(0))),
         )
         yield running

@@ -8,10 +8,10 @@ import socket
 import pytest
 
 from serving.api.clipper.routes import ClipperRoutes
-from serving.api.clipper.service import ClipperHub
-from serving.api.http.router import PortRoutes
-from serving.api.open_inference.routes import OipRoutes
-from serving.api.tensorflow.rest_routes import TfsRoutes
+from serving.api.clipper.service import ClipperService
+from serving.api.http.router import Router
+from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from serving.engine.applications import Applications
 from serving.metrics.clipper_metrics import Registry
 from serving.selection.application import Application
@@ -30,14 +30,14 @@ def running(request):
     with gateway({"cache.capacity_mb": request.param}) as running:
         engine = running.engine
         applications = running.do(lambda: Applications(engine, MemoryStore()))
-        clipper = ClipperHub(engine, applications)
+        clipper = ClipperService(engine, applications)
         application = Application(
             name="app", input_type="integers", default_output="-1", models=("echo",)
         )
         running.do(applications.add, application)
-        running.listener.routes = PortRoutes(
-            oip=OipRoutes(engine),
-            tfs=TfsRoutes(engine),
+        running.listener.routes = Router(
+            oip=OpenInferenceRoutes(engine),
+            tfs=TensorFlowRoutes(engine),
             otherwise=ClipperRoutes(clipper, metrics=Registry(random.Random(0))),
         )
         yield running

@@ -7,7 +7,7 @@ import pytest
 
 from serving.app import server
 from serving.errors import InvalidSettings, NotReady
-from serving.settings import KNOBS, resolve
+from serving.settings import SETTINGS, resolve
 
 
 @pytest.fixture(name="free")
@@ -76,4 +76,4 @@ def test_what_is_no_port(value):
 def test_the_usual_ports():
     """The table that the tests above replace in part."""
     assert server._GRPC_BESIDE == {8000: 8001, 0: 0}
-    assert KNOBS["server.grpc_port"].default == "auto"
+    assert SETTINGS["server.grpc_port"].default == "auto"

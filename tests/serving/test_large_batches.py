@@ -9,8 +9,8 @@ import time
 import pytest
 
 from serving import wire
-from serving.spawners.process.spawner import ProcessHome
-from serving.values import ModelCard, Tensor
+from serving.spawners.process.spawner import ProcessSpawner
+from serving.values import ModelSpec, Tensor
 from serving.wire import batches
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
@@ -41,7 +41,7 @@ class Wide:
 """
 
 
-class Processes(ProcessHome):
+class Processes(ProcessSpawner):
     """Replicas are processes."""
 
     def __init__(self):
@@ -55,7 +55,7 @@ def _running(request, tmp_path, monkeypatch):
     file = tmp_path / "wide.py"
     file.write_text(MODEL)
     path = pathlib.Path(f"{file}:Wide")
-    card = ModelCard(name="wide", version="1", kind="python", path=path)
+    card = ModelSpec(name="wide", version="1", kind="python", path=path)
     settings = {
         "scheduling.policy": request.param,
         "batching.max_size": 8,
@@ -134,7 +134,7 @@ def _limited(tmp_path_factory):
     """Replicas that may answer a megabyte, as a setting says."""
     file = tmp_path_factory.mktemp("limited") / "wide.py"
     file.write_text(MODEL.replace(f"batches.MAX_RESULT_BYTES = {MESSAGE_BYTES}", ""))
-    card = ModelCard(name="wide", version="1", kind="python", path=pathlib.Path(f"{file}:Wide"))
+    card = ModelSpec(name="wide", version="1", kind="python", path=pathlib.Path(f"{file}:Wide"))
     with gateway({"replica.max_answer_mb": 1}, Processes(), card) as running:
         yield running
 

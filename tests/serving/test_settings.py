@@ -3,7 +3,7 @@
 import pytest
 
 from serving.errors import InvalidSettings
-from serving.settings import KNOBS, ServingSettings, resolve
+from serving.settings import SETTINGS, ServingSettings, resolve
 
 
 def test_a_later_source_wins(tmp_path):
@@ -95,7 +95,7 @@ def test_a_wrong_variable_is_named():
 
 def test_every_default_is_allowed():
     """What nobody changes passes its own check."""
-    for name, knob in KNOBS.items():
+    for name, knob in SETTINGS.items():
         assert knob.checked(knob.default, "test") == knob.default, name
 
 

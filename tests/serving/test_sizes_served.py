@@ -6,7 +6,7 @@ import json
 import pytest
 
 from serving.errors import ServingError
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes.running import gateway
 from tests.serving.deployment.test_shared_pool import Processes
 from tests.serving.models.test_onnx import FLOAT32, identity
@@ -21,7 +21,7 @@ def card(tmp_path):
     def made(*shape, **told):
         path = tmp_path / "m.onnx"
         path.write_bytes(identity(FLOAT32, list(shape)))
-        return ModelCard(name="m", version="1", kind="onnx", path=path, **told)
+        return ModelSpec(name="m", version="1", kind="onnx", path=path, **told)
 
     return made
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from serving.spawners.process.spawner import ProcessHome
-from serving.values import ModelCard
+from serving.spawners.process.spawner import ProcessSpawner
+from serving.values import ModelSpec
 from tests.fakes.running import gateway
 
 WAIT_S = 20.0
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     took_s: float
 
 
-class Home(ProcessHome):
+class Home(ProcessSpawner):
     """Processes."""
 
     def __init__(self):
@@ -75,7 +75,7 @@ def _card_of(tmp_path, pace):
     def make(name):
         file = tmp_path / f"{name}.py"
         file.write_text(MODEL.format(pace=str(pace.file)))
-        return ModelCard(name=name, version="1", kind="python", path=pathlib.Path(f"{file}:Model"))
+        return ModelSpec(name=name, version="1", kind="python", path=pathlib.Path(f"{file}:Model"))
 
     return make
 

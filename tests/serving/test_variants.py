@@ -7,12 +7,12 @@ import pathlib
 import pytest
 
 from serving.errors import InvalidSettings
-from serving.values import ModelCard, Variant
+from serving.values import ModelSpec, Variant
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
 LARGE, SMALL = pathlib.Path("/models/large.onnx"), pathlib.Path("/models/small.onnx")
-CARD = ModelCard(
+CARD = ModelSpec(
     name="echo",
     version="1",
     kind="echo",

@@ -11,13 +11,13 @@ import pytest
 
 from serving import wire
 from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
-from serving.values import ModelCard, Tensor
+from serving.values import ModelSpec, Tensor
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway, retired
 
 
 def card(name="echo", version="2"):
-    return ModelCard(name=name, version=version, kind="echo", path=None)
+    return ModelSpec(name=name, version=version, kind="echo", path=None)
 
 
 def body(value=1):

@@ -8,10 +8,10 @@ import pytest
 
 from tests.fakes import studies
 from tuner import advice
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export.serving import FILE_NAME, of_study
 from tuner.report import page_header, study_view, terminal
-from tuner.values.values import Outcome, Shared, StudyRecord, Tally, VerdictOutcome
+from tuner.values.values import FailureCount, Outcome, SharedModels, StudyRecord, VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
@@ -52,7 +52,7 @@ def test_the_default_is_advised_unless_the_best_was_shown_to_be_better(
     record: StudyRecord, is_best: bool, said: str
 ) -> None:
     """Or unless no launch of the default worked, in the search or afresh."""
-    found = advice.advised(record)
+    found = advice.advise(record)
     assert found is not None
     assert found.configuration == (record.best if is_best else record.default)
     assert said in found.reason
@@ -62,7 +62,7 @@ def test_the_default_is_advised_unless_the_best_was_shown_to_be_better(
 def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10) -> StudyRecord:
     """The study with a verification in which so many fresh starts failed."""
     tallies = {
-        role: Tally(launched=of, failed=count, reason="peak 64 MiB" if count else "")
+        role: FailureCount(launched=of, failed=count, reason="peak 64 MiB" if count else "")
         for role, count in (("default", default), ("best", best))
     }
     return dataclasses.replace(record, fresh_starts=tallies)
@@ -102,7 +102,7 @@ def test_fresh_starts_that_fail_are_evidence(
     record: StudyRecord, is_best: bool, said: str, headline: str
 ) -> None:
     """What fails more often is not advised, whatever the figures of the starts that worked."""
-    found = advice.advised(record)
+    found = advice.advise(record)
     assert found is not None
     assert found.configuration == (record.best if is_best else record.default)
     assert said in found.reason
@@ -121,7 +121,7 @@ def test_fresh_starts_that_fail_are_evidence(
 def test_nothing_is_advised_where_neither_works_afresh() -> None:
     """A best that worked by chance once is no solution."""
     record = with_failures(UNLUCKY, 10, 10)
-    assert advice.advised(record) is None
+    assert advice.advise(record) is None
     assert advice.export_of_best(record) is None
     assert "failed 10 of 10 fresh starts" in advice.why_nothing(record)
     assert "The default does not work here" in study_view.headline(record)
@@ -146,7 +146,7 @@ def test_the_answer_is_green_only_where_the_best_is_better(
 
 def test_nothing_is_advised_where_nothing_worked() -> None:
     """And there is nothing to export."""
-    assert advice.advised(studies.all_failed()) is None
+    assert advice.advise(studies.all_failed()) is None
     assert advice.export_of_best(studies.all_failed()) is None
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_advised_where_nothing_worked() -> None:
 def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     """The reason, and the command that exports what was found where it is not advised."""
     record = with_verdict(outcome)
-    found = advice.advised(record)
+    found = advice.advise(record)
     assert found is not None
     command = advice.export_of_best(record)
     assert command == (
@@ -178,7 +178,7 @@ def test_the_command_works_from_anywhere() -> None:
     )
     command = f"tune export '/my runs/s' --trial {BEST} --storage '{url}'"
     assert advice.export_of_best(record) == command
-    many = dataclasses.replace(record, shared=Shared(groups={"m": ("echo", 2)}, settings={}))
+    many = dataclasses.replace(record, shared=SharedModels(groups={"m": ("echo", 2)}, settings={}))
     command = f"tune export '/my runs/s' --trial {BEST} --out trial-{BEST} --storage '{url}'"
     assert advice.export_of_best(many) == command, "several files need a folder"
 
@@ -186,8 +186,8 @@ def test_the_command_works_from_anywhere() -> None:
 def test_a_trial_can_be_had_if_it_worked() -> None:
     """Another number, and one without a measurement, are refused with what there is."""
     assert advice.of_trial(STUDY, BEST).configuration == STUDY.best
-    with pytest.raises(WrongUse, match=r"--trial 99: .* has no such trial \(trials: 0 to 19\)"):
+    with pytest.raises(UsageError, match=r"--trial 99: .* has no such trial \(trials: 0 to 19\)"):
         advice.of_trial(STUDY, 99)
     lost = next(trial for trial in STUDY.trials if trial.measurement is None)
-    with pytest.raises(WrongUse, match="did not work"):
+    with pytest.raises(UsageError, match="did not work"):
         advice.of_trial(STUDY, lost.number)

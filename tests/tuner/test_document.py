@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.document import dotted, read
+from tuner.document import dotted_path, read
 from tuner.errors import InvalidSpace
 
 TEXT = """\
@@ -42,7 +42,7 @@ def test_an_error_has_the_file_the_key_and_the_nearest_known_line():
 
 def test_paths_are_written_as_people_write_them():
     """Keys are joined by dots, items are in brackets."""
-    assert dotted(("knobs", "replica.count", "range", 0)) == "knobs.replica.count.range[0]"
+    assert dotted_path(("knobs", "replica.count", "range", 0)) == "knobs.replica.count.range[0]"
 
 
 @pytest.mark.parametrize(

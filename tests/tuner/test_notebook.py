@@ -12,12 +12,12 @@ import pytest
 
 import tuner
 from tests.fakes import searches, studies
-from tuner.errors import UnknownStudy, WrongUse
+from tuner.errors import UnknownStudy, UsageError
 from tuner.notebook import Study
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
-from tuner.values.values import Ending
+from tuner.values.values import VerificationState
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -26,11 +26,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 def folder(tmp_path: pathlib.Path) -> RunFolder:
     """A study with a verdict, and with the requests of its first launch."""
     folder, _, search = searches.searched(tmp_path)
-    ending = Ending(stopped="the budget is used up", best=search.recommended(), pairs=4, starts=())
-    study_files.keep_ending(folder, ending)
-    study_files.keep_end(folder, ending, studies.study().verdict)
+    ending = VerificationState(
+        stopped="the budget is used up", best=search.recommended(), pairs=4, starts=()
+    )
+    study_files.save_verification_state(folder, ending)
+    study_files.save_end(folder, ending, studies.study().verdict)
     kept = studies.study().records["default"]
-    folder.write_bytes("trials/0/requests.npz", records.encoded(kept))
+    folder.write_bytes("trials/0/requests.npz", records.encode(kept))
     return folder
 
 
@@ -79,7 +81,7 @@ def test_requests_are_those_of_the_launch(folder: RunFolder) -> None:
 )
 def test_requests_that_are_not_there_are_refused(folder: RunFolder, trial: int, said: str) -> None:
     """With the trials there are, or why there are none."""
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(UsageError, match=said):
         tuner.load(folder.path).requests(trial)
 
 

@@ -10,18 +10,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.settings import (
     GROUPS,
-    MOST_IN_FLIGHT,
+    MAX_IN_FLIGHT,
     MeasurementSettings,
     SearchSettings,
     StoreSettings,
     StudySettings,
     TargetSettings,
     duration_s,
-    load_in_words,
     options,
+    workload_in_words,
 )
 
 
@@ -82,7 +82,7 @@ def test_wrong_durations(text: str) -> None:
 )
 def test_wrong_values_name_their_option(group: type, values: dict[str, object], named: str) -> None:
     """A value out of its range is refused with the option as it was given."""
-    with pytest.raises(WrongUse, match=named):
+    with pytest.raises(UsageError, match=named):
         group(**values)
 
 
@@ -116,7 +116,7 @@ def test_a_load_without_sense_is_refused(
     target: dict[str, object], measurement: dict[str, object], said: str
 ) -> None:
     """None at all, arrivals of a closed loop, and objectives that the load decides."""
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(UsageError, match=said):
         StudySettings(
             target=TargetSettings(model="echo", **target),
             measurement=MeasurementSettings(**measurement),
@@ -129,7 +129,7 @@ def test_a_load_is_closed_or_open() -> None:
     assert (closed.is_open, closed.in_flight) == (False, 4)
     for load in ({"rate": 9.0}, {"arrivals": "trace:a.txt"}, {"rate": 9.0, "arrivals": "burst"}):
         found = TargetSettings(model="echo", **load)
-        assert (found.is_open, found.in_flight) == (True, MOST_IN_FLIGHT)
+        assert (found.is_open, found.in_flight) == (True, MAX_IN_FLIGHT)
     assert TargetSettings(model="echo", concurrency=7, rate=9.0).in_flight == 7
 
 
@@ -154,13 +154,13 @@ def test_a_rate_that_is_searched_is_an_open_loop() -> None:
 )
 def test_a_load_in_words(rate_per_s: float | None, arrivals: str | None, said: str) -> None:
     """As the end of a sentence."""
-    assert load_in_words(4, 3, rate_per_s=rate_per_s, arrivals=arrivals) == said
+    assert workload_in_words(4, 3, rate_per_s=rate_per_s, arrivals=arrivals) == said
 
 
 def test_unknown_keys_get_the_nearest_name() -> None:
     """A misspelt key is refused with the file, the group and the right name."""
     tree = {"target": {"model": "echo", "concurency": 3}}
-    with pytest.raises(WrongUse, match=r"settings\.yaml, target.*did you mean 'concurrency'"):
+    with pytest.raises(UsageError, match=r"settings\.yaml, target.*did you mean 'concurrency'"):
         StudySettings.from_nested(tree, source="settings.yaml")
 
 
@@ -188,7 +188,7 @@ def test_a_value_of_another_kind_is_named(
     """With its file, its group, its key, and what it should be."""
     tree = StudySettings(target=TargetSettings(model="echo", concurrency=4)).nested()
     tree[group][key] = value
-    with pytest.raises(WrongUse, match=rf"settings\.yaml, {group}: .*{expected}"):
+    with pytest.raises(UsageError, match=rf"settings\.yaml, {group}: .*{expected}"):
         StudySettings.from_nested(tree, source="settings.yaml")
 
 

@@ -8,7 +8,7 @@ from serving.values import Signature, TensorSpec
 from tuner import document
 from tuner.cli.commands import load
 from tuner.engines import engine_lookup
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation import request_source
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.lab.tables import table_files
@@ -53,7 +53,7 @@ READERS = {
     ),
     "--prices": lambda path: prices.read(str(path)),
     "--arrivals": trace_file.read,
-    "--shape": lambda path: request_source.told_sizes(
+    "--shape": lambda path: request_source.declared_sizes(
         TargetSettings(model="echo", shape=(f"x=@{path}",))
     ),
     "--payload as lines": lambda path: payload_files.from_json_lines(path, SIGNATURE, model="m"),
@@ -74,7 +74,7 @@ def test_what_is_no_file_is_refused_in_one_line(tmp_path, read, is_device):
     """A FIFO without a writer, and a device without an end."""
     path = tmp_path / "file"
     path.symlink_to("/dev/zero") if is_device else os.mkfifo(path)
-    with pytest.raises(WrongUse, match=r"not a regular file|no such file") as caught:
+    with pytest.raises(UsageError, match=r"not a regular file|no such file") as caught:
         read(path)
     assert "\n" not in str(caught.value)
     assert tmp_path.name in str(caught.value)
@@ -85,8 +85,8 @@ def test_values_of_a_file(tmp_path):
     path = tmp_path / "file"
     os.mkfifo(path)
     target = TargetSettings(model="m", shape=("x=2",), values=(f"x=@{path}",))
-    with pytest.raises(WrongUse, match=r"--values.*not a regular file"):
-        request_source.sending(target, None, SIGNATURE)
+    with pytest.raises(UsageError, match=r"--values.*not a regular file"):
+        request_source.make_request_source(target, None, SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -98,21 +98,21 @@ def test_lines_of_json_that_python_cannot_read(tmp_path, line):
     """Too deep, or a number of too many digits: no traceback."""
     path = tmp_path / "lines.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(WrongUse, match=r"line 1: not JSON"):
+    with pytest.raises(UsageError, match=r"line 1: not JSON"):
         payload_files.from_json_lines(path, SIGNATURE, model="m")
 
 
 def test_a_line_is_not_read_further_than_it_may_be(tmp_path, monkeypatch):
     """A file may be larger than the memory."""
-    monkeypatch.setattr(payload_files, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(payload_files, "MAX_BYTES", 1 << 20)
     path = tmp_path / "lines.jsonl"
     path.write_text(" " * (3 << 20) + "\n")
-    with pytest.raises(WrongUse, match="line 1: longer than 1 MiB"):
+    with pytest.raises(UsageError, match="line 1: longer than 1 MiB"):
         payload_files.from_json_lines(path, SIGNATURE, model="m")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{b: " * 100_000, "- " * 5000])
 def test_deeply_nested_yaml_is_refused_soon(text):
     """Before any of it is built."""
-    with pytest.raises(WrongUse, match="nested deeper than 32"):
+    with pytest.raises(UsageError, match="nested deeper than 32"):
         document.read(text, "deep.yaml")

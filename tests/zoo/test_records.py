@@ -25,7 +25,7 @@ def hashes(record):
 
 
 def test_every_bundled_model_with_weights_of_its_own_has_a_script():
-    bundled = {card.name for card in zoo.bundled() if card.path is not None}
+    bundled = {card.name for card in zoo.bundled_specs() if card.path is not None}
     assert bundled == set(TRAINED)
     for name in TRAINED:
         script = (ROOT / "zoo" / name / "train.py").read_text(encoding="utf-8")

@@ -31,9 +31,9 @@ import rich.console
 
 from serving import __version__
 from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest, one_line
-from tuner.cli.commands.options import Parser
-from tuner.cli.result import Said
-from tuner.errors import Interrupted, TunerError, UnknownSize, WrongUse
+from tuner.cli.commands.options import CommandParser
+from tuner.cli.result import CommandResult
+from tuner.errors import Interrupted, TunerError, UnknownSize, UsageError
 from tuner.report import console_text
 from tuner.store.event_log import EventLog
 from tuner.study.progress import Terminal
@@ -68,7 +68,7 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
 
-    def run(self, arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    def run(self, arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         """Run the command."""
 
 
@@ -114,21 +114,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             terminal = Terminal(console=console, log=log, check=interrupts.check)
             said = _run(arguments, terminal)
-            problem = None if said.problem is None else one_line(_told(said.problem, arguments))
-            return _shown(said, problem, is_json=is_json)
+            problem = (
+                None if said.problem is None else one_line(_error_text(said.problem, arguments))
+            )
+            return _print_result(said, problem, is_json=is_json)
         except SystemExit as ended:  # --help and --version have printed
             return int(ended.code or 0)
         except BaseException as error:  # every end becomes a code and a line
-            return told(error, log, arguments, is_json=is_json)
+            return print_error(error, log, arguments, is_json=is_json)
 
 
-def parser_of(name: str | None) -> Parser:
+def parser_of(name: str | None) -> CommandParser:
     """Return the parser of a command; None is a study."""
     if name is not None:
-        parser = Parser(prog=f"tune {name}", description=_sentence(COMMANDS[name]))
+        parser = CommandParser(prog=f"tune {name}", description=_sentence(COMMANDS[name]))
     else:
         listed = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
-        parser = Parser(
+        parser = CommandParser(
             prog="tune",
             description=_sentence(SUMMARY),
             usage="tune --model NAME|FILE --concurrency N [options]\n       tune --scenario FILE [options]\n"
@@ -149,14 +151,14 @@ def command_of(name: str | None) -> Command:
     return command
 
 
-def told(
+def print_error(
     error: BaseException, log: EventLog, arguments: Sequence[str] = (), *, is_json: bool
 ) -> int:
     """Print an error, as JSON too if wanted, and return its exit code.
 
     `arguments` complete an error that suggests an option.
     """
-    code, text = _described(error, log, arguments)
+    code, text = _describe_error(error, log, arguments)
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(f"tune: {text}\n")
         if is_json:
@@ -165,10 +167,10 @@ def told(
     return code
 
 
-def _run(arguments: list[str], terminal: Terminal) -> Said:
+def _run(arguments: list[str], terminal: Terminal) -> CommandResult:
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     if name is not None and name not in COMMANDS:
-        raise WrongUse(
+        raise UsageError(
             f"{name!r} is not a command{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)}; "
             "a study: tune --model NAME --concurrency N)"
         )
@@ -176,7 +178,7 @@ def _run(arguments: list[str], terminal: Terminal) -> Said:
     return command_of(name).run(parsed, terminal)
 
 
-def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
+def _print_result(said: CommandResult, problem: str | None, *, is_json: bool) -> int:
     """Print the result and return the exit code, even without a reader."""
     code = said.exit_code if said.problem is None else said.problem.exit_code
     with contextlib.suppress(BrokenPipeError):
@@ -196,14 +198,16 @@ def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
     return code
 
 
-def _told(error: BaseException, arguments: Sequence[str]) -> str:
+def _error_text(error: BaseException, arguments: Sequence[str]) -> str:
     """Return an error's text, with the complete command for a missing option."""
     if isinstance(error, UnknownSize) and arguments:
         return f"{error}; for example: tune {shlex.join(arguments)} {error.option}"
     return str(error)
 
 
-def _described(error: BaseException, log: EventLog, arguments: Sequence[str]) -> tuple[int, str]:
+def _describe_error(
+    error: BaseException, log: EventLog, arguments: Sequence[str]
+) -> tuple[int, str]:
     """Return exit code and one line of an error."""
     if isinstance(error, KeyboardInterrupt):
         error = Interrupted("nothing was kept")
@@ -211,7 +215,7 @@ def _described(error: BaseException, log: EventLog, arguments: Sequence[str]) ->
         _log.warning("command ended", extra={"fields": {"error": str(error)}})
         is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)
         code = error.exit_code if isinstance(error, TunerError) else 2 if is_wrong_use else 1
-        return code, one_line(_told(error, arguments))
+        return code, one_line(_error_text(error, arguments))
     _log.error("unexpected end", exc_info=error)
     kind = type(error).__name__
     return 1, one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")

@@ -12,7 +12,7 @@ from tuner.errors import TunerError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class CommandResult:
     """Result of one command; standard output gets either form, never both."""
 
     text: rich.console.RenderableType

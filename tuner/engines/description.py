@@ -27,7 +27,7 @@ SCENARIO_COPY = "scenario.yaml"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RequestForm:
+class RequestFormat:
     """Request format of the engine."""
 
     protocol: Protocol
@@ -84,7 +84,7 @@ class CommandEngine:
     ready_path: str | None
     """None: the protocol's, else the study's request."""
     ready_timeout_s: float
-    request: RequestForm
+    request: RequestFormat
     stop_signal: signal.Signals
     stop_grace_s: float
     defaults: Mapping[str, str]
@@ -121,7 +121,7 @@ class UrlEngine:
     hook: tuple[str, ...]
     """Program and arguments, run in the tuner's working folder; empty: no changes."""
     hook_timeout_s: float
-    request: RequestForm
+    request: RequestFormat
     ready_path: str | None = None
     ready_timeout_s: float = READY_TIMEOUT_S
 

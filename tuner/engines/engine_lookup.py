@@ -14,7 +14,7 @@ import sys
 from serving.errors import nearest
 from tuner.engines import file as engine_file
 from tuner.engines.description import CommandEngine
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.values.values import OUR_ENGINE
 
 FOLDER = pathlib.Path(__file__).parent / "files"
@@ -42,7 +42,7 @@ def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
         return engine_file.parse(kept or engine_file.read_text(path), path)
     if name not in names():
         known = (OUR_ENGINE, *names())
-        raise WrongUse(
+        raise UsageError(
             f"--engine {given}: {name!r} is not an engine{nearest(name, known)} (expected {', '.join(known)}, "
             "command:FILE with an engine file of your own, or url:URL)"
         )
@@ -58,7 +58,7 @@ def _interpreter(given: str, path: str, *, is_kept: bool) -> str:
         return sys.executable
     found = pathlib.Path(path).absolute()  # unresolved: an environment is a link to it
     if not is_kept and not found.is_file():  # exports need no interpreter
-        raise WrongUse(
+        raise UsageError(
             f"--engine {given}: no file {path}; after the colon stands the interpreter of the environment "
             "into which the engine was installed, such as .venv/bin/python"
         )

@@ -18,7 +18,7 @@ from serving.system import user_files
 from tuner import document
 from tuner.document import Document, Path
 from tuner.engines import description, template
-from tuner.engines.description import PROTOCOLS, CommandEngine, RequestForm
+from tuner.engines.description import PROTOCOLS, CommandEngine, RequestFormat
 from tuner.errors import InvalidEngine
 
 OWN_KEYS = ("command", "environment", "files", "directory", "ready", "request", "stop")
@@ -34,7 +34,7 @@ SIGNALS = {
 METHODS = ("POST", "PUT", "GET")
 DATATYPES = ("FP32", "FP64", "INT32", "INT64", "UINT8")
 """Datatypes of a raw response."""
-MOST_SECONDS = 3600.0
+MAX_SECONDS = 3600.0
 _REQUEST_KEYS: Mapping[str, tuple[str, ...]] = {
     "open-inference": ("protocol", "model", "path", "headers"),
     "tensorflow-serving": ("protocol", "model", "path", "headers"),
@@ -103,7 +103,7 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
 def _defaults(knobs: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs' defaults, which `tuner.space` validates."""
     return {
-        name: template.shown(entry["default"])
+        name: template.format_value(entry["default"])
         for name, entry in knobs.items()
         if isinstance(entry, dict) and isinstance(entry.get("default"), int | float | str)
     }
@@ -164,8 +164,8 @@ def _path(content: Document, group: Mapping[str, Any], path: Path) -> str | None
 
 def _seconds(content: Document, group: Mapping[str, Any], path: Path, default: float) -> float:
     given = content.number(group.get(str(path[-1]), default), path)
-    if not 0 < given <= MOST_SECONDS:
-        raise content.error(path, f"{given:g}, expected seconds above 0 to {MOST_SECONDS:g}")
+    if not 0 < given <= MAX_SECONDS:
+        raise content.error(path, f"{given:g}, expected seconds above 0 to {MAX_SECONDS:g}")
     return given
 
 
@@ -175,7 +175,7 @@ def _signal(content: Document, stop: Mapping[str, Any]) -> signal.Signals:
     return SIGNALS[given]
 
 
-def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -> RequestForm:
+def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -> RequestFormat:
     group = content.mapping(tree["request"], ("request",))
     if "protocol" not in group:
         raise content.error(("request",), f"it has no `protocol`, expected {', '.join(PROTOCOLS)}")
@@ -200,7 +200,7 @@ def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -
     if "answer" in group:
         answer = content.text(group["answer"], ("request", "answer"))
         content.known(answer, DATATYPES, ("request", "answer"), "datatype")
-    return RequestForm(
+    return RequestFormat(
         protocol=next(known for known in PROTOCOLS if known == name),
         model=content.text(group["model"], ("request", "model")) if "model" in group else None,
         path=_path(content, group, ("request", "path")),

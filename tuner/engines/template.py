@@ -40,7 +40,7 @@ def is_built_in(name: str) -> bool:
     return name in BUILT_IN or is_port(name)
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
+def fill(text: str, values: Mapping[str, str]) -> str:
     """Fill in a template; a placeholder without a value remains."""
 
     def put(match: re.Match[str]) -> str:
@@ -51,14 +51,14 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(put, text)
 
 
-def shown(value: Value) -> str:
+def format_value(value: Value) -> str:
     """Return a knob's value as template text, with lowercase true and false."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def of_knobs(configuration: Configuration) -> dict[str, str]:
     """Return the template values of knobs."""
-    return {name: shown(value) for name, value in configuration.items()}
+    return {name: format_value(value) for name, value in configuration.items()}
 
 
 def _names(text: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ _TRIED, _TRIED_S = 16, 5.0
 TIMEOUT_S = 10.0
 
 
-def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
+def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
     """Return a note on correct responses; None without labels, or without classes or texts."""
     if payloads.labels is None or not payloads.answer:
         return None
@@ -54,18 +54,18 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def refusal(address: tuple[str, int], payloads: Payloads) -> str:
+def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
     """Return why the server rejects one of the first requests, or empty."""
     until_s = time.monotonic() + _TRIED_S
     for count, body in enumerate(payloads.requests[:_TRIED]):
         if count and time.monotonic() > until_s:
             break
-        if refused := _refusal(address, payloads, body):
+        if refused := _rejection_reason(address, payloads, body):
             return refused
     return ""
 
 
-def _refusal(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
+def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
         connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
@@ -85,7 +85,7 @@ def _refusal(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
     """Return a response's class or text by item, (items,), by `Payloads.answer`; or None."""
     if form == "open-inference":
-        return answered(answer, header_bytes, items=items)
+        return read_oip(answer, header_bytes, items=items)
     if form != "tensorflow-serving":
         return _classes(np.frombuffer(answer, DTYPES[form]), items)
     rows = json.loads(answer)["predictions"]
@@ -95,7 +95,7 @@ def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDAr
     return next((classes for classes in found if classes is not None), None)
 
 
-def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
     """Return class or text by item, (items,), or None (Open Inference Protocol)."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:

@@ -18,33 +18,27 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from tuner.errors import ClientLost, LaunchFailed, LoadFailed
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost
 from tuner.evaluation import outcomes
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching import machine, statistics
-from tuner.launching.engine import Engine, Launcher, Served
-from tuner.launching.engine_process import ServingLauncher
+from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
+from tuner.launching.engine_process import LuthierLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator import concatenation
-from tuner.load_generator.generator import Generator, LoadResult
-from tuner.load_generator.multi_model_payloads import Mixture
+from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.multi_model_payloads import MultiModelPayloads
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import LoadPlan, OpenLoad, Race, Warmup
+from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Race, Warmup
 from tuner.measurement import energy, host, max_rate_search, meters, summary
-from tuner.measurement.interference import Others
-from tuner.measurement.meters import Meter
-from tuner.measurement.outcome import REFUSALS, Needs, measure_outcome, no_rate
+from tuner.measurement.interference import InterferenceDetector
+from tuner.measurement.meters import EnergyMeter
+from tuner.measurement.outcome import REJECTIONS, EvaluationRequirements, measure_outcome, no_rate
 from tuner.metrics import prices, tail_latency
 from tuner.metrics.prices import DEFAULT, Prices
-from tuner.settings import (
-    MOST_IN_FLIGHT,
-    RATE,
-    RATE_WARMUP_S,
-    SETTLING_S,
-    MeasurementSettings,
-)
+from tuner.settings import MAX_IN_FLIGHT, RATE, RATE_WARMUP_S, SETTLING_S, MeasurementSettings
 from tuner.values.values import (
-    LEAST_FOR_P99,
+    MIN_FOR_P99,
     OK,
     Configuration,
     HostNoise,
@@ -53,22 +47,22 @@ from tuner.values.values import (
     RequestRecords,
 )
 
-WARMUP_ROUND_TRIPS = 3
-ROUND_TRIPS = 4
+WARMUP_RESPONSES = 3
+RESPONSES = 4
 """Fewest mean responses per connection, unless a time was set."""
-MOST_TIMES = 6.0
+MAX_TIMES = 6.0
 """Maximum multiple of the set seconds, for a p99 with too few requests."""
 FIRST_RATE_PER_S = 100.0
 """First rate of a search without prior knowledge."""
 GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
 """Closed loop that estimates the first rate."""
-LEAST_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
+MIN_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
 """Timeout in a rate search: at least this, else a multiple of the limit."""
 OF_THE_RATE = frozenset({"overload", "errors", "timeout"})
 """Causes that a lower rate may avoid."""
-LEAST_OPEN, OPEN_TIMES = 64, 8
+MIN_OPEN, OPEN_TIMES = 64, 8
 """In-flight limit of the final open loop: this many, or a multiple of `concurrency`."""
-MOST_REPEATS = 2
+MAX_REPEATS = 2
 """Maximum repeats of a disturbed phase."""
 OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
 """Minimum seconds of an open loop and its warm-up, unless set."""
@@ -78,7 +72,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Launch:
+class Evaluation:
     """Result of one evaluation."""
 
     configuration: Configuration
@@ -97,22 +91,22 @@ class Launch:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Observed:
+class ObservedPhase:
     """Phase with replica facts on both sides."""
 
     before: ReplicaFacts
-    load: LoadResult
+    load: PhaseResult
     after: ReplicaFacts
     gateway_cpu_s: float | None
     """CPU time of the engine without replicas, if readable."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slice:
+class TimeSlice:
     """Time slice on a running engine."""
 
-    plan: LoadPlan
-    load: LoadResult
+    plan: PhasePlan
+    load: PhaseResult
     noise: HostNoise
     before: ReplicaFacts
     after: ReplicaFacts
@@ -122,7 +116,7 @@ class Slice:
     """Whether the last try was disturbed too."""
 
 
-class Bench:
+class Evaluator:
     """Evaluator with one engine and one load generator.
 
     Args:
@@ -138,7 +132,7 @@ class Bench:
         settings: MeasurementSettings,
         launcher: Launcher | None = None,
         prices: Prices = DEFAULT,
-        open_load: OpenLoad | None = None,
+        open_load: OpenLoopPlan | None = None,
     ) -> None:
         self.model = model
         self.concurrency = concurrency
@@ -160,7 +154,7 @@ class Bench:
         self.prices = prices
         self._requests: ScenarioRequests | None = None
         """Requests of a scenario; None for one model."""
-        self._mixture: Mixture | None = None
+        self._mixture: MultiModelPayloads | None = None
         """Scenario requests that the generator has."""
         self._has_gpu = False
         self._is_new = True
@@ -168,15 +162,15 @@ class Bench:
         self._is_here = True
         """Whether the engine runs on this machine."""
         self._cores = machine.read().cores
-        self._others = Others(os.cpu_count() or 1)  # all cores of the machine
-        self._generator = Generator()
-        self._launcher: Launcher = launcher or ServingLauncher(model)
-        self._engine: Engine | None = None
+        self._others = InterferenceDetector(os.cpu_count() or 1)  # all cores of the machine
+        self._generator = LoadGenerator()
+        self._launcher: Launcher = launcher or LuthierLauncher(model)
+        self._engine: RunningEngine | None = None
         self._first: Configuration | None = None
         self.start_s: float | None = None
         """Seconds of the first start; None before it."""
         self._owned = contextlib.ExitStack()
-        self._counters: tuple[meters.Counter, ...] | None = None
+        self._counters: tuple[meters.EnergyCounter, ...] | None = None
         """Energy counters; None until the device is known."""
 
     def __enter__(self) -> Self:
@@ -185,7 +179,7 @@ class Bench:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def start(self, configuration: Configuration | None = None) -> Served:
+    def start(self, configuration: Configuration | None = None) -> EngineInfo:
         """Start the engine and describe it.
 
         Args:
@@ -205,7 +199,7 @@ class Bench:
         if self._counters is None:
             self._counters = ()
             if served.is_here:
-                opened = meters.opened(gpu=served.device != "cpu")
+                opened = meters.open_counters(gpu=served.device != "cpu")
                 self._counters = self._owned.enter_context(opened).counters
         return served
 
@@ -229,7 +223,7 @@ class Bench:
         """Host and inference port of the running engine."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration on the running engine, until `race` ends it."""
         started_at, before_s = time.time(), time.monotonic()
         try:
@@ -240,23 +234,25 @@ class Bench:
         drive = functools.partial(self._loaded, race=race)
         return self._measured(engine, configuration, started_at, launch_s, drive)
 
-    def launch_fresh(self, configuration: Configuration) -> Launch:
+    def launch_fresh(self, configuration: Configuration) -> Evaluation:
         """Evaluate a configuration on a new server; the current engine ends."""
         return self._fresh(configuration, self._loaded)
 
-    def launch_at(self, configuration: Configuration, load: OpenLoad, *, seconds: float) -> Launch:
+    def launch_at(
+        self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
+    ) -> Evaluation:
         """Evaluate a configuration on a new server under an open loop."""
 
-        def drive(engine: Engine) -> _Driven:
+        def drive(engine: RunningEngine) -> _JudgedPhase:
             plan = dataclasses.replace(self._closed(engine), seconds=seconds, requests=None)
             # Above the study's concurrency, so that requests queue in the server.
-            most = min(MOST_IN_FLIGHT, max(LEAST_OPEN, OPEN_TIMES * self.concurrency))
+            most = min(MAX_IN_FLIGHT, max(MIN_OPEN, OPEN_TIMES * self.concurrency))
             plan = dataclasses.replace(plan, concurrency=most)
             return self._driven(engine, self._opened(plan, load))
 
         return self._fresh(configuration, drive)
 
-    def _fresh(self, configuration: Configuration, drive: _Drive) -> Launch:
+    def _fresh(self, configuration: Configuration, drive: _RunPhase) -> Evaluation:
         started_at, before_s = time.time(), time.monotonic()
         self.stop_engine()
         try:
@@ -276,7 +272,7 @@ class Bench:
         concurrency: int,
         seconds: float,
         warmup_s: float | None = None,
-    ) -> Observed:
+    ) -> ObservedPhase:
         """Apply a configuration, and observe its replicas around a phase.
 
         Raises:
@@ -295,7 +291,7 @@ class Bench:
         load = self._generator.run(plan)
         used = host.noise_between(gateway, host.read(engine.pids))
         after = engine.replica_facts()
-        return Observed(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
+        return ObservedPhase(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
 
     @property
     def why_alone(self) -> str | None:
@@ -314,24 +310,24 @@ class Bench:
 
     def seconds_short(self, measured: Measurement) -> float:
         """Return how much longer to measure for a required p99, or 0."""
-        most_s = MOST_TIMES * self.settings.measured_s
-        is_needed = Needs.of(self.settings).needs_p99 and self.lengthens
+        most_s = MAX_TIMES * self.settings.measured_s
+        is_needed = EvaluationRequirements.of(self.settings).needs_p99 and self.lengthens
         if not is_needed or measured.has_p99 or measured.seconds >= most_s * (1 - 1e-6):
             return 0.0
         wanted_s = tail_latency.seconds_for(
-            LEAST_FOR_P99, effective=measured.effective, seconds=measured.seconds
+            MIN_FOR_P99, effective=measured.effective, seconds=measured.seconds
         )
         return min(wanted_s, most_s) - measured.seconds
 
     def measure(
         self,
-        engine: Engine,
+        engine: RunningEngine,
         configuration: Configuration,
         *,
         launch_s: float,
         started_at: float,
         is_new: bool,
-    ) -> Launch:
+    ) -> Evaluation:
         """Evaluate the configuration of a running engine.
 
         Args:
@@ -348,13 +344,13 @@ class Bench:
 
     def slice(
         self,
-        engine: Engine,
+        engine: RunningEngine,
         *,
         seconds: float,
         warmup_s: float,
         is_new: bool,
         idle: Sequence[int] = (),
-    ) -> Slice:
+    ) -> TimeSlice:
         """Run a time slice, and repeat it if neighbours disturb it.
 
         Args:
@@ -369,7 +365,7 @@ class Bench:
         plan = dataclasses.replace(
             self._closed(engine),
             seconds=seconds,
-            answers=ROUND_TRIPS * self.concurrency,
+            answers=RESPONSES * self.concurrency,
             warmup=Warmup(seconds=warmup_s, round_trips=1, settling_s=SETTLING_S),
         )
         repeats = 0
@@ -377,7 +373,7 @@ class Bench:
             found = self._observed(engine, plan, idle)
             loaded_s = found.load.measured_end_s
             is_disturbed = self._others.has_disturbed(found.noise, loaded_s=loaded_s)
-            is_last = repeats == MOST_REPEATS
+            is_last = repeats == MAX_REPEATS
             if not is_disturbed or is_last or not self._others.may_repeat(loaded_s):
                 return dataclasses.replace(found, repeats=repeats, is_disturbed=is_disturbed)
             repeats += 1
@@ -385,11 +381,11 @@ class Bench:
     def joined(
         self,
         configuration: Configuration,
-        slices: Sequence[Slice],
+        slices: Sequence[TimeSlice],
         *,
         launch_s: float,
         started_at: float,
-    ) -> Launch:
+    ) -> Evaluation:
         """Join an evaluation's time slices, without disturbed ones unless most are.
 
         `launch_s` is the time of the start.
@@ -400,14 +396,14 @@ class Bench:
         if 2 * len(quiet) >= len(slices):
             repeats += len(slices) - len(quiet)
             slices = quiet
-        load = concatenation.join([one.load for one in slices])
+        load = concatenation.concatenate([one.load for one in slices])
         loaded_s = sum(one.load.measured_end_s for one in slices)
         noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
         outcome, measurement = self._judged(plan, load, noise, before=before, after=after)
         if measurement is not None:
             measurement = dataclasses.replace(measurement, repeats=repeats)
             measurement = self._with_cost(configuration, measurement, load.measured_s)
-        return Launch(
+        return Evaluation(
             configuration=configuration,
             outcome=outcome,
             measurement=measurement,
@@ -444,7 +440,7 @@ class Bench:
                 finally:
                     self._launcher.close()
 
-    def _launched(self, configuration: Configuration) -> Engine:
+    def _launched(self, configuration: Configuration) -> RunningEngine:
         """Apply a configuration to the engine, or to a new one if it has ended."""
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
@@ -456,11 +452,11 @@ class Bench:
 
     def refused(
         self, configuration: Configuration, error: LaunchFailed, started_at: float, launch_s: float
-    ) -> Launch:
+    ) -> Evaluation:
         """Return a failed evaluation without a start."""
         if error.cause == "crash":
             self.stop_engine()
-        return Launch(
+        return Evaluation(
             configuration=configuration,
             outcome=outcomes.of_refusal(error),
             measurement=None,
@@ -472,28 +468,28 @@ class Bench:
 
     def _measured(
         self,
-        engine: Engine,
+        engine: RunningEngine,
         configuration: Configuration,
         started_at: float,
         launch_s: float,
-        drive: _Drive,
-    ) -> Launch:
-        found: _Driven | None = None
+        drive: _RunPhase,
+    ) -> Evaluation:
+        found: _JudgedPhase | None = None
         try:
             try:
                 found = drive(engine)
-            except ClientLost as error:  # not the configuration's fault: retry
+            except LoadGeneratorLost as error:  # not the configuration's fault: retry
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
                 found = drive(engine)
             outcome = found.outcome
         except LaunchFailed as error:
             outcome = self._silent(engine, error)
-        except LoadFailed as error:
+        except LoadGeneratorFailed as error:
             outcome = self._without_load(engine, error)
         measurement = None if found is None else found.measurement
         if measurement is not None and found is not None:
             measurement = self._with_cost(configuration, measurement, found.load.measured_end_s)
-        return Launch(
+        return Evaluation(
             configuration=configuration,
             outcome=outcome,
             measurement=measurement,
@@ -506,11 +502,11 @@ class Bench:
     def _with_cost(
         self, configuration: Configuration, measurement: Measurement, loaded_s: float
     ) -> Measurement:
-        held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
+        held = prices.allocated_by(configuration, cores=self._cores, has_gpu=self._has_gpu)
         cost = prices.cost_of(measurement, held, loaded_s=loaded_s, prices=self.prices)
         return dataclasses.replace(measurement, cost=cost)
 
-    def _loaded(self, engine: Engine, race: Race | None = None) -> _Driven:
+    def _loaded(self, engine: RunningEngine, race: Race | None = None) -> _JudgedPhase:
         """Run and judge the study's workload."""
         plan, load = self._closed(engine), self.open_load
         if load is not None and self.settings.objective == RATE:
@@ -525,7 +521,9 @@ class Bench:
         measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
         return dataclasses.replace(found, measurement=measured)
 
-    def _lengthened(self, engine: Engine, plan: LoadPlan, found: _Driven) -> _Driven:
+    def _lengthened(
+        self, engine: RunningEngine, plan: PhasePlan, found: _JudgedPhase
+    ) -> _JudgedPhase:
         """Measure longer while a required p99 has too few requests."""
         while plan.seconds is not None and (measured := found.measurement) is not None:
             more_s = self.seconds_short(measured)
@@ -536,24 +534,24 @@ class Bench:
             found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
         return found
 
-    def _highest(self, engine: Engine, plan: LoadPlan, load: OpenLoad) -> _Driven:
+    def _highest(self, engine: RunningEngine, plan: PhasePlan, load: OpenLoopPlan) -> _JudgedPhase:
         """Search the highest rate within the limit; return the phase nearest to it."""
         slo_ms = self.settings.slo_ms
         assert slo_ms is not None, "checked by the settings"
         limit_s = 1e-3 * slo_ms
-        patience_s = max(LEAST_PATIENCE_S, PATIENCE_TIMES * limit_s)
+        patience_s = max(MIN_PATIENCE_S, PATIENCE_TIMES * limit_s)
         warmup_s = max(RATE_WARMUP_S, plan.warmup.seconds)
         plan = dataclasses.replace(
             plan,
             timeout_s=min(plan.timeout_s, patience_s),
             warmup=dataclasses.replace(plan.warmup, seconds=warmup_s),
         )
-        search = max_rate_search.Highest(
+        search = max_rate_search.MaxRateSearch(
             self._rate_per_s or self._guessed_rate(plan, load),
-            least_per_s=max_rate_search.LEAST_REQUESTS / self.settings.measured_s,
+            least_per_s=max_rate_search.MIN_REQUESTS / self.settings.measured_s,
         )
-        kept: dict[float, _Driven] = {}
-        last: _Driven | None = None
+        kept: dict[float, _JudgedPhase] = {}
+        last: _JudgedPhase | None = None
         loaded_s = 0.0
         while (rate := search.next_per_s) is not None:
             at_rate = dataclasses.replace(load, rate_per_s=rate)
@@ -583,22 +581,22 @@ class Bench:
             measured = dataclasses.replace(measured, rate_per_s=highest_per_s)
             return dataclasses.replace(kept[near], measurement=measured, loaded_s=loaded_s)
         if last is None or search.missed_per_s is None:
-            raise LoadFailed("no rate could be driven: the server does not answer")
+            raise LoadGeneratorFailed("no rate could be driven: the server does not answer")
         outcome = no_rate(slo_ms, search.missed_per_s)
         return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
 
-    def _tried(self, engine: Engine, plan: LoadPlan) -> _Driven | None:
+    def _tried(self, engine: RunningEngine, plan: PhasePlan) -> _JudgedPhase | None:
         """Run a phase that may be too much; None if it failed and the engine survived."""
         try:
             return self._driven(engine, plan)
-        except ClientLost:
+        except LoadGeneratorLost:
             raise
-        except LoadFailed:
+        except LoadGeneratorFailed:
             if not engine.is_running() or outcomes.of_deaths(engine.replica_facts()) is not None:
                 raise
             return None
 
-    def _guessed_rate(self, plan: LoadPlan, load: OpenLoad) -> float:
+    def _guessed_rate(self, plan: PhasePlan, load: OpenLoopPlan) -> float:
         """Estimate the first rate from a short closed loop, else take the workload's."""
         brief = dataclasses.replace(
             plan,
@@ -615,10 +613,10 @@ class Bench:
         answered = int((measured & summary.is_ok(found.records)).sum())
         return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
-    def _driven(self, engine: Engine, plan: LoadPlan) -> _Driven:
+    def _driven(self, engine: RunningEngine, plan: PhasePlan) -> _JudgedPhase:
         """Run and judge a phase; repeat it if neighbours disturbed it."""
         found = self._driven_once(engine, plan)
-        for repeats in range(1, MOST_REPEATS + 1):
+        for repeats in range(1, MAX_REPEATS + 1):
             measured = found.measurement
             if measured is None or not self._is_to_repeat(
                 measured.noise, found.load.measured_end_s
@@ -637,7 +635,9 @@ class Bench:
             loaded_s
         )
 
-    def _observed(self, engine: Engine, plan: LoadPlan, idle: Sequence[int] = ()) -> Slice:
+    def _observed(
+        self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
+    ) -> TimeSlice:
         """Run a phase between readings of host and replicas."""
         if not self._is_new:  # it has settled before
             plan = dataclasses.replace(
@@ -656,12 +656,12 @@ class Bench:
             knows_server=bool(before.host.cpu_s) or not self._is_here,
             share=_in_time(load),
         )
-        return Slice(
+        return TimeSlice(
             plan=plan, load=load, noise=noise, before=before.replicas, after=after.replicas
         )
 
-    def _driven_once(self, engine: Engine, plan: LoadPlan) -> _Driven:
-        meter = Meter(self._counters) if self._counters else None
+    def _driven_once(self, engine: RunningEngine, plan: PhasePlan) -> _JudgedPhase:
+        meter = EnergyMeter(self._counters) if self._counters else None
         with meter or contextlib.nullcontext():
             found = self._observed(engine, plan)
         load = found.load
@@ -670,12 +670,12 @@ class Bench:
         )
         if meter is not None and measurement is not None:
             outcome, measurement = self._with_energy(load, measurement, meter)
-        return _Driven(
+        return _JudgedPhase(
             load=load, outcome=outcome, measurement=measurement, loaded_s=load.measured_end_s
         )
 
     def _with_energy(
-        self, load: LoadResult, measurement: Measurement, meter: Meter
+        self, load: PhaseResult, measurement: Measurement, meter: EnergyMeter
     ) -> tuple[Outcome, Measurement | None]:
         """Return the measurement with energy; None if the objective lacks it."""
         found = energy.energy_of(
@@ -690,7 +690,7 @@ class Bench:
             return outcomes.no_energy(meter.failure), None
         return OK, dataclasses.replace(measurement, energy=found)
 
-    def _opened(self, plan: LoadPlan, load: OpenLoad) -> LoadPlan:
+    def _opened(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:
         """Return the plan as an open loop with the arrivals of the stream."""
         seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
         if self._requests is not None:
@@ -705,7 +705,7 @@ class Bench:
             plan = dataclasses.replace(plan, seconds=seconds, warmup=warmup)
         return dataclasses.replace(plan.at(seeded), cuts_overload=True)
 
-    def _listed(self, requests: ScenarioRequests, plan: LoadPlan, seed: int) -> LoadPlan:
+    def _listed(self, requests: ScenarioRequests, plan: PhasePlan, seed: int) -> PhasePlan:
         """Return the plan of a scenario's requests, and hand them to the generator.
 
         Fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is
@@ -723,18 +723,18 @@ class Bench:
             load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
         )
 
-    def _closed(self, engine: Engine) -> LoadPlan:
+    def _closed(self, engine: RunningEngine) -> PhasePlan:
         settings = self.settings
-        return LoadPlan(
+        return PhasePlan(
             host=engine.host,
             port=engine.port,
             concurrency=self.concurrency,
             seconds=settings.measured_s if settings.requests is None else None,
             requests=settings.requests,
-            answers=0 if settings.seconds is not None else ROUND_TRIPS * self.concurrency,
+            answers=0 if settings.seconds is not None else RESPONSES * self.concurrency,
             warmup=Warmup(
                 seconds=settings.warmup_s,
-                round_trips=WARMUP_ROUND_TRIPS,
+                round_trips=WARMUP_RESPONSES,
                 settling_s=SETTLING_S,
             ),
             timeout_s=settings.timeout_s,
@@ -742,8 +742,8 @@ class Bench:
 
     def _judged(
         self,
-        plan: LoadPlan,
-        load: LoadResult,
+        plan: PhasePlan,
+        load: PhaseResult,
         noise: HostNoise,
         *,
         before: ReplicaFacts,
@@ -764,12 +764,12 @@ class Bench:
             client_batch=self.client_batch,
             rate_per_s=plan.rate_per_s,
             fell_behind=0.0 if self._requests is not None else load.fell_behind,
-            refusals=REFUSALS if self._requests is not None else frozenset(),
-            why_refused=_why_refused(before, after),
+            refusals=REJECTIONS if self._requests is not None else frozenset(),
+            why_refused=_why_rejected(before, after),
             client_cpu=load.client_cpu,
         )
 
-    def _readings(self, engine: Engine, idle: Sequence[int]) -> _Readings:
+    def _readings(self, engine: RunningEngine, idle: Sequence[int]) -> _Readings:
         """Read host and replicas; server time includes the gateway."""
         replicas = engine.replica_facts()
         client = [] if self._generator.pid is None else [self._generator.pid]
@@ -778,15 +778,15 @@ class Bench:
 
     def lost(
         self,
-        engine: Engine,
+        engine: RunningEngine,
         configuration: Configuration,
-        error: LaunchFailed | LoadFailed,
+        error: LaunchFailed | LoadGeneratorFailed,
         *,
         launch_s: float,
         started_at: float,
-    ) -> Launch:
+    ) -> Evaluation:
         """Return a failed evaluation without a phase; an unresponsive engine is ended."""
-        return Launch(
+        return Evaluation(
             configuration=configuration,
             outcome=self._silent(engine, error)
             if isinstance(error, LaunchFailed)
@@ -798,14 +798,14 @@ class Bench:
             started_at=started_at,
         )
 
-    def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:
+    def _without_load(self, engine: RunningEngine, error: LoadGeneratorFailed) -> Outcome:
         try:
             deaths = outcomes.of_deaths(engine.replica_facts())
         except LaunchFailed as silence:
             return self._silent(engine, silence)
-        return deaths or outcomes.lost_load(str(error))
+        return deaths or outcomes.load_generator_failed(str(error))
 
-    def _silent(self, engine: Engine, error: LaunchFailed) -> Outcome:
+    def _silent(self, engine: RunningEngine, error: LaunchFailed) -> Outcome:
         """Return the outcome of a dead or unresponsive engine, and end it."""
         is_running = engine.is_running()
         outcome = outcomes.of_refusal(error)
@@ -818,16 +818,16 @@ class Bench:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Driven:
+class _JudgedPhase:
     """Result of a phase."""
 
-    load: LoadResult
+    load: PhaseResult
     outcome: Outcome
     measurement: Measurement | None
     loaded_s: float
 
 
-_Drive = Callable[[Engine], _Driven]
+_RunPhase = Callable[[RunningEngine], _JudgedPhase]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -838,13 +838,13 @@ class _Readings:
     host: host.HostReading
 
 
-def _in_time(load: LoadResult) -> float:
+def _in_time(load: PhaseResult) -> float:
     """Return the share of responses within the measured part or before."""
     finished_s = load.records.finished_s
     return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
 
 
-def _mean_ms(load: LoadResult) -> float:
+def _mean_ms(load: PhaseResult) -> float:
     """Return the mean latency of the measured part, or NaN."""
     records = load.records
     counted = summary.is_ok(records) & summary.is_measured(
@@ -854,7 +854,7 @@ def _mean_ms(load: LoadResult) -> float:
     return 1e3 * float(took_s.mean()) if len(took_s) else math.nan
 
 
-def _why_refused(before: ReplicaFacts, after: ReplicaFacts) -> str:
+def _why_rejected(before: ReplicaFacts, after: ReplicaFacts) -> str:
     """Return the server's rejection reasons between readings, most frequent first."""
     counts = collections.Counter(after.refusals)
     counts.subtract(before.refusals)

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple, Self
 
-from tuner.errors import ClientLost, LaunchFailed, LoadFailed, WrongUse
-from tuner.evaluation.evaluator import Bench, Launch, Slice
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost, UsageError
+from tuner.evaluation.evaluator import Evaluation, Evaluator, TimeSlice
 from tuner.launching import machine
-from tuner.launching.engine import Engine, Launcher, Served
+from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.load_generator.payloads import Payloads
-from tuner.measurement.time_slices import EXPECTED_LAUNCH_S, Slices
+from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
 from tuner.values.values import Configuration
 
 SPARE_SHARE = 0.1
@@ -36,26 +36,26 @@ _LONGER = 1.5
 _log = logging.getLogger(__name__)
 
 
-class NotResidentError(Exception):
+class CannotInterleave(Exception):
     """Engines cannot run at once; a one-line reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contender:
+class Arm:
     """An arm of the comparison."""
 
     launcher: Launcher
     configuration: Configuration
-    payloads_of: Callable[[Served], Payloads] | None = None
+    payloads_of: Callable[[EngineInfo], Payloads] | None = None
     """Makes its requests; None: the evaluator's."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class _Resident:
+class _RunningArm:
     """Running engine of an arm."""
 
-    contender: Contender
-    engine: Engine | None
+    contender: Arm
+    engine: RunningEngine | None
     payloads: Payloads | None
     launch_s: float
     is_fresh: bool = True
@@ -65,10 +65,10 @@ class _Resident:
     pids: tuple[int, ...] = ()
 
 
-class InTurn:
+class SequentialRounds:
     """Sequential rounds: an engine runs only for its own evaluation."""
 
-    def __init__(self, bench: Bench, contenders: Mapping[str, Contender]) -> None:
+    def __init__(self, bench: Evaluator, contenders: Mapping[str, Arm]) -> None:
         self._bench = bench
         self._contenders = contenders
 
@@ -77,12 +77,12 @@ class InTurn:
         """Arms by name."""
         return tuple(self._contenders)
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm, in order."""
         for role in roles:
             yield role, self._launched(self._contenders[role])
 
-    def _launched(self, contender: Contender) -> Launch:
+    def _launched(self, contender: Arm) -> Evaluation:
         started_at, before_s = time.time(), time.monotonic()
         try:
             engine = contender.launcher.start(contender.configuration)
@@ -111,11 +111,11 @@ class _Begun(NamedTuple):
     """Unix time."""
 
 
-class Residents:
+class InterleavedRounds:
     """Interleaved rounds; made by `open`."""
 
     def __init__(
-        self, bench: Bench, residents: Mapping[str, _Resident], *, round_trip_s: float
+        self, bench: Evaluator, residents: Mapping[str, _RunningArm], *, round_trip_s: float
     ) -> None:
         self._bench = bench
         self._residents = residents
@@ -123,9 +123,7 @@ class Residents:
         self.slices = self._slices()
 
     @classmethod
-    def open(
-        cls, bench: Bench, contenders: Mapping[str, Contender], *, round_trip_s: float
-    ) -> Self:
+    def open(cls, bench: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float) -> Self:
         """Start each arm's engine; the evaluator's own ends.
 
         Args:
@@ -138,32 +136,32 @@ class Residents:
         """
         alone = [one.launcher.why_alone for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
-            raise NotResidentError(why)
+            raise CannotInterleave(why)
         if len({one.configuration.get(CLOCK) for one in contenders.values()}) > 1:
-            raise NotResidentError(
+            raise CannotInterleave(
                 f"they have one GPU, and set its clock to other values ({CLOCK})"
             )
         bench.stop_engine()
         with contextlib.ExitStack() as owned:
-            residents: dict[str, _Resident] = {}
+            residents: dict[str, _RunningArm] = {}
             needed_mb = 0.0
             for role, contender in contenders.items():
                 _check_memory(needed_mb)
                 before_s = time.monotonic()
                 try:
                     engine = contender.launcher.start(contender.configuration)
-                except (LaunchFailed, WrongUse) as error:
-                    if isinstance(error, WrongUse):
-                        raise WrongUse(f"{role}: {error}") from None
+                except (LaunchFailed, UsageError) as error:
+                    if isinstance(error, UsageError):
+                        raise UsageError(f"{role}: {error}") from None
                     if not residents:
                         raise LaunchFailed(error.cause, f"{role}: {error.text}") from None
-                    raise NotResidentError(
+                    raise CannotInterleave(
                         f"{role} does not start beside the others: {error}"
                     ) from None
                 owned.callback(engine.stop)
                 launch_s = time.monotonic() - before_s
                 of = contender.payloads_of
-                residents[role] = _Resident(
+                residents[role] = _RunningArm(
                     contender=contender,
                     engine=engine,
                     payloads=None if of is None else of(engine.served()),
@@ -194,26 +192,26 @@ class Residents:
         for one_end in ended:
             one_end.result()
 
-    def _slices(self) -> Slices:
+    def _slices(self) -> TimeSlices:
         """Lay out slices for the slowest latency."""
         launches_s = [
-            one.launch_s if one.contender.launcher.is_restarted else EXPECTED_LAUNCH_S
+            one.launch_s if one.contender.launcher.is_restarted else EXPECTED_STARTUP_S
             for one in self._residents.values()
         ]
-        return Slices.of(
+        return TimeSlices.of(
             round_trip_s=self._round_trip_s,
             launch_s=sum(launches_s) / len(launches_s),
             measured_s=self._bench.settings.compared_s,
             roles=len(self._residents),
         )
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm, loaded in alternating slices.
 
         Args:
             roles: first order; each turn reverses it.
         """
-        done: dict[str, Launch] = {}
+        done: dict[str, Evaluation] = {}
         begun: dict[str, _Begun] = {}
         for role in roles:
             started_at, before_s = time.time(), time.monotonic()
@@ -236,7 +234,7 @@ class Residents:
         for role in roles:
             yield role, done[role]
 
-    def _whole(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Launch]:
+    def _whole(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Evaluation]:
         """Run the whole workload on one arm after the other."""
         found = {}
         for role in roles:
@@ -254,11 +252,13 @@ class Residents:
             )
         return found
 
-    def _in_slices(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Launch]:
+    def _in_slices(
+        self, roles: Sequence[str], begun: Mapping[str, _Begun]
+    ) -> dict[str, Evaluation]:
         """Run slices until the slowest arm has enough."""
-        parts: dict[str, list[Slice]] = {role: [] for role in roles}
-        found: dict[str, Launch] = {}
-        joined: dict[str, Launch] = {}
+        parts: dict[str, list[TimeSlice]] = {role: [] for role in roles}
+        found: dict[str, Evaluation] = {}
+        joined: dict[str, Evaluation] = {}
         turn, turns = 0, 2 * self.slices.quartets
         while turn < turns and len(found) < len(roles):
             for role in roles if turn % 2 == 0 else tuple(reversed(roles)):
@@ -266,7 +266,7 @@ class Residents:
                     continue
                 try:
                     parts[role].append(self._slice(role))
-                except (LaunchFailed, LoadFailed) as error:
+                except (LaunchFailed, LoadGeneratorFailed) as error:
                     found[role] = self._lost(role, error, begun[role])
             turn += 1
             if turn == turns:
@@ -279,7 +279,7 @@ class Residents:
                 turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
         return joined | found
 
-    def _joined(self, role: str, parts: Sequence[Slice], begun: _Begun) -> Launch:
+    def _joined(self, role: str, parts: Sequence[TimeSlice], begun: _Begun) -> Evaluation:
         return self._bench.joined(
             self._residents[role].contender.configuration,
             parts,
@@ -287,7 +287,7 @@ class Residents:
             started_at=begun.started_at,
         )
 
-    def _short_s(self, launch: Launch) -> float:
+    def _short_s(self, launch: Evaluation) -> float:
         return 0.0 if launch.measurement is None else self._bench.seconds_short(launch.measurement)
 
     def _relaunched(self, role: str) -> LaunchFailed | None:
@@ -311,7 +311,7 @@ class Residents:
             return error
         return None
 
-    def _slice(self, role: str) -> Slice:
+    def _slice(self, role: str) -> TimeSlice:
         loaded = self._residents[role]
         engine = loaded.engine
         assert engine is not None, "it was launched"
@@ -328,13 +328,15 @@ class Residents:
                     is_new=is_new,
                     idle=idle,
                 )
-            except ClientLost as error:  # not the configuration's fault: retry
+            except LoadGeneratorLost as error:  # not the configuration's fault: retry
                 if is_last:
                     raise
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
         raise AssertionError("the second try returns or raises")
 
-    def _lost(self, role: str, error: LaunchFailed | LoadFailed, begun: _Begun) -> Launch:
+    def _lost(
+        self, role: str, error: LaunchFailed | LoadGeneratorFailed, begun: _Begun
+    ) -> Evaluation:
         one = self._residents[role]
         assert one.engine is not None, "it was launched"
         return self._bench.lost(
@@ -346,7 +348,7 @@ class Residents:
         )
 
 
-def _memory_mb(engine: Engine) -> float:
+def _memory_mb(engine: RunningEngine) -> float:
     """Return the memory of engine and replicas in MiB."""
     facts = engine.replica_facts()
     return machine.held_mb((*engine.pids, *facts.pids))
@@ -360,7 +362,7 @@ def _check_memory(needed_mb: float) -> None:
     """
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:
-        raise NotResidentError(
+        raise CannotInterleave(
             f"they do not fit into memory together: one holds {needed_mb:,.0f} MiB, and "
             f"{max(0.0, room_mb):,.0f} are left"
         )

@@ -6,13 +6,13 @@ import pathlib
 from typing import cast
 
 from tuner.load_generator import arrivals, trace_file
-from tuner.load_generator.plan import OpenLoad
+from tuner.load_generator.plan import OpenLoopPlan
 from tuner.settings import SPREADS, TRACE, TargetSettings, is_trace
 
 
-def open_load_of(
+def make_open_loop_plan(
     target: TargetSettings, *, seed: int = 0, rate_per_s: float | None = None
-) -> OpenLoad | None:
+) -> OpenLoopPlan | None:
     """Return the open-loop plan of a target, or None for a closed loop.
 
     Args:
@@ -25,13 +25,15 @@ def open_load_of(
     rate = target.rate or rate_per_s
     if target.scenario is not None:
         assert rate is not None, "a scenario has its rate"
-        return OpenLoad(rate_per_s=rate, spread="listed", seed=seed)  # the sender lists arrivals
+        return OpenLoopPlan(
+            rate_per_s=rate, spread="listed", seed=seed
+        )  # the sender lists arrivals
     if is_trace(target.arrivals):
         assert target.arrivals is not None
         offsets_s = trace_file.read(pathlib.Path(target.arrivals.removeprefix(TRACE)))
         rate = rate or arrivals.traced_rate(offsets_s)
-        return OpenLoad(rate_per_s=rate, spread="trace", offsets_s=offsets_s)
+        return OpenLoopPlan(rate_per_s=rate, spread="trace", offsets_s=offsets_s)
     if rate is None:
         return None
     spread = cast("arrivals.Spread", target.arrivals or SPREADS[0])
-    return OpenLoad(rate_per_s=rate, spread=spread, seed=seed)
+    return OpenLoopPlan(rate_per_s=rate, spread=spread, seed=seed)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.metrics.metric_constraints import Limit, missed
-from tuner.values.values import Cause, FreshStart, Measurement, Outcome, Tally
+from tuner.metrics.metric_constraints import MetricConstraint, violated
+from tuner.values.values import Cause, FailureCount, Measurement, Outcome, RoundEvaluation
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
 """Causes outside the configuration."""
@@ -43,7 +43,7 @@ def engine_gone(text: str) -> Outcome:
     return Outcome(status="failed", cause="crash", reason=f"the server ended under load: {text}")
 
 
-def lost_load(text: str) -> Outcome:
+def load_generator_failed(text: str) -> Outcome:
     """Return the outcome of a failed load generator."""
     return Outcome(status="failed", cause="errors", reason=text)
 
@@ -54,26 +54,28 @@ def no_energy(text: str) -> Outcome:
     return Outcome(status="failed", cause="errors", reason=reason)
 
 
-def tallied(starts: Iterable[FreshStart], limits: Sequence[Limit] = ()) -> dict[str, Tally]:
+def count_failures(
+    starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
+) -> dict[str, FailureCount]:
     """Count round evaluations and failures by arm.
 
     All fail if together they violate a constraint.
     """
-    found: dict[str, Tally] = {}
+    found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:
         if start.measurement is not None:
             measured.setdefault(start.role, []).append(start.measurement)
-        before = found.get(start.role, Tally())
+        before = found.get(start.role, FailureCount())
         is_ok = start.measurement is not None
-        found[start.role] = Tally(
+        found[start.role] = FailureCount(
             launched=before.launched + 1,
             failed=before.failed + (not is_ok),
             reason=before.reason if is_ok else start.outcome.reason,
         )
     for role, measurements in measured.items():
-        why = missed(limits, measurements)
+        why = violated(limits, measurements)
         if why is not None:
             count = found[role].launched
-            found[role] = Tally(launched=count, failed=count, reason=why)
+            found[role] = FailureCount(launched=count, failed=count, reason=why)
     return found

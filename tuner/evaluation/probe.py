@@ -12,9 +12,9 @@ import pathlib
 
 import numpy as np
 
-from tuner.errors import LaunchFailed, LoadFailed, TunerError
-from tuner.evaluation.evaluator import Bench, Observed
-from tuner.launching.engine import Served
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
+from tuner.evaluation.evaluator import Evaluator, ObservedPhase
+from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.space import derive
 from tuner.space.environment import Environment
@@ -37,7 +37,7 @@ class _Seen:
     cpu_cores: float
 
 
-def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResult:
+def probe_model(bench: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:
     """Probe a few batch sizes, or single items.
 
     Raises:
@@ -51,8 +51,8 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
     most = 1 if served.whole else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
         try:
-            seen[size] = _seen(bench, size, environment.client_batch)
-        except (LaunchFailed, LoadFailed) as error:
+            seen[size] = _observe_size(bench, size, environment.client_batch)
+        except (LaunchFailed, LoadGeneratorFailed) as error:
             if size == 1:
                 raise TunerError(
                     f"the model cannot be probed: {error}; it was sent {bench.sent}"
@@ -72,12 +72,12 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
     )
 
 
-def text(bench: Bench, environment: Environment, served: Served) -> str:
+def text(bench: Evaluator, environment: Environment, served: EngineInfo) -> str:
     """Return the commented search-space file."""
-    return derive.text(probed(bench, environment, served))
+    return derive.text(probe_model(bench, environment, served))
 
 
-def _seen(bench: Bench, size: int, client_batch: int) -> _Seen:
+def _observe_size(bench: Evaluator, size: int, client_batch: int) -> _Seen:
     configuration = Configuration(
         {
             "replica.count": 1,
@@ -88,11 +88,15 @@ def _seen(bench: Bench, size: int, client_batch: int) -> _Seen:
     )
     clients = max(2, -(-2 * size // client_batch))
     found = bench.observe(configuration, concurrency=clients, seconds=SECONDS)
-    answered = _answered(found)
+    answered = _count_ok(found)
     if not answered:
         if not found.load.why_failed:
-            raise LoadFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
-        raise LoadFailed(f"all requests at batch size {size} failed; {found.load.why_failed}")
+            raise LoadGeneratorFailed(
+                f"no request was answered at batch size {size} in {SECONDS:g} s"
+            )
+        raise LoadGeneratorFailed(
+            f"all requests at batch size {size} failed; {found.load.why_failed}"
+        )
     return _Seen(
         service_time_s=size * found.load.measured_s / (answered * client_batch),
         peak_memory_mb=_peak_memory_mb(found.after),
@@ -101,7 +105,7 @@ def _seen(bench: Bench, size: int, client_batch: int) -> _Seen:
     )
 
 
-def _answered(found: Observed) -> int:
+def _count_ok(found: ObservedPhase) -> int:
     """Count measured 2xx responses."""
     load, records = found.load, found.load.records
     is_measured = (records.finished_s > load.warmup_end_s) & (

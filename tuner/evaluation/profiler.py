@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tuner.errors import LaunchFailed, LoadFailed, TunerError
-from tuner.evaluation.evaluator import Bench, Observed
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
+from tuner.evaluation.evaluator import Evaluator, ObservedPhase
 from tuner.evaluation.probe import FILL_US
-from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.launching.statistics import BatchTimes
 from tuner.values.values import Configuration
 
@@ -24,7 +24,9 @@ SECONDS = 0.3
 WARMUP_S = 0.1
 
 
-def profiled(bench: Bench, *, most: int, client_batch: int, threads: Iterable[int]) -> Profile:
+def profile_model(
+    bench: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
+) -> CostProfile:
     """Measure the costs.
 
     Args:
@@ -39,11 +41,11 @@ def profiled(bench: Bench, *, most: int, client_batch: int, threads: Iterable[in
         for size in _sizes(most):
             try:
                 found.append(_cost(bench, count, size, client_batch))
-            except (LaunchFailed, LoadFailed) as error:
+            except (LaunchFailed, LoadGeneratorFailed) as error:
                 if not found:
                     raise TunerError(f"the model cannot be profiled: {error}") from error
                 break  # too large to serve
-    return Profile(
+    return CostProfile(
         batches=tuple(found), client_batch=client_batch, seconds=time.monotonic() - begun_s
     )
 
@@ -54,7 +56,7 @@ def _sizes(most: int) -> list[int]:
     return [*sizes, most] if sizes[-1] * 2 <= most else sizes
 
 
-def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost:
+def _cost(bench: Evaluator, threads: int, size: int, client_batch: int) -> BatchCost:
     configuration = Configuration(
         {
             "replica.count": 1,
@@ -67,9 +69,9 @@ def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost
     before = bench.batch_times()
     found = bench.observe(configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S)
     batches = _since(before, bench.batch_times()).get(size)
-    answered, finished = _answered(found)
+    answered, finished = _count_ok(found)
     if not answered:
-        raise LoadFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
+        raise LoadGeneratorFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
     items = answered * client_batch
     replica_s = _between(found.before.cpu_s, found.after.cpu_s)
     service_s = size * found.load.measured_s / items if batches is None else batches
@@ -84,7 +86,7 @@ def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost
     )
 
 
-def _answered(found: Observed) -> tuple[int, int]:
+def _count_ok(found: ObservedPhase) -> tuple[int, int]:
     """Count measured 2xx responses, and all finished requests."""
     load, records = found.load, found.load.records
     is_measured = (records.finished_s > load.warmup_end_s) & (

@@ -19,30 +19,30 @@ from serving.errors import InvalidSettings
 from serving.system import user_files
 from serving.tensors import input_values, shapes, sizes
 from serving.tensors.sizes import Size
-from serving.values import ModelCard, Signature, TensorSpec
-from tuner.errors import TunerError, UnknownSize, WrongUse
+from serving.values import ModelSpec, Signature, TensorSpec
+from tuner.errors import TunerError, UnknownSize, UsageError
 from tuner.load_generator import payload_files, stacking, synthetic
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.synthetic import Plan
+from tuner.load_generator.synthetic import SyntheticInputs
 from tuner.settings import TargetSettings
-from tuner.values.values import InputFacts, SentInputs
+from tuner.values.values import InputFacts, InputSummary
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Of a file with sizes or values."""
-NO_CARD = ModelCard(name="", version="", kind="other", path=None)
+NO_SPEC = ModelSpec(name="", version="", kind="other", path=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sending:
+class RequestSource:
     """Requests for a model, perhaps incomplete."""
 
     signature: Signature
-    card: ModelCard
+    card: ModelSpec
     file: pathlib.Path | None
     """Real requests; None: synthetic."""
     is_own: bool
     """Whether that is the model's own sample."""
-    plan: Plan
+    plan: SyntheticInputs
     """Synthetic inputs; unused with real requests."""
 
     @property
@@ -62,11 +62,11 @@ class Sending:
         return "made up"
 
     @property
-    def facts(self) -> SentInputs:
+    def facts(self) -> InputSummary:
         """Inputs in words."""
-        return SentInputs(
+        return InputSummary(
             inputs=tuple(self._facts_of(spec) for spec in self.signature.inputs),
-            whole=shapes.why_whole(self.signature),
+            whole=shapes.why_unbatched(self.signature),
             source=self.source,
         )
 
@@ -98,7 +98,7 @@ class Sending:
 
     def _items(self, axis: int | None) -> str:
         """Describe an input's item axis."""
-        if whole := shapes.why_whole(self.signature):
+        if whole := shapes.why_unbatched(self.signature):
             return f"none: {whole}"
         if axis is None:
             return "none: shared by all items of a batch"
@@ -125,14 +125,16 @@ class Sending:
                 found = payload_files.from_file(
                     self.file, self.signature, model=model, client_batch=client_batch
                 )
-            except WrongUse as error:
+            except UsageError as error:
                 if not self.is_own:
                     raise
                 raise TunerError(f"the model's own sample does not fit it: {error}") from error
         return dataclasses.replace(found, sent=self.facts)
 
 
-def sending(target: TargetSettings, card: ModelCard | None, signature: Signature) -> Sending:
+def make_request_source(
+    target: TargetSettings, card: ModelSpec | None, signature: Signature
+) -> RequestSource:
     """Return a target's requests.
 
     Args:
@@ -141,28 +143,28 @@ def sending(target: TargetSettings, card: ModelCard | None, signature: Signature
     Raises:
         WrongUse: options fit no input, or a file is unreadable.
     """
-    card, signature = card or NO_CARD, signature.asked
+    card, signature = card or NO_SPEC, signature.asked
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
     if is_own:
         file = card.sample
     values = {**input_values.values_of(card.values), **_values(target)}
     try:
-        contents = input_values.contents_of(
+        contents = input_values.value_specs_of(
             [f"{name}={told}" for name, told in values.items()],
             signature,
             read=_reading("--values"),
         )
     except InvalidSettings as error:
-        raise WrongUse(str(error)) from error
-    plan = synthetic.planned(
+        raise UsageError(str(error)) from error
+    plan = synthetic.plan_inputs(
         signature,
         contents,
-        options=told_sizes(target),
+        options=declared_sizes(target),
         card=_sizes(card.shapes, f"shapes of {card.name}'s model.yaml:"),
         told=" ".join((*card.shapes, *card.values, *target.shape, *target.values)),
     )
-    return Sending(
+    return RequestSource(
         signature=signature,
         card=card,
         file=file,
@@ -171,7 +173,7 @@ def sending(target: TargetSettings, card: ModelCard | None, signature: Signature
     )
 
 
-def told_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
+def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
     """Return sizes from options.
 
     Raises:
@@ -186,7 +188,7 @@ def check(target: TargetSettings) -> None:
     Raises:
         WrongUse: malformed option or unreadable file.
     """
-    told_sizes(target)
+    declared_sizes(target)
     _values(target)
 
 
@@ -203,7 +205,9 @@ def server_settings(target: TargetSettings) -> dict[str, str]:
     ]
     told = {
         "model.shapes": " ".join(
-            text for text in sizes.written(told_sizes(target)) if not any(map(str.isspace, text))
+            text
+            for text in sizes.to_texts(declared_sizes(target))
+            if not any(map(str.isspace, text))
         ),
         "model.values": " ".join(values),
     }
@@ -214,14 +218,14 @@ def _values(target: TargetSettings) -> dict[str, str]:
     try:
         return input_values.values_of(target.values)
     except InvalidSettings as error:
-        raise WrongUse(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _sizes(texts: Sequence[str], source: str) -> Mapping[str, tuple[Size, ...]]:
     try:
         return sizes.sizes_of(texts, read=_reading(source), source=source)
     except InvalidSettings as error:
-        raise WrongUse(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _reading(flag: str) -> Callable[[str], str]:
@@ -229,9 +233,9 @@ def _reading(flag: str) -> Callable[[str], str]:
 
     def read(path: str) -> str:
         try:
-            return user_files.text(path, max_bytes=MOST_BYTES)
+            return user_files.text(path, max_bytes=MAX_BYTES)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise WrongUse(f"{flag} @{path} cannot be read: {reason}") from error
+            raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
 
     return read

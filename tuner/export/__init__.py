@@ -10,10 +10,10 @@ import types
 from collections.abc import Callable, Mapping
 
 from serving.errors import nearest
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tuner import advice
 from tuner.advice import Advice
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export import (
     compose,
     container,
@@ -25,16 +25,16 @@ from tuner.export import (
     tfserving,
     triton,
 )
-from tuner.export.export_input import Files, Subject
+from tuner.export.export_input import ExportInput, Files
 from tuner.values.values import StudyRecord
 
-Exporter = Callable[[Subject], Files]
+Exporter = Callable[[ExportInput], Files]
 
 OF_OTHER_ENGINE = "engine"
 """Only format for a study of another engine."""
 OF_SCENARIO = "serving"
 """Only format for a study of a scenario."""
-TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
+FORMATS: Mapping[str, Exporter] = types.MappingProxyType(
     {
         "serving": serving.files,
         "compose": compose.files,
@@ -59,10 +59,10 @@ def check(target: str) -> None:
     Raises:
         WrongUse: it does not.
     """
-    if target not in TARGETS:
-        raise WrongUse(
-            f"export target {target!r} is not known{nearest(target, TARGETS)} "
-            f"(targets: {', '.join(TARGETS)})"
+    if target not in FORMATS:
+        raise UsageError(
+            f"export target {target!r} is not known{nearest(target, FORMATS)} "
+            f"(targets: {', '.join(FORMATS)})"
         )
 
 
@@ -73,19 +73,19 @@ def check_engine(record: StudyRecord, target: str) -> None:
         WrongUse: it does not.
     """
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
-        raise WrongUse(
+        raise UsageError(
             f"study {record.name} tuned another engine ({record.engine}), whose configuration is "
             f"nothing for {target}: export it with --to {OF_OTHER_ENGINE}"
         )
     if record.scenario is not None and target != OF_SCENARIO:
-        raise WrongUse(
+        raise UsageError(
             f"--to {target}: study {record.name} tuned many models that share replicas, which is luthier's alone: "
             f"export it with --to {OF_SCENARIO}"
         )
     if not record.is_of_other_engine and target == OF_OTHER_ENGINE:
-        raise WrongUse(
+        raise UsageError(
             f"--to {OF_OTHER_ENGINE}: study {record.name} tuned the serving core; the targets are "
-            f"{', '.join(name for name in TARGETS if name != OF_OTHER_ENGINE)}"
+            f"{', '.join(name for name in FORMATS if name != OF_OTHER_ENGINE)}"
         )
 
 
@@ -102,13 +102,13 @@ def export(
     *,
     trial: int | None = None,
     out: pathlib.PurePath | None = None,
-    card: ModelCard | None = None,
+    card: ModelSpec | None = None,
 ) -> Files:
     """Return the files of one format.
 
     Args:
         record: the study.
-        target: a key of `TARGETS`.
+        target: a key of `FORMATS`.
         trial: trial to export; None: the recommended configuration.
         out: folder of the files, used in their commands.
         card: model spec; not for `WITHOUT_MODEL`.
@@ -119,8 +119,8 @@ def export(
     check(target)
     check_engine(record, target)
     place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
-    return TARGETS[target](
-        Subject(record=record, advice=_advised(record, trial), place=place, card=card)
+    return FORMATS[target](
+        ExportInput(record=record, advice=_require_advice(record, trial), place=place, card=card)
     )
 
 
@@ -132,14 +132,16 @@ def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> st
     """
     if target not in ONE_CONTAINER:
         return None
-    subject = Subject(record=record, advice=_advised(record, trial), place=pathlib.PurePath())
+    subject = ExportInput(
+        record=record, advice=_require_advice(record, trial), place=pathlib.PurePath()
+    )
     return container.caution(subject)
 
 
-def _advised(record: StudyRecord, trial: int | None) -> Advice:
-    found = advice.advised(record) if trial is None else advice.of_trial(record, trial)
+def _require_advice(record: StudyRecord, trial: int | None) -> Advice:
+    found = advice.advise(record) if trial is None else advice.of_trial(record, trial)
     if found is None:
-        raise WrongUse(
+        raise UsageError(
             f"study {record.name!r} has no configuration that works, so there is nothing to "
             f"export: `tune report {record.name}` shows why its trials failed"
         )

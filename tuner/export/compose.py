@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.export import container, provenance, yaml_text
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 
 FILE_NAME = "compose.yaml"
 _LABELS = "luthier-export"
 """Distinct from the labels of a study's containers, which are cleaned up."""
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the service and its settings."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
@@ -22,7 +22,7 @@ def files(subject: Subject) -> Files:
     told = provenance.lines(
         subject,
         "A service of Docker Compose",
-        use=f"docker compose --file {provenance.quoted(file)} up --detach",
+        use=f"docker compose --file {provenance.shell_quote(file)} up --detach",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
@@ -36,7 +36,9 @@ def files(subject: Subject) -> Files:
     return {FILE_NAME: f"{provenance.comments(told)}\n{body}", settings.name: text}
 
 
-def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[str, Any]:
+def _project(
+    subject: ExportInput, needed: container.ResourceRequirements, settings: str
+) -> dict[str, Any]:
     service: dict[str, Any] = {
         "image": container.image(subject),
         "command": [yaml_text.literal(word) for word in container.arguments(subject)],

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from serving import __version__, zoo
 from serving.models import EXTRAS
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export import provenance, serving, yaml_text
-from tuner.export.export_input import Knobs, Subject
+from tuner.export.export_input import ExportInput, Knobs
 
 IMAGE = f"luthier-server:{__version__}"
 """Image of `make images`; some kinds append a dash and their name."""
@@ -37,7 +37,7 @@ START_S = 60
 """Twice `replica.ready_timeout_s`."""
 WIDTH = 100
 """Maximum line length of the header."""
-MOST_NAME = 50
+MAX_NAME = 50
 """Maximum name length; a Service allows 63 characters, suffixes included."""
 
 GATEWAY_CPU = 1.0
@@ -60,7 +60,7 @@ TEMPORARY_MB = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class ResourceRequirements:
     """Resources of one server."""
 
     cpu: float
@@ -81,7 +81,7 @@ class Mount:
     """Folder in the container."""
 
 
-def needs(subject: Subject, *, has_cache: bool = True) -> Needs:
+def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
     """Return the resources of gateway and replicas, optionally with the cache."""
     knobs = Knobs(subject.advice.configuration)
     count = knobs.whole("replica.count")
@@ -101,7 +101,7 @@ def needs(subject: Subject, *, has_cache: bool = True) -> Needs:
         cache_mb = knobs.whole("cache.capacity_mb")
     if limit_mb is None:
         lines.append("Memory: the study sets no limit, so none is set here.")
-        return Needs(cpu=cpu, memory_mb=None, lines=tuple(lines))
+        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=tuple(lines))
     own_mb = GATEWAY_MB + RUNTIME_MB.get(subject.model.kind, 0) + cache_mb
     memory_mb = int(count * limit_mb + own_mb + TEMPORARY_MB)
     cached = f" (its cache {cache_mb})" if cache_mb else ""
@@ -109,16 +109,16 @@ def needs(subject: Subject, *, has_cache: bool = True) -> Needs:
         f"Memory: {count} x {limit_mb} of the replicas + {own_mb} of gateway and template{cached} "
         f"+ {TEMPORARY_MB} of /tmp = {memory_mb} MiB."
     )
-    return Needs(cpu=cpu, memory_mb=memory_mb, lines=tuple(lines))
+    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=tuple(lines))
 
 
-def cores_of(subject: Subject) -> int | None:
+def cores_of(subject: ExportInput) -> int | None:
     """Return the study machine's cores, or None if unknown."""
     cores = subject.record.environment.get("host", {}).get("cores")
     return cores if isinstance(cores, int) else None
 
 
-def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
+def remarks(subject: ExportInput, needed: ResourceRequirements) -> Iterator[str]:
     """Yield notes about the container."""
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
@@ -127,7 +127,7 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
         yield from textwrap.wrap(f"WARNING: {said}", WIDTH)
     runtimes = f" RUNTIMES={subject.model.kind}" if subject.model.kind in EXTRAS else ""
     yield f"`make images{runtimes}` in a clone builds the image."
-    if _built(subject) is not None or _named(subject) is not None:
+    if _built_folder(subject) is not None or _model_location(subject) is not None:
         yield f"The model's files must be readable by the image's user, {USER}."
     if subject.is_for_gpu:
         yield "The configuration is for a GPU: the image must hold a runtime that uses one."
@@ -135,7 +135,7 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
         yield "The image must hold what the model's program needs."
 
 
-def caution(subject: Subject) -> str | None:
+def caution(subject: ExportInput) -> str | None:
     """Return a warning that measured per-replica limits do not hold here, or None."""
     knobs = Knobs(subject.advice.configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
@@ -152,15 +152,15 @@ def caution(subject: Subject) -> str | None:
     )
 
 
-def settings_text(subject: Subject, knobs: Knobs) -> str:
+def settings_text(subject: ExportInput, knobs: Knobs) -> str:
     """Return the settings file for `SETTINGS`."""
     taken = knobs.take_settings(without=OF_THE_MACHINE)
     settings = {**taken, "replica.home": "process", **subject.record.told}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
-    return f"{provenance.comments(told)}\n{yaml_text.dump(serving.nested(settings))}"
+    return f"{provenance.comments(told)}\n{yaml_text.dump(serving.group_settings(settings))}"
 
 
-def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:
+def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:
     """Return the mount of a model outside the image.
 
     The whole folder, as models read files beside them.
@@ -168,35 +168,35 @@ def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | N
     Raises:
         WrongUse: the model is a module installed only on this machine.
     """
-    built = _built(subject)
+    built = _built_folder(subject)
     if built is not None:
         place = built.relative_to(zoo.built_folder("").parents[1])
         return Mount(source=built, target=str(folder / place))
-    named = _named(subject)
+    named = _model_location(subject)
     if named is None:
         return None
     source, _ = named
-    return Mount(source=source, target=str(folder.joinpath(*_kept(source))))
+    return Mount(source=source, target=str(folder.joinpath(*_name_parts(source))))
 
 
-def environment(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> dict[str, str]:
+def environment(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> dict[str, str]:
     """Return the variables that locate built weights."""
-    return {} if _built(subject) is None else {"XDG_CACHE_HOME": str(folder)}
+    return {} if _built_folder(subject) is None else {"XDG_CACHE_HOME": str(folder)}
 
 
-def image(subject: Subject) -> str:
+def image(subject: ExportInput) -> str:
     """Return the image for the model kind."""
     kind = subject.model.kind
     return f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE
 
 
-def arguments(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> list[str]:
+def arguments(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> list[str]:
     """Return the arguments of `python -m serving` in the container."""
-    named = _named(subject)
+    named = _model_location(subject)
     model = subject.record.target
     if named is not None:
         source, file = named
-        model = str(folder.joinpath(*_kept(source), *([file] if file else [])))
+        model = str(folder.joinpath(*_name_parts(source), *([file] if file else [])))
     return [
         "--model",
         model,
@@ -210,20 +210,20 @@ def arguments(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> list[
     ]
 
 
-def name_of(subject: Subject) -> str:
+def name_of(subject: ExportInput) -> str:
     """Return a name of letters, digits and dashes, letter first (RFC 1035)."""
     words = re.sub(r"[^a-z0-9]+", "-", subject.record.model.lower())
-    return f"luthier-{words}"[:MOST_NAME].strip("-")
+    return f"luthier-{words}"[:MAX_NAME].strip("-")
 
 
-def _built(subject: Subject) -> pathlib.Path | None:
+def _built_folder(subject: ExportInput) -> pathlib.Path | None:
     """Return the folder of a bundled model's locally built weights, or None."""
     path = subject.model.path
     is_built = path is not None and path.is_relative_to(zoo.built_folder(""))
     return path.parent if path is not None and is_built else None
 
 
-def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:
+def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | None:
     """Return the model's folder and file, or None for a model in the image."""
     given, card = subject.record.target, subject.model
     if given in zoo.names():
@@ -233,7 +233,7 @@ def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:
     if path is None or not (is_code or path == pathlib.Path(given)):
         return pathlib.Path(given), None  # a folder with a model.yaml
     if not path.is_absolute():
-        raise WrongUse(
+        raise UsageError(
             f"the model {given} is a module of this machine's Python, which no image has: build an image "
             f"with it on top of {IMAGE}, or tune its file (FILE.py:NAME)"
         )
@@ -241,6 +241,6 @@ def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:
     return (path, None) if card.kind in OF_FOLDERS else (path.parent, path.name)
 
 
-def _kept(source: pathlib.Path) -> tuple[str, ...]:
+def _name_parts(source: pathlib.Path) -> tuple[str, ...]:
     """Return the end of a path that names model and version."""
     return source.parts[-2:] if source.name.isdecimal() else source.parts[-1:]

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from serving.settings import ServerSettings
 from tuner.export import provenance
-from tuner.values.values import Shared
+from tuner.values.values import SharedModels
 
 SCRIPT = "deploy.sh"
 ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
 
 
-def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) -> str:
+def text(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: str) -> str:
     """Return the script.
 
     Args:
@@ -30,7 +30,7 @@ def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) ->
     told = [
         f"The models of study {study}, for a server that runs with its settings:",
         f"  {server}",
-        f"Use: sh {provenance.quoted(place)} [{ADDRESS}]",
+        f"Use: sh {provenance.shell_quote(place)} [{ADDRESS}]",
         "What is there already is left as it is, so that the script can be run again.",
         "The token that the server asks for is the one in LUTHIER_ADMIN_TOKEN, or the one that it has made for itself",
         "on this machine; to https:// with a certificate of your own give its file in CURL_CA_BUNDLE.",
@@ -40,7 +40,7 @@ def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) ->
     )
 
 
-def _groups(shared: Shared) -> Iterator[str]:
+def _groups(shared: SharedModels) -> Iterator[str]:
     """Yield a line per group."""
     for name, (model, copies) in shared.groups.items():
         yield f"deploy {shlex.quote(json.dumps(model))} {shlex.quote(name)} {copies}"

@@ -13,13 +13,13 @@ from tuner.advice import Advice
 from tuner.engines import engine_lookup, template
 from tuner.engines.description import CommandEngine
 from tuner.export import provenance, yaml_text
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 from tuner.values.values import Configuration, StudyRecord
 
 FOR_HOOK = "give the knobs to the server as the hook did"
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the file."""
     return {f"{subject.place.name}.yaml": _text(subject)}
 
@@ -27,17 +27,17 @@ def files(subject: Subject) -> Files:
 def text(record: StudyRecord, advice: Advice) -> str:
     """Return the text of the study folder's `best.yaml`."""
     place = pathlib.PurePath(record.folder) / "best"
-    return _text(Subject(record=record, advice=advice, place=place))
+    return _text(ExportInput(record=record, advice=advice, place=place))
 
 
-def _text(subject: Subject) -> str:
+def _text(subject: ExportInput) -> str:
     record, configuration = subject.record, subject.advice.configuration
     content: dict[str, Any] = {"engine": record.engine, "knobs": dict(configuration)}
     use = FOR_HOOK
     if record.engine_file is not None:
         given = str(record.settings["target"]["engine"])
         engine = engine_lookup.engine_of(given, kept=record.engine_file)
-        content |= _filled(engine, configuration)
+        content |= _fill_templates(engine, configuration)
         use = shlex.join(content["command"])
     told = provenance.lines(
         subject,
@@ -50,7 +50,7 @@ def _text(subject: Subject) -> str:
     return f"{provenance.comments(told)}\n{yaml_text.dump(content)}"
 
 
-def _filled(engine: CommandEngine, configuration: Configuration) -> dict[str, Any]:
+def _fill_templates(engine: CommandEngine, configuration: Configuration) -> dict[str, Any]:
     """Fill in the templates; unsearched knobs keep the file's values."""
     values = {
         **engine.defaults,
@@ -59,7 +59,7 @@ def _filled(engine: CommandEngine, configuration: Configuration) -> dict[str, An
     }
 
     def put(text: str) -> str:
-        return template.filled(text, values)
+        return template.fill(text, values)
 
     found: dict[str, Any] = {"command": [put(word) for word in engine.command]}
     if engine.environment:

@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping
 
 from serving.models import EXTRAS
-from serving.settings import KNOBS
-from serving.values import ModelCard
+from serving.settings import SETTINGS
+from serving.values import ModelSpec
 from tuner.advice import Advice
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.values.values import StudyRecord, Value
 
 ACCELERATOR = "accelerator."
@@ -22,21 +22,21 @@ Files = dict[str, str | pathlib.PurePath]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ExportInput:
     """One configuration to export."""
 
     record: StudyRecord
     advice: Advice
     place: pathlib.PurePath
     """Folder and stem of the files: `best` or `trial-N`."""
-    card: ModelCard | None = None
+    card: ModelSpec | None = None
     """Model spec; None if not needed."""
 
     @property
-    def model(self) -> ModelCard:
+    def model(self) -> ModelSpec:
         """The model spec; raises WrongUse if missing."""
         if self.card is None:
-            raise WrongUse(f"the model {self.record.target} is needed for this export")
+            raise UsageError(f"the model {self.record.target} is needed for this export")
         return self.card
 
     @property
@@ -86,7 +86,7 @@ class Knobs:
     def maybe(self, name: str) -> float | int | None:
         """Take a number, or the server's default."""
         self._left.pop(name, None)
-        value = self._given.get(name, KNOBS[name].default)
+        value = self._given.get(name, SETTINGS[name].default)
         assert value is None or isinstance(value, int | float)
         return value
 
@@ -103,7 +103,9 @@ class Knobs:
     def take_settings(self, *, without: Collection[str] = ()) -> dict[str, Value]:
         """Take all settings of our server except some."""
         taken = {
-            name: self._given[name] for name in KNOBS if name in self._left and name not in without
+            name: self._given[name]
+            for name in SETTINGS
+            if name in self._left and name not in without
         }
         for name in taken:
             del self._left[name]

@@ -10,8 +10,8 @@ import pathlib
 from typing import Any
 
 from tuner.export import container, manifests, provenance
-from tuner.export.export_input import Files, Knobs, Subject
-from tuner.export.kubernetes import MOST_PODS
+from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.export.kubernetes import MAX_PODS
 
 FILE_NAME = "kserve.yaml"
 CONTAINER = "kserve-container"
@@ -20,7 +20,7 @@ MODELS = pathlib.PurePosixPath("/mnt/models")
 """Where KServe puts the content of STORAGE_URI."""
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the file."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
@@ -44,7 +44,7 @@ def files(subject: Subject) -> Files:
     told = provenance.lines(
         subject,
         "An InferenceService of KServe",
-        use=f"kubectl apply --filename {provenance.quoted(subject.place.with_name(FILE_NAME))}",
+        use=f"kubectl apply --filename {provenance.shell_quote(subject.place.with_name(FILE_NAME))}",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
@@ -56,7 +56,7 @@ def files(subject: Subject) -> Files:
 
 
 def _service(
-    subject: Subject, needed: container.Needs, settings: str, *, has_model: bool
+    subject: ExportInput, needed: container.ResourceRequirements, settings: str, *, has_model: bool
 ) -> dict[str, Any]:
     server = manifests.server(subject, CONTAINER, needed, container.arguments(subject, MODELS))
     # http1: Knative reads the port's protocol from this name.
@@ -74,7 +74,7 @@ def _service(
         "spec": {
             "predictor": {
                 "minReplicas": 1,
-                "maxReplicas": MOST_PODS,
+                "maxReplicas": MAX_PODS,
                 "scaleMetric": "concurrency",
                 "scaleTarget": provenance.in_flight(subject),
                 "containerConcurrency": provenance.in_flight(subject),

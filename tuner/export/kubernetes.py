@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.export import container, manifests, provenance
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 from tuner.values.values import Measurement
 
 FILE_NAME = "kubernetes.yaml"
-MOST_PODS = 4
+MAX_PODS = 4
 """A guess; the future workload is unknown."""
 HEADROOM = 0.8
 """Share of the measured CPU use at which a pod is added, as one takes seconds to start."""
-LEAST_TARGET, MOST_TARGET = 10, 90
+MIN_TARGET, MAX_TARGET = 10, 90
 """Bounds of the autoscaler's target in per cent; near 100 it may never be reached."""
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the file."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
@@ -33,7 +33,7 @@ def files(subject: Subject) -> Files:
     told = provenance.lines(
         subject,
         "A Deployment of Kubernetes",
-        use=f"kubectl apply --filename {provenance.quoted(subject.place.with_name(FILE_NAME))}",
+        use=f"kubectl apply --filename {provenance.shell_quote(subject.place.with_name(FILE_NAME))}",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
@@ -72,7 +72,7 @@ def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, 
         ]
     cores = math.fsum(used) / len(used)
     rate = math.fsum(launch.throughput_per_s for launch in launches) / len(launches)
-    target = min(MOST_TARGET, max(LEAST_TARGET, math.floor(100 * HEADROOM * cores / cpu)))
+    target = min(MAX_TARGET, max(MIN_TARGET, math.floor(100 * HEADROOM * cores / cpu)))
     return target, [
         f"Autoscaler: at the study's load a pod answered {rate:.4g} requests/s and used {cores:.3g} cores.",
         f"Pods are added at {100 * HEADROOM:g} % of that, which is {target} % of the {cpu:g} that it requests.",
@@ -86,16 +86,19 @@ def _cores(launch: Measurement) -> float | None:
     return None if used_s is None else used_s / (launch.warmup_s + launch.seconds)
 
 
-def _claim(subject: Subject, mount: container.Mount) -> Iterator[str]:
+def _claim(subject: ExportInput, mount: container.Mount) -> Iterator[str]:
     yield f"The volume claim {_claim_name(subject)} must hold the content of the folder {mount.source}."
 
 
-def _claim_name(subject: Subject) -> str:
+def _claim_name(subject: ExportInput) -> str:
     return f"{container.name_of(subject)}-model"
 
 
 def _deployment(
-    subject: Subject, needed: container.Needs, settings: str, mount: container.Mount | None
+    subject: ExportInput,
+    needed: container.ResourceRequirements,
+    settings: str,
+    mount: container.Mount | None,
 ) -> dict[str, Any]:
     name = container.name_of(subject)
     server = manifests.server(subject, "server", needed, container.arguments(subject))
@@ -134,7 +137,7 @@ def _deployment(
     }
 
 
-def _service(subject: Subject) -> dict[str, Any]:
+def _service(subject: ExportInput) -> dict[str, Any]:
     name = container.name_of(subject)
     return {
         "apiVersion": "v1",
@@ -150,7 +153,7 @@ def _service(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _network_policy(subject: Subject) -> dict[str, Any]:
+def _network_policy(subject: ExportInput) -> dict[str, Any]:
     """Allow the namespace's pods to reach the inference ports."""
     name = container.name_of(subject)
     return {
@@ -170,7 +173,7 @@ def _network_policy(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _autoscaler(subject: Subject, target: int) -> dict[str, Any]:
+def _autoscaler(subject: ExportInput, target: int) -> dict[str, Any]:
     name = container.name_of(subject)
     utilization = {"type": "Utilization", "averageUtilization": target}
     return {
@@ -180,7 +183,7 @@ def _autoscaler(subject: Subject, target: int) -> dict[str, Any]:
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicas": 1,
-            "maxReplicas": MOST_PODS,
+            "maxReplicas": MAX_PODS,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": utilization}}],
         },
     }

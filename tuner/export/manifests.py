@@ -8,7 +8,7 @@ from typing import Any
 
 from serving.system.secret_variables import TOKEN_VARIABLE
 from tuner.export import container, provenance, yaml_text
-from tuner.export.export_input import Subject
+from tuner.export.export_input import ExportInput
 
 _PREFIX = "luthier/"
 _SETTINGS_KEY = "settings.yaml"
@@ -16,7 +16,7 @@ _SECRET_KEY = "token"  # noqa: S105 - the name of a key
 READY_PERIOD_S = 5
 
 
-def metadata(subject: Subject, **more: str) -> dict[str, Any]:
+def metadata(subject: ExportInput, **more: str) -> dict[str, Any]:
     """Return name, label, and provenance as annotations."""
     name = container.name_of(subject)
     told = {_PREFIX + key: text for key, text in provenance.facts(subject).items()}
@@ -34,7 +34,7 @@ def settings_digest(settings: str) -> dict[str, str]:
     return {f"{_PREFIX}settings-sha256": digest}
 
 
-def config_map(subject: Subject, settings: str) -> dict[str, Any]:
+def config_map(subject: ExportInput, settings: str) -> dict[str, Any]:
     """Return the settings file."""
     return {
         "apiVersion": "v1",
@@ -45,7 +45,7 @@ def config_map(subject: Subject, settings: str) -> dict[str, Any]:
 
 
 def server(
-    subject: Subject, name: str, needed: container.Needs, arguments: list[str]
+    subject: ExportInput, name: str, needed: container.ResourceRequirements, arguments: list[str]
 ) -> dict[str, Any]:
     """Return the server's container, without ports and model mounts."""
     resources = {"cpu": f"{round(1000 * needed.cpu)}m"}
@@ -84,7 +84,7 @@ def server(
     }
 
 
-def environment(subject: Subject, variables: Mapping[str, str]) -> list[dict[str, Any]]:
+def environment(subject: ExportInput, variables: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the container's variables, with an optional secret token."""
     of_secret = {"name": _secret_name(subject), "key": _SECRET_KEY, "optional": True}
     return [
@@ -93,7 +93,7 @@ def environment(subject: Subject, variables: Mapping[str, str]) -> list[dict[str
     ]
 
 
-def remarks(subject: Subject) -> list[str]:
+def remarks(subject: ExportInput) -> list[str]:
     """Return how to require a token."""
     name = _secret_name(subject)
     return [
@@ -102,11 +102,11 @@ def remarks(subject: Subject) -> list[str]:
     ]
 
 
-def _secret_name(subject: Subject) -> str:
+def _secret_name(subject: ExportInput) -> str:
     return f"{container.name_of(subject)}-token"
 
 
-def volumes(subject: Subject) -> list[dict[str, Any]]:
+def volumes(subject: ExportInput) -> list[dict[str, Any]]:
     """Return volumes for settings and temporary files."""
     name = f"{container.name_of(subject)}-settings"
     return [

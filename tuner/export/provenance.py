@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from scipy import special
 
 from tuner.advice import export_of_best, failures
-from tuner.export.export_input import ACCELERATOR, Knobs, Subject
+from tuner.export.export_input import ACCELERATOR, ExportInput, Knobs
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
-from tuner.settings import load_in_words, rate_in_words
+from tuner.settings import rate_in_words, workload_in_words
 from tuner.values.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
 """Objectives reported after the study's own."""
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 """Maximum length of an annotation."""
 
 
@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 
 
 def lines(
-    subject: Subject,
+    subject: ExportInput,
     what: str,
     *,
     use: str,
@@ -59,7 +59,7 @@ def lines(
         remarks: notes about the file.
     """
     record = subject.record
-    load = load_in_words(
+    load = workload_in_words(
         record.concurrency,
         record.client_batch,
         rate_per_s=record.rate_per_s,
@@ -76,37 +76,37 @@ def lines(
     if other is not None and subject.advice.configuration == record.default:
         yield f"The best that was found, to try all the same: {other}"
     yield ""
-    yield from _measured(record, subject.advice.configuration)
+    yield from _measured_lines(record, subject.advice.configuration)
     yield from _section("", list(remarks), indent="")
     left = [f"{name}: {value} ({_why(name, reasons, otherwise)})" for name, value in knobs.left()]
     yield from _section("Not carried over:", left)
     yield from _section("Notes:", [*failures(record), *record.notes])
 
 
-def facts(subject: Subject) -> dict[str, str]:
+def facts(subject: ExportInput) -> dict[str, str]:
     """Return study, workload, metrics and verdict as one-line texts."""
     record = subject.record
     told = {
         "study": record.name,
         "model": record.model,
-        **_load(record),
+        **_workload(record),
         "client-batch": str(record.client_batch),
         "advice": subject.advice.reason,
         "measured": _figures(record, measurements(subject)),
     }
     if record.verdict is not None:
         told["verdict"] = record.verdict.text
-    return {name: one_line(text)[:MOST_CHARACTERS] for name, text in told.items()}
+    return {name: one_line(text)[:MAX_CHARACTERS] for name, text in told.items()}
 
 
-def _load(record: StudyRecord) -> dict[str, str]:
+def _workload(record: StudyRecord) -> dict[str, str]:
     if not record.is_open:
         return {"concurrency": str(record.concurrency)}
     found = "found by each launch"
     return {"rate": found if record.rate_per_s is None else rate_in_words(record.rate_per_s)}
 
 
-def in_flight(subject: Subject) -> int:
+def in_flight(subject: ExportInput) -> int:
     """Return the number of requests in flight.
 
     The concurrency, or in an open loop rate times p99 (Little's law).
@@ -118,14 +118,14 @@ def in_flight(subject: Subject) -> int:
     return max(1, math.ceil(max(waiting, default=0.0)))
 
 
-def measurements(subject: Subject) -> tuple[Measurement, ...]:
+def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
     """Return the evaluations of the exported configuration, from a verdict if any."""
     record, configuration = subject.record, subject.advice.configuration
     if record.verdict is not None and configuration == record.best:
         return record.verdict.best
     if record.verdict is not None and configuration == record.default:
         return record.verdict.default
-    return _launches(record, configuration)
+    return _evaluations(record, configuration)
 
 
 def _section(title: str, found: list[str], *, indent: str = "  ") -> Iterator[str]:
@@ -143,7 +143,7 @@ def _why(name: str, reasons: Mapping[str, str], otherwise: str) -> str:
     return "set it on the machine" if name.startswith(ACCELERATOR) else otherwise
 
 
-def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
+def _measured_lines(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
     verdict = record.verdict
     if verdict is None or chosen not in (record.default, record.best):
         afresh = (
@@ -157,7 +157,7 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
             del sides["best"]
         for role, configuration in sides.items():
             if configuration is not None:
-                yield f"  {role}: {_figures(record, _launches(record, configuration))}"
+                yield f"  {role}: {_figures(record, _evaluations(record, configuration))}"
         return
     yield f"Verdict: {verdict.text}"
     yield f"{record.objective}, best over default: {verdict.ratio:.3g} ({_ratio_ends(verdict.interval)})"
@@ -169,7 +169,9 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
     yield f"  default: {_figures(record, verdict.default)}"
 
 
-def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
+def _evaluations(
+    record: StudyRecord, configuration: Mapping[str, Value]
+) -> tuple[Measurement, ...]:
     """Return the search's evaluations."""
     return tuple(
         trial.measurement
@@ -186,7 +188,7 @@ def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
     names = tuple(dict.fromkeys((record.objective, *second, *FIGURES)))
     if record.objective in FIGURES and not second:
         names = FIGURES
-    told = [_figure(objectives.named(name), launches) for name in names]
+    told = [_figure(objectives.find_objective(name), launches) for name in names]
     count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
     return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"
 
@@ -210,7 +212,7 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
     return f"{label}{math.exp(middle):.4g} {objective.unit} [{low}, {high}]"
 
 
-def _tail(tail: tail_latency.Tail) -> str:
+def _tail(tail: tail_latency.TailLatency) -> str:
     """Format the p99 of all requests pooled."""
     if not tail.is_told:
         return f"p99 not known ({tail.why_not})"
@@ -229,6 +231,6 @@ def _ratio_ends(interval: Interval) -> str:
     return f"95 % interval {low} to {high}"
 
 
-def quoted(path: object) -> str:
+def shell_quote(path: object) -> str:
     """Quote a path for the shell."""
     return shlex.quote(str(path))

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export import container, provenance, templates, yaml_text
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 
 FILE_NAME = "ray.yaml"
 PROGRAM = "luthier_app.py"
@@ -25,16 +25,16 @@ REASONS = {
 }
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the configuration and the program."""
     if subject.model.kind == "command":
-        raise WrongUse(
+        raise UsageError(
             f"model {subject.model.name} is a program that speaks Luthier's replica wire, which Ray Serve does "
             "not; export it with --to compose, kubernetes or kserve"
         )
     knobs = Knobs(subject.advice.configuration)
     body = yaml_text.dump(_configuration(subject, knobs))
-    folder = provenance.quoted(subject.place.parent)
+    folder = provenance.shell_quote(subject.place.parent)
     told = provenance.lines(
         subject,
         "An application of Ray Serve",
@@ -50,14 +50,14 @@ def files(subject: Subject) -> Files:
     }
 
 
-def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
+def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
     # Ray counts requests of so many items each.
     size = max(1, knobs.whole("batching.max_size") // subject.record.client_batch)
     threads, count = knobs.whole("replica.threads"), knobs.whole("replica.count")
     knobs.take_as("batching.policy", "fixed")
     knobs.take_as("cache.capacity_mb", 0)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
-    options: dict[str, Any] = {"num_cpus": _reserved(subject, cpu or threads, count)}
+    options: dict[str, Any] = {"num_cpus": _reserved_cores(subject, cpu or threads, count)}
     if subject.is_for_gpu:
         options["num_gpus"] = math.floor(100 / count) / 100  # all on one GPU
     if memory_mb is not None:
@@ -95,13 +95,13 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
     }
 
 
-def _reserved(subject: Subject, cpu: float, count: int) -> float:
+def _reserved_cores(subject: ExportInput, cpu: float, count: int) -> float:
     """Return a replica's reserved cores; unlike quotas, reservations must not overlap."""
     cores = container.cores_of(subject)
     return float(cpu) if cores is None else float(min(cpu, round(cores / count, 2)))
 
 
-def _remarks(subject: Subject) -> Iterator[str]:
+def _remarks(subject: ExportInput) -> Iterator[str]:
     yield "Measured with Luthier's own server; Ray Serve may differ: `tune load` measures it."
     yield f"Every node needs the package {subject.package}, and the model under the name or path below."
     yield "Ray keeps cores and memory free for a replica (num_cpus, memory) and limits it to neither; no more cores"

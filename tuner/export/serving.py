@@ -8,17 +8,17 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
-from serving.settings import KNOBS
+from serving.settings import SETTINGS
 from tuner.advice import Advice
 from tuner.export import deploy_script, provenance, yaml_text
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 from tuner.settings import serve_command
 from tuner.values.values import StudyRecord, Value
 
 FILE_NAME = "best.yaml"
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the settings, and a scenario's deploy script."""
     file = subject.place.with_name(f"{subject.place.name}.yaml")
     made: Files = {file.name: _text(subject, file)}
@@ -36,10 +36,10 @@ def files(subject: Subject) -> Files:
 def of_study(record: StudyRecord, advice: Advice) -> Files:
     """Return the study folder's files; `serving.settings.resolve` reads `best.yaml`."""
     place = pathlib.PurePath(record.folder) / FILE_NAME
-    return files(Subject(record=record, advice=advice, place=place.with_suffix("")))
+    return files(ExportInput(record=record, advice=advice, place=place.with_suffix("")))
 
 
-def nested(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
+def group_settings(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
     """Nest settings by group, as in a settings file."""
     tree: dict[str, dict[str, Value]] = {}
     for name, value in settings.items():
@@ -48,17 +48,17 @@ def nested(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
     return tree
 
 
-def _text(subject: Subject, file: pathlib.PurePath) -> str:
+def _text(subject: ExportInput, file: pathlib.PurePath) -> str:
     record = subject.record
     knobs = Knobs(subject.advice.configuration)
     settings = knobs.take_settings()
     if record.shared is not None:
         settings = {**record.shared.settings, **settings}
     settings = {**settings, **record.told}
-    if record.home != KNOBS["replica.home"].default:
+    if record.home != SETTINGS["replica.home"].default:
         settings = {**settings, "replica.home": record.home}
-    body = yaml_text.dump(nested(settings))
-    script = provenance.quoted(subject.place.with_name(deploy_script.SCRIPT))
+    body = yaml_text.dump(group_settings(settings))
+    script = provenance.shell_quote(subject.place.with_name(deploy_script.SCRIPT))
     remarks = [] if record.shared is None else [f"Its models, once it runs: sh {script}"]
     told = provenance.lines(
         subject,

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 
 from tuner.export import container, provenance
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 
 PARAMETERS = "batching.pbtxt"
 SCRIPT = "serve.sh"
@@ -24,7 +24,7 @@ REASONS = {
 _FOLDER = "/batching.pbtxt"
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the parameters and the script."""
     knobs = Knobs(subject.advice.configuration)
     parameters = "\n".join(_parameters(knobs))
@@ -34,7 +34,7 @@ def files(subject: Subject) -> Files:
         provenance.lines(
             subject,
             "TensorFlow Serving",
-            use=f"sh {provenance.quoted(script)} {_example(subject)}",
+            use=f"sh {provenance.shell_quote(script)} {_example(subject)}",
             knobs=knobs,
             reasons=REASONS,
             otherwise="not a setting of TensorFlow Serving",
@@ -65,7 +65,7 @@ def _parameters(knobs: Knobs) -> Iterator[str]:
     yield f"max_enqueued_batches {{ value: {batches} }}"
 
 
-def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
+def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     needed = container.needs(subject, has_cache=False)
     knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # part of `needed`
     knobs.take_as("cache.capacity_mb", 0)
@@ -88,13 +88,13 @@ def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
     yield f"--tensorflow_inter_op_parallelism={count}"
 
 
-def _example(subject: Subject) -> str:
+def _example(subject: ExportInput) -> str:
     if subject.model.kind == "tensorflow":
-        return provenance.quoted(subject.weights)
+        return provenance.shell_quote(subject.weights)
     return "FOLDER"
 
 
-def _remarks(subject: Subject) -> Iterator[str]:
+def _remarks(subject: ExportInput) -> Iterator[str]:
     kind = subject.model.kind
     yield "Measured with Luthier's own server; TensorFlow Serving may differ: `tune load` measures it."
     if kind != "tensorflow":

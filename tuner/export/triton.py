@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serving.values import ModelCard, Signature, TensorSpec
-from tuner.errors import WrongUse
+from serving.values import ModelSpec, Signature, TensorSpec
+from tuner.errors import UsageError
 from tuner.export import container, provenance, templates
-from tuner.export.export_input import Files, Knobs, Subject
+from tuner.export.export_input import ExportInput, Files, Knobs
 
 CONFIG = "config.pbtxt"
 _TYPES = {"BYTES": "TYPE_STRING"}
 """Datatypes whose Triton name is not TYPE_ plus their name."""
 
 
-def files(subject: Subject) -> Files:
+def files(subject: ExportInput) -> Files:
     """Return the model's folder."""
     card = subject.model
     if card.kind == "command":
-        raise WrongUse(
+        raise UsageError(
             f"model {card.name} is a program that speaks Luthier's replica wire, which no backend of Triton "
             "does; export it with --to compose, kubernetes or kserve"
         )
     if card.kind != "onnx" and subject.record.signature is None:
-        raise WrongUse(
+        raise UsageError(
             f"study {subject.record.name} does not tell the inputs and outputs of {card.name}, as an earlier "
             "version made it: tune again, or write them into a configuration of Triton by hand"
         )
@@ -55,7 +55,7 @@ def files(subject: Subject) -> Files:
     return found
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Quote a string for protobuf's text format, escaping non-ASCII bytes."""
     parts = []
     for byte in text.encode("utf-8", "surrogateescape"):
@@ -64,10 +64,10 @@ def quoted(text: str) -> str:
     return f'"{"".join(parts)}"'
 
 
-def _config(subject: Subject, knobs: Knobs) -> Iterator[str]:
+def _config(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     card, signature = subject.model, subject.record.signature
     threads = knobs.whole("replica.threads")
-    yield f"name: {quoted(card.name)}"
+    yield f"name: {quote(card.name)}"
     yield 'platform: "onnxruntime_onnx"' if card.kind == "onnx" else 'backend: "python"'
     is_batched = signature is None or signature.is_batched
     size = knobs.whole("batching.max_size") if is_batched else 0
@@ -102,7 +102,7 @@ def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:
             # Triton's dimensions are those of one item.
             shape = spec.shape[1:] if is_batched else spec.shape
             dims = ", ".join(map(str, shape or (1,)))
-            text = f"name: {quoted(spec.name)} data_type: {_type(spec)} dims: [ {dims} ]"
+            text = f"name: {quote(spec.name)} data_type: {_type(spec)} dims: [ {dims} ]"
             if not shape:
                 text += " reshape { shape: [ ] }"
             yield f"{kind} [ {{ {text} }} ]"
@@ -113,21 +113,21 @@ def _type(spec: TensorSpec) -> str:
 
 
 def _parameter(key: str, value: str) -> str:
-    return f"parameters {{ key: {quoted(key)} value {{ string_value: {quoted(value)} }} }}"
+    return f"parameters {{ key: {quote(key)} value {{ string_value: {quote(value)} }} }}"
 
 
-def _version(card: ModelCard) -> int:
+def _version(card: ModelSpec) -> int:
     """Return the version as Triton's whole number from 1."""
     return max(1, int(card.version)) if card.version.isdecimal() else 1
 
 
-def _use(subject: Subject, cache_mb: int) -> str:
-    folder = provenance.quoted(subject.place.parent)
+def _use(subject: ExportInput, cache_mb: int) -> str:
+    folder = provenance.shell_quote(subject.place.parent)
     cache = f" --cache-config=local,size={cache_mb * 1024 * 1024}" if cache_mb else ""
     return f"tritonserver --model-repository={folder}{cache}"
 
 
-def _remarks(subject: Subject) -> Iterator[str]:
+def _remarks(subject: ExportInput) -> Iterator[str]:
     card = subject.model
     yield "Measured with Luthier's own server; Triton's may differ: `tune load` measures it."
     if card.kind == "onnx":
@@ -146,7 +146,7 @@ def _remarks(subject: Subject) -> Iterator[str]:
             yield f"Of shape [n, 1] instead of [n] in Triton: {', '.join(flat)}."
 
 
-def _reasons(needed: container.Needs, signature: Signature | None) -> dict[str, str]:
+def _reasons(needed: container.ResourceRequirements, signature: Signature | None) -> dict[str, str]:
     memory = "" if needed.memory_mb is None else f" and {needed.memory_mb} MiB"
     whole = f"Triton limits no instance; the whole server may get {needed.cpu:g} cores{memory}"
     alone = "no batches are made of single items"

@@ -17,12 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.advice import failed
+from tuner.advice import failure_text
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluator import Bench, Launch
+from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.measurement import comparison
-from tuner.measurement.outcome import Needs
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.measurement.search_comparison import best_so_far, differences
 from tuner.metrics import objective as objectives
 from tuner.report import console_text
@@ -31,20 +31,20 @@ from tuner.settings import StudySettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction, targets, verification
-from tuner.study.creation import environment_facts, folder_of, keep_engine, named
+from tuner.study.creation import environment_facts, folder_of, name_study, save_engine
 from tuner.study.interruption import resumable
-from tuner.study.preparation import bench_of, budget_of, needs_of, notes_of, prepared
-from tuner.study.problem import Arena
+from tuner.study.preparation import budget_of, make_evaluator, needs_of, notes_of, prepare
+from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
 from tuner.study.racing import Racing
 from tuner.study.search import Search, sampler_of
-from tuner.values.values import ComparisonRecord, Configuration, FreshStart, SamplerRun
+from tuner.values.values import ComparisonRecord, Configuration, RoundEvaluation, SamplerRun
 
 SETTINGS_FILE = "compare.yaml"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class CompareSpec:
     """Specification of a comparison."""
 
     settings: StudySettings
@@ -54,7 +54,7 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictionCost:
     """Cost of the prediction that some samplers use."""
 
     trials: int = 0
@@ -62,21 +62,21 @@ class Predicted:
     seconds: float = 0.0
 
 
-UNPREDICTED = Predicted()
+NO_PREDICTION = PredictionCost()
 
 
 @dataclasses.dataclass(slots=True)
-class _Run:
+class _SearchRun:
     """Running search."""
 
     search: Search
     sampler: str
     repeat: int
     seed: int
-    predicted: Predicted
+    predicted: PredictionCost
 
 
-def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
+def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
     """Run all searches, re-measure the winners and compare them.
 
     Raises:
@@ -85,21 +85,23 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         Interrupted: the trials so far are saved.
     """
     engine = targets.engine_of(order.settings.target)
-    card = targets.card_of(order.settings.target, engine)
-    settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
+    card = targets.find_spec(order.settings.target, engine)
+    settings = name_study(
+        order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-"
+    )
     folder = folder_of(settings)
     if folder.exists():
         instead = "a comparison cannot be gone on with; choose another --study"
         raise StudyExists(str(folder.path), instead)
-    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
-        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
+    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepare(bench, settings, card, engine, terminal)
         for sampler in order.samplers:
-            sampler_of(_searching(settings, sampler, 0, UNPREDICTED).search, arena)
-        arena, predicted = _predicted(order, settings, arena, bench, terminal)
+            sampler_of(_searching(settings, sampler, 0, NO_PREDICTION).search, arena)
+        arena, predicted = _predict(order, settings, arena, bench, terminal)
         environment = environment_facts(served)
-        asked = _asked(order, settings)
+        asked = _settings_json(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
-        keep_engine(folder, engine)
+        save_engine(folder, engine)
         with folder.locked():
             terminal.log.write_to(folder.log)
             try:
@@ -117,10 +119,10 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             repeats=order.repeats,
             trials=settings.search.trials,
             runs=runs,
-            differences=differences(runs, objectives.named(settings.measurement.first)),
+            differences=differences(runs, objectives.find_objective(settings.measurement.first)),
             notes=(
                 *notes_of(arena, payloads, served, bench.counted),
-                *_unpredicted(order, settings),
+                *_why_unpredicted(order, settings),
                 *failures,
             ),
             environment=environment,
@@ -132,7 +134,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
     return record, folder
 
 
-def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
+def _settings_json(order: CompareSpec, settings: StudySettings) -> dict[str, Any]:
     """Return the request without settings that a comparison ignores."""
     nested = settings.nested()
     for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
@@ -144,13 +146,13 @@ def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
 
 
 def _runs(
-    order: Order,
+    order: CompareSpec,
     settings: StudySettings,
     folder: RunFolder,
-    arena: Arena,
-    bench: Bench,
+    arena: ProblemStatement,
+    bench: Evaluator,
     terminal: Terminal,
-    predicted: Predicted = UNPREDICTED,
+    predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
     """Return all searches with their winners, and a line for each failed winner."""
     ended: list[SamplerRun] = []
@@ -171,27 +173,27 @@ def _runs(
     for repeat in range(order.repeats):
         later_s = (order.repeats - 1 - repeat) * repeat_s
         runs = [
-            _begun(settings, folder, arena, bench, name, repeat, predicted)
+            _start_search(settings, folder, arena, bench, name, repeat, predicted)
             for name in order.samplers
         ]
         _take_turns(runs, progress, terminal, later_s=verified_s + later_s)
         winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
-        measured = _remeasured(
+        measured = _remeasure(
             bench,
             winners,
             rounds,
             needs_of(settings),
             progress,
             terminal,
-            round_trip_s=verification.round_trip_s(
+            round_trip_s=verification.slowest_latency_s(
                 [trial for run in runs for trial in run.search.trials], winners.values()
             ),
             later_s=later_s,
         )
-        ended += [_ended(run, winners, measured) for run in runs]
+        ended += [_sampler_run(run, winners, measured) for run in runs]
         failures += [
-            f"the winner of {sampler} in repeat {repeat} {failed(tally)}"
-            for sampler, tally in outcomes.tallied(
+            f"the winner of {sampler} in repeat {repeat} {failure_text(tally)}"
+            for sampler, tally in outcomes.count_failures(
                 measured.starts, settings.measurement.limits
             ).items()
             if tally.failed
@@ -199,15 +201,15 @@ def _runs(
     return tuple(ended), tuple(failures)
 
 
-def _begun(
+def _start_search(
     settings: StudySettings,
     folder: RunFolder,
-    arena: Arena,
-    bench: Bench,
+    arena: ProblemStatement,
+    bench: Evaluator,
     sampler: str,
     repeat: int,
-    predicted: Predicted,
-) -> _Run:
+    predicted: PredictionCost,
+) -> _SearchRun:
     mine = _searching(settings, sampler, repeat, predicted)
     budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
     store = StudyStore.create(
@@ -228,39 +230,45 @@ def _begun(
         racing=Racing.of(settings),
     )
     search.prepare(mine.search)
-    return _Run(
+    return _SearchRun(
         search=search,
         sampler=sampler,
         repeat=repeat,
         seed=mine.search.seed,
-        predicted=predicted if registry.takes(sampler, "guess") else UNPREDICTED,
+        predicted=predicted if registry.takes(sampler, "guess") else NO_PREDICTION,
     )
 
 
-def _predicted(
-    order: Order, settings: StudySettings, arena: Arena, bench: Bench, terminal: Terminal
-) -> tuple[Arena, Predicted]:
+def _predict(
+    order: CompareSpec,
+    settings: StudySettings,
+    arena: ProblemStatement,
+    bench: Evaluator,
+    terminal: Terminal,
+) -> tuple[ProblemStatement, PredictionCost]:
     """Return the problem statement with a prediction, if wanted, and its cost."""
-    searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
+    searches = (_searching(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     if not any(map(prediction.is_wanted, searches)):
-        return arena, UNPREDICTED
-    console_text.say(terminal.console, "profiling the model, to predict every configuration")
+        return arena, NO_PREDICTION
+    console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
     profile = prediction.profile_of(bench, arena)
     if profile is None:
-        return arena, UNPREDICTED
-    arena = prediction.with_guess_of(settings, arena, profile)
+        return arena, NO_PREDICTION
+    arena = prediction.with_prediction_of(settings, arena, profile)
     trials = math.ceil(profile.seconds / budget_of(settings, bench).trial_s([]))
-    return arena, Predicted(trials=min(trials, settings.search.trials - 1), seconds=profile.seconds)
+    return arena, PredictionCost(
+        trials=min(trials, settings.search.trials - 1), seconds=profile.seconds
+    )
 
 
-def _unpredicted(order: Order, settings: StudySettings) -> tuple[str, ...]:
+def _why_unpredicted(order: CompareSpec, settings: StudySettings) -> tuple[str, ...]:
     """Return why samplers lack a usable prediction."""
-    searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
+    searches = (_searching(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     return tuple(filter(None, map(prediction.why_none, searches)))
 
 
 def _searching(
-    settings: StudySettings, sampler: str, repeat: int, predicted: Predicted
+    settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
 ) -> StudySettings:
     """Return one search's settings: sampler, its own option, seed and budget."""
     search = settings.search
@@ -274,11 +282,11 @@ def _searching(
         seed=search.seed + repeat,
         epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
     )
-    return prediction.settled(dataclasses.replace(settings, search=mine))
+    return prediction.adjust_settings(dataclasses.replace(settings, search=mine))
 
 
 def _take_turns(
-    runs: Sequence[_Run], progress: Progress, terminal: Terminal, *, later_s: float
+    runs: Sequence[_SearchRun], progress: Progress, terminal: Terminal, *, later_s: float
 ) -> None:
     """Run one trial of each search in turn; `later_s` is the time that follows."""
     waiting = list(runs)
@@ -294,16 +302,16 @@ def _take_turns(
             progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
 
 
-def _rounds(order: Order, settings: StudySettings) -> int:
+def _rounds(order: CompareSpec, settings: StudySettings) -> int:
     """Return the rounds of one repeat, which share those of the settings."""
-    return max(comparison.LEAST_PAIRS, settings.measurement.pairs // order.repeats)
+    return max(comparison.MIN_PAIRS, settings.measurement.pairs // order.repeats)
 
 
-def _remeasured(
-    bench: Bench,
+def _remeasure(
+    bench: Evaluator,
     winners: Mapping[str, Configuration],
     rounds: int,
-    needs: Needs,
+    needs: EvaluationRequirements,
     progress: Progress,
     terminal: Terminal,
     *,
@@ -312,7 +320,7 @@ def _remeasured(
 ) -> verification.Rounds:
     begun_s = time.monotonic()
 
-    def report(starts: Sequence[FreshStart], _launch: Launch) -> None:
+    def report(starts: Sequence[RoundEvaluation], _launch: Evaluation) -> None:
         terminal.check()
         bench.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
         last, whole = starts[-1], rounds * len(winners)
@@ -329,7 +337,7 @@ def _remeasured(
     if not winners:
         return verification.Rounds(starts=(), measurements={})
     bench.stream = 1
-    with verification.measuring(
+    with verification.open_rounds(
         bench, winners, round_trip_s=round_trip_s, say=progress.say
     ) as source:
         measured = verification.alternate(source, rounds=rounds, needs=needs, report=report)
@@ -338,8 +346,8 @@ def _remeasured(
     return measured
 
 
-def _ended(
-    run: _Run, winners: Mapping[str, Configuration], measured: verification.Rounds
+def _sampler_run(
+    run: _SearchRun, winners: Mapping[str, Configuration], measured: verification.Rounds
 ) -> SamplerRun:
     objective = run.search.objective
     values = tuple(map(objective.of, run.search.trials))

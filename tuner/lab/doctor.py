@@ -1,6 +1,6 @@
 """Check of this machine: what is missing, which limits work, and the smallest gain it can show.
 
-Only `cleaned` changes anything.
+Only `clean` changes anything.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Literal
 from serving.accelerator import clocks, mps
 from serving.api import admin_token
 from serving.spawners.docker import client, spawner
-from serving.spawners.docker.client import ContainerEngine, EngineError
+from serving.spawners.docker.client import DockerClient, DockerError
 from serving.system.cgroups import manager
 from tuner.errors import TunerError
-from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.measurement import meters, power, variance_components
-from tuner.measurement.variance_components import NoiseComponents
+from tuner.measurement.variance_components import VarianceComponents
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
-from tuner.study.preparation import started
+from tuner.study.preparation import start_target
 from tuner.values.values import Configuration, Measurement
 
 State = Literal["ok", "note", "wrong"]
-LEAST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 PORTS = {8000: "queries", 8001: "queries over gRPC", 8002: "admin"}
 OPTIONAL = {
     "sklearn": "scikit-learn models: pip install '.[sklearn]' in a clone",
@@ -54,12 +54,12 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseFound:
+class NoiseResult:
     """Variation between measurements of one configuration, as shares (0.05: 5 %)."""
 
     model: str
     launches: int
-    components: NoiseComponents
+    components: VarianceComponents
     trial_sd: float
     """Standard deviation of one evaluation, as in a study."""
     useful_s: float
@@ -84,14 +84,14 @@ def findings() -> tuple[Finding, ...]:
     )
 
 
-def cleaned() -> tuple[str, ...]:
+def clean() -> tuple[str, ...]:
     """Remove groups with processes, directories, containers and GPU locks of dead servers.
 
     Raises:
         TunerError: a GPU cannot be restored; the rest is done.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
-    with contextlib.suppress(EngineError):  # no engine, no containers
+    with contextlib.suppress(DockerError):  # no engine, no containers
         removed += [f"container {name}" for name in client.cleanup_stale()]
     done, failed = clocks.restore_stale()
     if failed:
@@ -99,23 +99,23 @@ def cleaned() -> tuple[str, ...]:
     return (*removed, *done)
 
 
-def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
+def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
     """Evaluate one configuration several times, and split the variance.
 
     Raises:
         TunerError: it failed.
     """
-    card = problem.card_of(target.model, is_trusted=target.trust)
+    card = problem.find_spec(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
     measured: list[Measurement] = []
     starts_s: list[float] = []
-    with Bench(
+    with Evaluator(
         model=target.model,
         concurrency=target.in_flight,
         settings=settings,
         launcher=problem.launcher_of(target),
     ) as bench:
-        served = started(bench)
+        served = start_target(bench)
         bench.send(problem.payloads_of(target, card, served, seed=0))
         for _ in range(launches):
             before_s = time.monotonic()
@@ -130,7 +130,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
     trial_sd = components.trial_sd(len(measured[0].blocks))
     start_s = sorted(starts_s)[len(starts_s) // 2]
     pairs = power.pairs_within(VERIFICATION_S, start_s=start_s, measured_s=settings.measured_s)
-    return NoiseFound(
+    return NoiseResult(
         model=served.model,
         launches=launches,
         components=components,
@@ -143,7 +143,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
     )
 
 
-def sentences(found: NoiseFound) -> tuple[str, ...]:
+def sentences(found: NoiseResult) -> tuple[str, ...]:
     """Return the noise in words."""
     launch_sd = found.components.launch_sd
     lines = [
@@ -166,7 +166,7 @@ def sentences(found: NoiseFound) -> tuple[str, ...]:
 
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
-    is_new = sys.version_info >= LEAST_PYTHON
+    is_new = sys.version_info >= MIN_PYTHON
     text = version if is_new else f"{version}, expected 3.11 or newer"
     return Finding(name="python", state="ok" if is_new else "wrong", text=text)
 
@@ -181,11 +181,11 @@ def _docker() -> Finding:
     """Check containers, which are optional beside processes."""
     image = spawner.image_of("onnx")
     try:
-        engine = ContainerEngine.connect()
+        engine = DockerClient.connect()
         if not engine.has_image(image):
             text = f"engine at {engine.address}, but no image {image}: `make images` builds it"
             return Finding(name="docker", state="note", text=text)
-    except EngineError as error:
+    except DockerError as error:
         return Finding(name="docker", state="note", text=f"no containers: {error}")
     state: State = "ok" if engine.limits_text == "enforced" else "note"
     text = f"engine at {engine.address}, image {image}, limits {engine.limits_text}"
@@ -226,7 +226,7 @@ def _sharing() -> Finding:
 
 
 def _energy() -> Finding:
-    with meters.opened() as found:
+    with meters.open_counters() as found:
         if found.counters:
             text = " and ".join(counter.text for counter in found.counters)
             return Finding(name="energy", state="ok", text=text)

@@ -16,25 +16,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.errors import TunerError, WrongUse
-from tuner.evaluation.evaluator import Bench, Launch
+from tuner.errors import TunerError, UsageError
+from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.measurement import blocks as block_means
 from tuner.measurement import drift_model, power, summary
-from tuner.measurement.drift_model import Blocks, Course
-from tuner.measurement.time_slices import Slices
+from tuner.measurement.drift_model import Blocks, DriftModel
+from tuner.measurement.time_slices import TimeSlices
 from tuner.report import formatting
 from tuner.sampling import candidates as cells_of
 from tuner.settings import StudySettings
 from tuner.study import problem, targets
 from tuner.study.budget import Budget
 from tuner.study.interruption import resumable
-from tuner.study.preparation import bench_of, budget_of, prepared
+from tuner.study.preparation import budget_of, make_evaluator, prepare
 from tuner.study.progress import Progress, Terminal
 from tuner.values.values import Configuration, Measurement, Outcome, RequestRecords
 
 BLOCK_S = 0.2
 """Shortest block."""
-LEAST_BLOCKS = 3
+MIN_BLOCKS = 3
 """Per evaluation."""
 LOOKED_AT = 2
 """Looked at per configuration measured.
@@ -46,7 +46,7 @@ SPENT_S = (30.0, 60.0, 120.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class NoiseMeasurementSpec:
     """Specification of a noise measurement."""
 
     settings: StudySettings
@@ -57,7 +57,7 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class NoiseEvaluation:
     """One evaluation, even failed."""
 
     configuration: int
@@ -75,7 +75,7 @@ class Tried:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
+class DetectableGain:
     """Smallest gain detectable with 80 % probability; 0.04 means 4 % less."""
 
     spent_s: float
@@ -86,7 +86,7 @@ class Gain:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Pilot:
+class NoiseMeasurement:
     """Result of a noise measurement."""
 
     model: str
@@ -95,10 +95,10 @@ class Pilot:
     configurations: tuple[Configuration, ...]
     means_ms: tuple[float, ...]
     """Geometric mean of blocks; NaN if it never worked."""
-    tried: tuple[Tried, ...]
+    tried: tuple[NoiseEvaluation, ...]
     block_s: float
-    course: Course
-    gains: tuple[Gain, ...]
+    course: DriftModel
+    gains: tuple[DetectableGain, ...]
 
     @property
     def failed(self) -> int:
@@ -116,7 +116,7 @@ class Pilot:
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
-def measure(order: Order, *, terminal: Terminal) -> Pilot:
+def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurement:
     """Run and analyse a noise measurement.
 
     Raises:
@@ -126,10 +126,10 @@ def measure(order: Order, *, terminal: Terminal) -> Pilot:
     """
     settings = order.settings
     engine = targets.engine_of(settings.target)
-    card = targets.card_of(settings.target, engine)
-    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
-        arena, _payloads, served = prepared(bench, settings, card, engine, terminal)
-        piloting = _Piloting(order, bench, arena, terminal)
+    card = targets.find_spec(settings.target, engine)
+    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
+        arena, _payloads, served = prepare(bench, settings, card, engine, terminal)
+        piloting = _MeasurementRun(order, bench, arena, terminal)
         chosen, block_s = piloting.look()
         tried = piloting.launches(chosen, block_s)
         budget = budget_of(settings, bench)
@@ -151,9 +151,9 @@ def read(
     concurrency: int,
     default: Configuration,
     configurations: Sequence[Configuration],
-    tried: Sequence[Tried],
+    tried: Sequence[NoiseEvaluation],
     block_s: float,
-) -> Pilot:
+) -> NoiseMeasurement:
     """Analyse the evaluations.
 
     Raises:
@@ -189,7 +189,7 @@ def read(
         means[one.configuration] += log.tolist()
     means_ms = tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means)
     budget = budget.answered(1e-3 * float(np.nanmax(means_ms)))
-    return Pilot(
+    return NoiseMeasurement(
         model=model,
         concurrency=concurrency,
         default=default,
@@ -198,11 +198,15 @@ def read(
         tried=tuple(tried),
         block_s=block_s,
         course=found,
-        gains=tuple(gain(found, budget, block_s=block_s, spent_s=spent_s) for spent_s in SPENT_S),
+        gains=tuple(
+            detectable_gain(found, budget, block_s=block_s, spent_s=spent_s) for spent_s in SPENT_S
+        ),
     )
 
 
-def gain(course: Course, budget: Budget, *, block_s: float, spent_s: float) -> Gain:
+def detectable_gain(
+    course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
+) -> DetectableGain:
     """Return the smallest gain detectable in a time.
 
     Args:
@@ -212,26 +216,30 @@ def gain(course: Course, budget: Budget, *, block_s: float, spent_s: float) -> G
 
     def smallest(pairs: int) -> float | None:
         slices = budget.slices
-        rounds = power.Rounds(
+        rounds = power.RoundLayout(
             number=pairs,
-            slices=slices or Slices.whole(budget.load_s),
+            slices=slices or TimeSlices.whole(budget.load_s),
             launch_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
             is_side_by_side=slices is not None,
         )
         return power.smallest_gain_of(course, rounds, block_s=block_s)
 
-    return Gain(
+    return DetectableGain(
         spent_s=spent_s,
         comparison=smallest(budget.pairs_alone(spent_s)),
         study=smallest(budget.pairs_of_study(spent_s)),
     )
 
 
-class _Piloting:
+class _MeasurementRun:
     """A noise measurement in progress."""
 
     def __init__(
-        self, order: Order, bench: Bench, arena: problem.Arena, terminal: Terminal
+        self,
+        order: NoiseMeasurementSpec,
+        bench: Evaluator,
+        arena: problem.ProblemStatement,
+        terminal: Terminal,
     ) -> None:
         self._order = order
         self._bench = bench
@@ -250,7 +258,7 @@ class _Piloting:
         wanted = self._order.configurations
         spread = self._spread(LOOKED_AT * wanted)
         if len(spread) < 2:
-            raise WrongUse(
+            raise UsageError(
                 "--noise: the search space has one configuration only on this machine; "
                 "name another with --space"
             )
@@ -266,11 +274,13 @@ class _Piloting:
             raise TunerError(f"the noise cannot be measured: {reason}")
         return chosen_of(seen, wanted, default=self._arena.default)
 
-    def launches(self, chosen: Sequence[Configuration], block_s: float) -> tuple[Tried, ...]:
+    def launches(
+        self, chosen: Sequence[Configuration], block_s: float
+    ) -> tuple[NoiseEvaluation, ...]:
         """Run all evaluations shuffled."""
         order = self._order
         settings = order.settings.measurement
-        seconds = max(settings.measured_s, LEAST_BLOCKS * block_s)
+        seconds = max(settings.measured_s, MIN_BLOCKS * block_s)
         self._bench.settings = dataclasses.replace(settings, seconds=seconds)
         places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.launches))
         self._progress.say(
@@ -278,7 +288,7 @@ class _Piloting:
             f"of each in a random order, {seconds:g} s measured in each",
             style="bold",
         )
-        tried: list[Tried] = []
+        tried: list[NoiseEvaluation] = []
         begun_s = time.monotonic()
         for place in places.tolist():
             before_s = time.monotonic()
@@ -306,14 +316,16 @@ class _Piloting:
             found.append(candidates.cells[candidates.nearest(vector, free)])
         return found
 
-    def _launch(self, cell: Configuration) -> Launch:
+    def _launch(self, cell: Configuration) -> Evaluation:
         launch = self._bench.launch(cell)
         self._terminal.check()
         return launch
 
-    def _tried(self, launch: Launch, place: int, took_s: float, block_s: float) -> Tried:
+    def _tried(
+        self, launch: Evaluation, place: int, took_s: float, block_s: float
+    ) -> NoiseEvaluation:
         measured, records = launch.measurement, launch.records
-        tried = Tried(
+        tried = NoiseEvaluation(
             configuration=place,
             started_at=launch.started_at,
             took_s=took_s,

@@ -19,16 +19,16 @@ import numpy as np
 import yaml
 
 from tuner.engines.description import CommandEngine, OtherEngine, UrlEngine
-from tuner.errors import Interrupted, TunerError, WrongUse
-from tuner.evaluation.evaluator import Bench, Launch
+from tuner.errors import Interrupted, TunerError, UsageError
+from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.lab.tables import table_files
-from tuner.lab.tables.schedule import Recorded, Thoroughness, due, expected_launches
-from tuner.lab.tables.table import RecordedLaunch, Surface, SurfaceHead
-from tuner.lab.tables.table_files import SurfaceFolder
+from tuner.lab.tables.schedule import HasRecord, RepeatRule, due, expected_evaluations
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader
+from tuner.lab.tables.table_files import TableFolder
 from tuner.launching import machine
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.measurement import summary
-from tuner.measurement.outcome import Needs
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.settings import StudySettings
@@ -36,35 +36,35 @@ from tuner.space import files
 from tuner.study import prediction, problem, targets
 from tuner.study.creation import environment_facts
 from tuner.study.interruption import resumable
-from tuner.study.preparation import bench_of, notes_of, prepared
+from tuner.study.preparation import make_evaluator, notes_of, prepare
 from tuner.study.progress import Progress, Terminal
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Block, Measurement, RequestRecords
 
-MOST_REFUSED = 8
+MAX_FAILED_IN_A_ROW = 8
 """Failures at the beginning that end a recording."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RecordSpec:
     """Specification of a recording."""
 
     settings: StudySettings
     """Target (its space is the grid), measurement, order seed."""
-    thoroughness: Thoroughness
+    thoroughness: RepeatRule
     out: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class RecordResult:
     """Result of a recording."""
 
-    surface: Surface
+    surface: BenchmarkTable
     measured: int
     """Added evaluations."""
 
 
-def record(order: Order, *, terminal: Terminal) -> Done:
+def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
     """Measure what the folder lacks.
 
     Raises:
@@ -74,12 +74,12 @@ def record(order: Order, *, terminal: Terminal) -> Done:
     """
     settings = order.settings
     engine = targets.engine_of(settings.target)
-    card = targets.card_of(settings.target, engine)
-    folder = SurfaceFolder(order.out)
+    card = targets.find_spec(settings.target, engine)
+    folder = TableFolder(order.out)
     known = table_files.read(order.out) if folder.exists() else None
-    with resumable(None), folder, bench_of(settings, card, engine, terminal) as bench:
+    with resumable(None), folder, make_evaluator(settings, card, engine, terminal) as bench:
         bench.lengthens = False  # a table's evaluations have one length
-        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
+        arena, payloads, served = prepare(bench, settings, card, engine, terminal)
         head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
         if known is not None:
             head = _going_on(head, known.head, order.out)
@@ -96,8 +96,8 @@ def record(order: Order, *, terminal: Terminal) -> Done:
             kept = f"{len(launches)} launches are in {order.out}"
             raise Interrupted(f"{kept}; the same command goes on behind them") from None
         folder.finish(head)
-    return Done(
-        surface=Surface(head=head, launches=tuple(launches)), measured=len(launches) - before
+    return RecordResult(
+        surface=BenchmarkTable(head=head, launches=tuple(launches)), measured=len(launches) - before
     )
 
 
@@ -106,11 +106,11 @@ class _Recorder:
 
     def __init__(
         self,
-        order: Order,
-        folder: SurfaceFolder,
-        bench: Bench,
-        arena: problem.Arena,
-        head: SurfaceHead,
+        order: RecordSpec,
+        folder: TableFolder,
+        bench: Evaluator,
+        arena: problem.ProblemStatement,
+        head: TableHeader,
         terminal: Terminal,
     ) -> None:
         self._order = order
@@ -119,14 +119,14 @@ class _Recorder:
         self._arena = arena
         self._head = head
         self._terminal = terminal
-        self._objective = objectives.named(head.objective)
+        self._objective = objectives.find_objective(head.objective)
         self._progress = Progress(terminal.console, default=arena.default, objective=head.objective)
 
-    def run(self, launches: list[RecordedLaunch]) -> None:
+    def run(self, launches: list[RecordedEvaluation]) -> None:
         """Run due evaluations; append them to the folder and `launches`."""
         cells = self._arena.candidates.cells
         recorded = [self._recorded(launch) for launch in launches]
-        expected = expected_launches(len(cells), self._order.thoroughness)
+        expected = expected_evaluations(len(cells), self._order.thoroughness)
         self._tell(len(cells), len(launches), expected)
         begun_s, at_begin = time.monotonic(), len(launches)
         while True:
@@ -136,7 +136,7 @@ class _Recorder:
             for cell in waiting:
                 self._bench.stream = sweep  # a scenario's requests differ by pass
                 launch = self._bench.launch(cell)
-                kept = _kept(launch, number=_next(launches), sweep=sweep)
+                kept = _make_record(launch, number=_next(launches), sweep=sweep)
                 self._folder.append(kept)
                 launches.append(kept)
                 recorded.append(self._recorded(kept))
@@ -150,14 +150,16 @@ class _Recorder:
                 )
                 self._check(recorded, launch)
 
-    def _check(self, recorded: list[Recorded], last: Launch) -> None:
+    def _check(self, recorded: list[HasRecord], last: Evaluation) -> None:
         self._terminal.check()
-        if len(recorded) == MOST_REFUSED and all(one.value is None for one in recorded):
+        if len(recorded) == MAX_FAILED_IN_A_ROW and all(one.value is None for one in recorded):
             outcome = last.outcome
             if last.measurement is not None:
-                outcome = Needs(objective=self._head.objective).outcome(last.measurement)
+                outcome = EvaluationRequirements(objective=self._head.objective).outcome(
+                    last.measurement
+                )
             raise TunerError(
-                f"none of the first {MOST_REFUSED} launches worked; the last: {outcome.reason}"
+                f"none of the first {MAX_FAILED_IN_A_ROW} launches worked; the last: {outcome.reason}"
             )
 
     def _tell(self, cells: int, done: int, expected: int) -> None:
@@ -171,7 +173,7 @@ class _Recorder:
         left_s = max(0, expected - done) * each_s
         self._progress.say(f"{text}: {formatting.duration(left_s)}", style="bold")
 
-    def _recorded(self, launch: RecordedLaunch) -> Recorded:
+    def _recorded(self, launch: RecordedEvaluation) -> HasRecord:
         measured = launch.measurement(
             concurrency=self._head.concurrency,
             client_batch=self._head.client_batch,
@@ -184,17 +186,17 @@ class _Recorder:
         if value is not None and not math.isfinite(value):
             value = None
         disturbed = launch.is_disturbed(self._arena.environment.machine.cores)
-        return Recorded(launch.sweep, launch.cell, value, disturbed)
+        return HasRecord(launch.sweep, launch.cell, value, disturbed)
 
 
-def _next(launches: list[RecordedLaunch]) -> int:
+def _next(launches: list[RecordedEvaluation]) -> int:
     return max((launch.number for launch in launches), default=-1) + 1
 
 
-def _kept(launch: Launch, *, number: int, sweep: int) -> RecordedLaunch:
+def _make_record(launch: Evaluation, *, number: int, sweep: int) -> RecordedEvaluation:
     measured, records = launch.measurement, launch.records
     is_ok = measured is not None and records is not None
-    return RecordedLaunch(
+    return RecordedEvaluation(
         number=number,
         cell=launch.configuration,
         sweep=sweep,
@@ -232,21 +234,21 @@ def _blocks(measured: Measurement) -> tuple[Block, ...]:
 
 def histogram_of(
     records: RequestRecords, warmup_s: float, seconds: float, *, is_open: bool = False
-) -> Histogram:
+) -> LatencyHistogram:
     """Return the measured phase's latency histogram."""
     chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     chosen &= summary.is_ok(records)
     took_s = records.finished_s[chosen] - records.intended_s[chosen]
-    return Histogram.of(np.asarray(1e3 * took_s, dtype=float))
+    return LatencyHistogram.of(np.asarray(1e3 * took_s, dtype=float))
 
 
 def _head(
-    order: Order,
+    order: RecordSpec,
     engine: OtherEngine | None,
-    arena: problem.Arena,
-    served: Served,
+    arena: problem.ProblemStatement,
+    served: EngineInfo,
     notes: tuple[str, ...],
-) -> SurfaceHead:
+) -> TableHeader:
     settings = order.settings
     measurement = settings.measurement
     label = settings.target.engine
@@ -257,7 +259,7 @@ def _head(
         label = served.engine
     facts = {**environment_facts(served), "engine": label}
     space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
-    return SurfaceHead(
+    return TableHeader(
         name=order.out.name,
         model=served.model,
         concurrency=settings.target.in_flight,
@@ -281,7 +283,7 @@ def _head(
     )
 
 
-def _going_on(head: SurfaceHead, before: SurfaceHead, path: pathlib.Path) -> SurfaceHead:
+def _going_on(head: TableHeader, before: TableHeader, path: pathlib.Path) -> TableHeader:
     """Return the header to continue; reject another recording."""
     for name in (
         "model",
@@ -296,12 +298,12 @@ def _going_on(head: SurfaceHead, before: SurfaceHead, path: pathlib.Path) -> Sur
     ):
         was, now = getattr(before, name), getattr(head, name)
         if was != now:
-            raise WrongUse(
+            raise UsageError(
                 f"--out {path} was recorded with {name} {was}, this command has {now}; go on with "
                 "the options that it was begun with, or name another folder"
             )
     if before.space.get("knobs") != head.space.get("knobs"):
-        raise WrongUse(
+        raise UsageError(
             f"--out {path} was recorded on another grid, or on a machine that narrows it otherwise; "
             "name another folder"
         )

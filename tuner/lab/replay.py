@@ -21,35 +21,35 @@ from typing import Any, Literal, get_args
 import numpy as np
 import yaml
 
-from tuner.errors import InvalidSurface, WrongUse
-from tuner.evaluation.simulation.profile import Profile
+from tuner.errors import InvalidTable, UsageError
+from tuner.evaluation.simulation.profile import CostProfile
 from tuner.lab.tables import scoring
 from tuner.lab.tables import table_evaluator as drawing
-from tuner.lab.tables.ground_truth import Halves, Truth, halves, truth
-from tuner.lab.tables.scoring import ReplayedVerdict, Run
-from tuner.lab.tables.table import RecordedLaunch, Surface
-from tuner.lab.tables.table_evaluator import DrawnLaunches, Resampled, Wrappers
-from tuner.measurement.outcome import Needs
+from tuner.lab.tables.ground_truth import GroundTruth, HoldoutSplit, ground_truth, split
+from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
+from tuner.lab.tables.table_evaluator import Perturbations, Resampling, TableEvaluator
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
-from tuner.metrics.metric_constraints import Limit
+from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.metrics.objective import Objective
 from tuner.sampling import registry
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.settings import RATE, SearchSettings
 from tuner.space import distributions, files, knob_schema
 from tuner.space.derived_features import features
 from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
 from tuner.study import final_selection, prediction, verification, warm_start
-from tuner.study.budget import FINAL_ROUNDS, MOST_FINALISTS, Budget
-from tuner.study.problem import Arena
+from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST, Budget
+from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
 from tuner.study.search import Search
-from tuner.study.warm_start import EarlierStudy, Launched
+from tuner.study.warm_start import SourceEvaluation, SourceStudy
 from tuner.values.values import OUR_ENGINE, Configuration
 
-Guess = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
-GUESSES: tuple[Guess, ...] = get_args(Guess)
+PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
+PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
 """Predictions: from the table's profile, or wrong on purpose.
 
 `profile` is the closed form; `discrete` also simulates the most promising candidates. Wrong ones
@@ -62,7 +62,7 @@ _STREAM = 7
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ReplaySpec:
     """Specification of a replay."""
 
     sampler: str
@@ -71,50 +71,50 @@ class Order:
     initial: int | None = None
     objective: str | None = None
     """None: the table's own."""
-    guess: Guess = "profile"
+    guess: PredictionKind = "profile"
     """For samplers that take one."""
-    after: Ground | None = None
+    after: PreparedTable | None = None
     """Table of a warm-start search, or None."""
     after_trials: int = 30
     """Of the warm-start search."""
     pairs: int = 0
     """Most pairs of final verdicts; 0: none."""
-    wrappers: Wrappers = dataclasses.field(default_factory=Wrappers)
+    wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Ground:
+class PreparedTable:
     """Prepared benchmark table."""
 
-    surface: Surface
-    arena: Arena
-    halves: Halves
-    truth: Truth
+    surface: BenchmarkTable
+    arena: ProblemStatement
+    halves: HoldoutSplit
+    truth: GroundTruth
     objective: str
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MetricConstraint, ...] = ()
     """Metric constraints; candidates that truly violate one are no solutions."""
 
     @functools.cached_property
-    def profile(self) -> Profile | None:
+    def profile(self) -> CostProfile | None:
         """Profile, if recorded."""
         kept = self.surface.head.profile
-        return None if kept is None else Profile.from_json(kept)
+        return None if kept is None else CostProfile.from_json(kept)
 
     @functools.cached_property
     def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
         """Discrete-event predictions (m,), if any."""
         if self.profile is None:
             return None
-        return prediction.simulated(self.arena, self.profile)
+        return prediction.simulate(self.arena, self.profile)
 
     @functools.cached_property
-    def resampled(self) -> Resampled:
+    def resampled(self) -> Resampling:
         """Model of resampled evaluations."""
         found = self.truth
-        return Resampled.of(
+        return Resampling.of(
             self.surface,
             dict(zip(found.cells, found.log_mean.tolist(), strict=True)),
-            objectives.named(self.objective),
+            objectives.find_objective(self.objective),
             self.arena.candidates,
         )
 
@@ -130,18 +130,19 @@ class Ground:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Replayed:
+class ReplayResult:
     """Runs of a sampler on a table."""
 
-    ground: Ground
-    order: Order
-    runs: tuple[Run, ...]
+    ground: PreparedTable
+    order: ReplaySpec
+    runs: tuple[ReplayRun, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the data to recompute all metrics."""
         found, cells = self.ground.truth, self.ground.arena.candidates.cells
         each = [
-            scoring.reached(self.runs, found, share, cells=len(cells)) for share in scoring.SHARES
+            scoring.trials_to_tolerance(self.runs, found, share, cells=len(cells))
+            for share in scoring.SHARES
         ]
         return {
             "surface": self.ground.surface.head.name,
@@ -178,9 +179,9 @@ class Replayed:
         }
 
 
-def ground_of(
-    surface: Surface, objective: str | None = None, limits: Sequence[Limit] = ()
-) -> Ground:
+def prepare_table(
+    surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
+) -> PreparedTable:
     """Prepare a table.
 
     Args:
@@ -194,17 +195,17 @@ def ground_of(
     name = objective or surface.head.objective
     if name == RATE:
         text = f"its load was a closed loop, which has no objective {RATE}"
-        raise InvalidSurface(surface.head.name, "", text)
+        raise InvalidTable(surface.head.name, "", text)
     if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
-        raise InvalidSurface(
+        raise InvalidTable(
             surface.head.name, "", "a cell has fewer than two launches; go on with `tune record`"
         )
-    arena = arena_of(surface)
-    parts = halves(surface)
+    arena = make_problem(surface)
+    parts = split(surface)
     found = _truth(surface, parts, name, arena)
     for limit in limits:
         found = _within(found, limit, surface, parts, arena)
-    return Ground(
+    return PreparedTable(
         surface=surface,
         arena=arena,
         halves=parts,
@@ -214,20 +215,30 @@ def ground_of(
     )
 
 
-def _truth(surface: Surface, parts: Halves, objective: str, arena: Arena) -> Truth:
+def _truth(
+    surface: BenchmarkTable, parts: HoldoutSplit, objective: str, arena: ProblemStatement
+) -> GroundTruth:
     """Return an objective's ground truth."""
-    found = truth(surface, parts.held_out, objectives.named(objective), arena.candidates)
+    found = ground_truth(
+        surface, parts.held_out, objectives.find_objective(objective), arena.candidates
+    )
     if not len(found.cells):
-        raise WrongUse(f"{surface.head.name}: its launches do not tell of {objective}")
+        raise UsageError(f"{surface.head.name}: its launches do not tell of {objective}")
     return found
 
 
-def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: Arena) -> Truth:
+def _within(
+    found: GroundTruth,
+    limit: MetricConstraint,
+    surface: BenchmarkTable,
+    parts: HoldoutSplit,
+    arena: ProblemStatement,
+) -> GroundTruth:
     """Mark candidates that violate a constraint as unsuccessful."""
     name = limit.of.objective
     if name is None or limit.metric == "items_per_s":
-        raise WrongUse(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
-    objective = objectives.named(name)
+        raise UsageError(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
+    objective = objectives.find_objective(name)
     of_metric = _truth(surface, parts, name, arena)
     values = np.exp(of_metric.log_mean)
     if not objective.is_minimised:
@@ -239,8 +250,10 @@ def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: 
     }
     places = [place for place, cell in enumerate(found.cells) if cell in kept]
     if not places:
-        raise WrongUse(f"--constraint {limit.text!r}: no configuration of the surface keeps to it")
-    return Truth(
+        raise UsageError(
+            f"--constraint {limit.text!r}: no configuration of the surface keeps to it"
+        )
+    return GroundTruth(
         cells=tuple(found.cells[place] for place in places),
         log_mean=found.log_mean[places],
         se=found.se[places],
@@ -248,7 +261,7 @@ def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: 
     )
 
 
-def arena_of(surface: Surface) -> Arena:
+def make_problem(surface: BenchmarkTable) -> ProblemStatement:
     """Return the recorded candidates as a problem statement."""
     head = surface.head
     known = knob_schema.SERVING if head.engine == OUR_ENGINE else knob_schema.OF_ANY
@@ -261,12 +274,12 @@ def arena_of(surface: Surface) -> Arena:
         machine=Machine(cores=host["cores"], memory_mb=host["memory_mb"]),
     )
     space = files.parse(text, file=f"{head.name}/surface.yaml", vocabulary=known)
-    return Arena(
+    return ProblemStatement(
         text=text,
         space=space,
         environment=environment,
         default=head.default,
-        candidates=Candidates.of(
+        candidates=CandidateSet.of(
             tuple(surface.by_cell), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions.distributions(space),
@@ -276,12 +289,12 @@ def arena_of(surface: Surface) -> Arena:
 
 
 def replay(
-    ground: Ground,
-    order: Order,
+    ground: PreparedTable,
+    order: ReplaySpec,
     *,
     workers: int | None = None,
-    report: Callable[[Run], None] = lambda _: None,
-) -> Replayed:
+    report: Callable[[ReplayRun], None] = lambda _: None,
+) -> ReplayResult:
     """Run all seeds in parallel.
 
     Args:
@@ -294,7 +307,7 @@ def replay(
         for seed in order.seeds:
             runs.append(one_run(ground, order, seed))
             report(runs[-1])
-        return Replayed(ground=ground, order=order, runs=tuple(runs))
+        return ReplayResult(ground=ground, order=order, runs=tuple(runs))
     context = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_prepare, initargs=(ground, order)
@@ -305,12 +318,14 @@ def replay(
             run = done.result()
             by_seed[run.seed] = run
             report(run)
-    return Replayed(ground=ground, order=order, runs=tuple(by_seed[seed] for seed in order.seeds))
+    return ReplayResult(
+        ground=ground, order=order, runs=tuple(by_seed[seed] for seed in order.seeds)
+    )
 
 
-def one_run(ground: Ground, order: Order, seed: int) -> Run:
+def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run one search."""
-    launches = launches_of(ground, order.wrappers, seed)
+    launches = make_evaluator(ground, order.wrappers, seed)
     spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, launches)
     cells: list[Configuration | None] = [None] * spent
@@ -333,7 +348,7 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
         seconds.append(spent * ground.trial_s + launches.seconds)
     verdict = verdict_of(ground, order, search, launches) if order.pairs else None
-    return Run(
+    return ReplayRun(
         verdict=verdict,
         seed=seed,
         cells=tuple(cells),
@@ -346,27 +361,27 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
 
 
 def verdict_of(
-    ground: Ground, order: Order, search: Search, launches: DrawnLaunches
+    ground: PreparedTable, order: ReplaySpec, search: Search, launches: TableEvaluator
 ) -> ReplayedVerdict:
     """Run a study's final selection and verification on drawn evaluations."""
     default, best = ground.arena.default, search.recommended()
-    believed = search.finalists(MOST_FINALISTS)
+    believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.arena.is_default(best):
         return ReplayedVerdict(outcome="no difference shown", best=best)
 
     def quiet(_starts: object, _launch: object) -> None:
         pass
 
-    needs = Needs(objective=search.objective.name, limits=ground.limits)
+    needs = EvaluationRequirements(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
-        roles = final_selection.roles_of(believed.configurations)
+        roles = final_selection.name_arms(believed.configurations)
         rounds = verification.alternate(
-            verification.FreshStarts(launches, roles),
+            verification.NewServerRounds(launches, roles),
             rounds=FINAL_ROUNDS,
             needs=needs,
             report=quiet,
         )
-        best = final_selection.standings(
+        best = final_selection.rank_shortlist(
             believed,
             rounds.starts,
             objective=search.objective,
@@ -378,10 +393,10 @@ def verdict_of(
     compared = verification.Pairs(
         names=[search.objective.name],
         most=order.pairs,
-        sd=final_selection.presumed_sd(believed, objective=search.objective),
+        sd=final_selection.assumed_sd(believed, objective=search.objective),
     )
     rounds = verification.alternate(
-        verification.FreshStarts(launches, {"default": default, "best": best}),
+        verification.NewServerRounds(launches, {"default": default, "best": best}),
         rounds=order.pairs,
         needs=needs,
         report=quiet,
@@ -401,7 +416,7 @@ def verdict_of(
 
 
 def _true_ratio(
-    ground: Ground, order: Order, objective: Objective, best: Configuration
+    ground: PreparedTable, order: ReplaySpec, objective: Objective, best: Configuration
 ) -> float | None:
     """Return the true best/default ratio in the objective's direction."""
     if order.wrappers.is_null:
@@ -412,7 +427,7 @@ def _true_ratio(
     return minimised if objective.is_minimised else 1 / minimised
 
 
-def profiling_trials(ground: Ground, order: Order) -> int:
+def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
     """Return a used profile's duration in trials, rounded up."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
@@ -421,14 +436,16 @@ def profiling_trials(ground: Ground, order: Order) -> int:
     return min(order.trials - 1, math.ceil(profile.seconds / ground.trial_s))
 
 
-def guessed(ground: Ground, order: Order, seed: int) -> Arena:
+def with_requested_prediction(
+    ground: PreparedTable, order: ReplaySpec, seed: int
+) -> ProblemStatement:
     """Add the requested prediction."""
     profile, arena = ground.profile, ground.arena
     if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
         return arena
     if order.guess == "twice":
         profile = profile.faster(2.0)
-    arena = prediction.with_guess(
+    arena = prediction.with_prediction(
         arena, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
     )
     assert arena.guess is not None
@@ -450,45 +467,47 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
     )
 
 
-def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:
+def with_warm_start(
+    arena: ProblemStatement, ground: PreparedTable, order: ReplaySpec, seed: int
+) -> ProblemStatement:
     """Add the warm start from the other table."""
     if order.after is None:
         return arena
     before = dataclasses.replace(
-        order, after=None, trials=order.after_trials, wrappers=Wrappers(), pairs=0
+        order, after=None, trials=order.after_trials, wrappers=Perturbations(), pairs=0
     )
-    launches = launches_of(order.after, before.wrappers, seed + _APART)
+    launches = make_evaluator(order.after, before.wrappers, seed + _APART)
     search = search_of(order.after, before, seed, launches)
     for _ in range(order.after_trials):
         search.step()
-    study = EarlierStudy(
+    study = SourceStudy(
         name=order.after.surface.head.name,
         environment=order.after.arena.environment,
         launches=tuple(
-            Launched(configuration=trial.configuration, objective=trial.objective)
+            SourceEvaluation(configuration=trial.configuration, objective=trial.objective)
             for trial in search.trials
             if trial.objective is not None
         ),
         winner=search.recommended(),
     )
     profile = ground.profile if arena.guess is not None else None
-    return warm_start.with_earlier(arena, [study], objective=ground.objective, profile=profile)
+    return warm_start.with_warm_start(arena, [study], objective=ground.objective, profile=profile)
 
 
-def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
+def make_evaluator(ground: PreparedTable, wrappers: Perturbations, seed: int) -> TableEvaluator:
     """Return one seed's evaluator."""
     rng = np.random.default_rng([_STREAM, seed])
-    drawn: Mapping[Configuration, Sequence[RecordedLaunch]] = ground.halves.drawn
+    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
-    resampled: Resampled | None = None
+    resampled: Resampling | None = None
     if wrappers.is_null:
         drawn = drawing.null(ground.surface.by_cell)
     elif wrappers.is_resampled:
         resampled = ground.resampled
     if wrappers.has_walls:
         kept = (ground.arena.default, ground.truth.cells[ground.truth.best])
-        walled = drawing.walled(ground.arena.candidates, kept, rng)
-    return DrawnLaunches(
+        walled = drawing.with_oom(ground.arena.candidates, kept, rng)
+    return TableEvaluator(
         ground.surface,
         drawn,
         rng,
@@ -500,14 +519,16 @@ def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
     )
 
 
-def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) -> Search:
+def search_of(
+    ground: PreparedTable, order: ReplaySpec, seed: int, launches: TableEvaluator
+) -> Search:
     """Return a study's search, in memory."""
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
-    arena = taught(guessed(ground, order, seed), ground, order, seed)
+    arena = with_warm_start(with_requested_prediction(ground, order, seed), ground, order, seed)
     if arena.guess is None:
-        settings = prediction.unpredicted(settings)
+        settings = prediction.without_prediction(settings)
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),
         arena=arena,
@@ -529,7 +550,7 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
     return search
 
 
-def _racing(ground: Ground, order: Order) -> Racing:
+def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing:
     """Return the racing rules of the table's measurements."""
     head = ground.surface.head
     block_s = float(head.measurement["block_s"])
@@ -541,15 +562,15 @@ def _racing(ground: Ground, order: Order) -> Racing:
     )
 
 
-_here: tuple[Ground, Order] | None = None
+_here: tuple[PreparedTable, ReplaySpec] | None = None
 
 
-def _prepare(ground: Ground, order: Order) -> None:
+def _prepare(ground: PreparedTable, order: ReplaySpec) -> None:
     """Set this process's inputs."""
     global _here  # noqa: PLW0603 - one process, one surface
     _here = (ground, order)
 
 
-def _run_here(seed: int) -> Run:
+def _run_here(seed: int) -> ReplayRun:
     assert _here is not None
     return one_run(*_here, seed)

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.lab import replay
-from tuner.lab.replay import Ground
+from tuner.lab.replay import PreparedTable
 from tuner.lab.tables import sampler_results, scoring, table_files
 from tuner.lab.tables.sampler_results import SHARES
 from tuner.measurement import noninferiority
 from tuner.metrics import objective as objectives
 from tuner.metrics import prices
-from tuner.metrics.benchmark import Contestant, ContestRecord, NonInferiority, SurfaceContest
+from tuner.metrics.benchmark import BenchmarkRecord, NonInferiority, SamplerResult, TableBenchmark
 from tuner.sampling import registry
 from tuner.settings import MeasurementSettings
 
@@ -32,7 +32,7 @@ REFERENCE = "structured"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class TableBenchmarkSpec:
     """Specification of a benchmark."""
 
     surfaces: tuple[pathlib.Path, ...]
@@ -48,12 +48,12 @@ class Order:
 
 
 def compare(
-    order: Order,
+    order: TableBenchmarkSpec,
     *,
     name: str,
     say: Callable[[str], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
-) -> ContestRecord:
+) -> BenchmarkRecord:
     """Replay all searches.
 
     Args:
@@ -66,9 +66,9 @@ def compare(
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
-    grounds = [ground_of(folder, order.measurement) for folder in order.surfaces]
-    surfaces = tuple(_surface(ground, order, say, check) for ground in grounds)
-    return ContestRecord(
+    grounds = [prepare_table(folder, order.measurement) for folder in order.surfaces]
+    surfaces = tuple(_table_benchmark(ground, order, say, check) for ground in grounds)
+    return BenchmarkRecord(
         name=name,
         samplers=order.samplers,
         reference=order.reference,
@@ -76,23 +76,23 @@ def compare(
         seeds=len(order.seeds),
         margin=noninferiority.MARGIN,
         surfaces=surfaces,
-        over_surfaces=over_surfaces(surfaces),
+        over_surfaces=over_tables(surfaces),
         notes=(),
     )
 
 
-def ground_of(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Ground:
+def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> PreparedTable:
     """Prepare a table with the given measurement settings."""
     surface = table_files.read(folder)
     recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
     asked = MeasurementSettings(**{**recorded, **measurement})
     if asked.objective != asked.first:
-        raise WrongUse(f"--objective {asked.objective}: expected one, as {asked.first}")
+        raise UsageError(f"--objective {asked.objective}: expected one, as {asked.first}")
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return replay.ground_of(surface, asked.first, asked.limits)
+    return replay.prepare_table(surface, asked.first, asked.limits)
 
 
-def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
+def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
     """Return distinct samplers, reference first.
 
     Raises:
@@ -100,7 +100,7 @@ def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
     """
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
-        raise WrongUse(f"--samplers: expected others than the reference {reference!r}, as random")
+        raise UsageError(f"--samplers: expected others than the reference {reference!r}, as random")
     return every
 
 
@@ -109,7 +109,7 @@ def budgets_of(trials: int) -> tuple[int, ...]:
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 
-def over_surfaces(surfaces: Sequence[SurfaceContest]) -> tuple[NonInferiority, ...]:
+def over_tables(surfaces: Sequence[TableBenchmark]) -> tuple[NonInferiority, ...]:
     """Test the reference across several tables, one mean difference each."""
     if len(surfaces) < 2:
         return ()
@@ -117,14 +117,17 @@ def over_surfaces(surfaces: Sequence[SurfaceContest]) -> tuple[NonInferiority, .
     for surface in surfaces:
         for one in surface.noninferiority:
             by_pair.setdefault((one.peer, one.budget), []).append(one.difference)
-    return noninferiority.judged(
+    return noninferiority.judge(
         [(peer, budget, np.array(each)) for (peer, budget), each in by_pair.items()]
     )
 
 
-def _surface(
-    ground: Ground, order: Order, say: Callable[[str], None], check: Callable[[], None]
-) -> SurfaceContest:
+def _table_benchmark(
+    ground: PreparedTable,
+    order: TableBenchmarkSpec,
+    say: Callable[[str], None],
+    check: Callable[[], None],
+) -> TableBenchmark:
     notes = [*ground.surface.head.notes]
     contestants = []
     for sampler in order.samplers:
@@ -132,16 +135,16 @@ def _surface(
         if left_out is not None:
             notes.append(left_out)
             continue
-        contestants.append(_contestant(ground, order, sampler, check))
-        say(f"{ground.surface.head.name}: {_told(contestants[-1])}")
+        contestants.append(_sampler_result(ground, order, sampler, check))
+        say(f"{ground.surface.head.name}: {_describe(contestants[-1])}")
     if ground.profile is None and "structured" in order.samplers:
         notes.append("The surface has no profile to predict from: structured searches as gp does.")
     head, truth = ground.surface.head, ground.truth
-    objective = objectives.named(ground.objective)
+    objective = objectives.find_objective(ground.objective)
     cells = len(ground.arena.candidates.cells)
     good = {share: len(truth.good(share)) for share in SHARES}
     default_regret = truth.regret(ground.arena.default)
-    return SurfaceContest(
+    return TableBenchmark(
         name=head.name,
         model=head.model,
         concurrency=head.concurrency,
@@ -158,15 +161,15 @@ def _surface(
         tolerances={share: truth.tolerance(share) for share in SHARES},
         random_median={share: scoring.random_median(cells, good[share]) for share in SHARES},
         contestants=tuple(contestants),
-        noninferiority=_judged(contestants, order),
+        noninferiority=_judge(contestants, order),
         notes=tuple(notes),
     )
 
 
-def _contestant(
-    ground: Ground, order: Order, sampler: str, check: Callable[[], None]
-) -> Contestant:
-    replayed = replay.Order(
+def _sampler_result(
+    ground: PreparedTable, order: TableBenchmarkSpec, sampler: str, check: Callable[[], None]
+) -> SamplerResult:
+    replayed = replay.ReplaySpec(
         sampler=sampler,
         trials=order.trials,
         seeds=order.seeds,
@@ -174,7 +177,7 @@ def _contestant(
         objective=ground.objective,
     )
     found = replay.replay(ground, replayed, workers=order.jobs, report=lambda _: check())
-    return sampler_results.contestant(
+    return sampler_results.sampler_result(
         sampler,
         found.runs,
         ground.truth,
@@ -183,11 +186,13 @@ def _contestant(
     )
 
 
-def _judged(contestants: Sequence[Contestant], order: Order) -> tuple[NonInferiority, ...]:
+def _judge(
+    contestants: Sequence[SamplerResult], order: TableBenchmarkSpec
+) -> tuple[NonInferiority, ...]:
     reference = next((one for one in contestants if one.sampler == order.reference), None)
     if reference is None:
         return ()
-    return noninferiority.judged(
+    return noninferiority.judge(
         [
             (peer.sampler, budget, sampler_results.differences(reference, peer, budget))
             for peer in contestants
@@ -197,13 +202,13 @@ def _judged(contestants: Sequence[Contestant], order: Order) -> tuple[NonInferio
     )
 
 
-def _why_not(ground: Ground, sampler: str) -> str | None:
+def _why_not(ground: PreparedTable, sampler: str) -> str | None:
     """Return why a sampler skips a table, else None."""
     if sampler == "guess" and ground.profile is None:
         return "The sampler guess takes no part: the surface has no profile to predict from."
     return None
 
 
-def _told(one: Contestant) -> str:
+def _describe(one: SamplerResult) -> str:
     last = one.regret.mean[-1]
     return f"{one.sampler}, mean regret {last:.1%} after {len(one.regret.mean)} trials"

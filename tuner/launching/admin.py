@@ -99,12 +99,12 @@ class AdminClient:
         return self._page("/metrics").decode(errors="replace")
 
     def _read(self, path: str) -> dict[str, Any]:
-        return _parsed(self._page(path))
+        return _parse_json(self._page(path))
 
     def _page(self, path: str) -> bytes:
         status, data = self._sent("GET", path, None, timeout_s=READ_TIMEOUT_S)
         if status != http.HTTPStatus.OK:
-            text = one_line(_parsed(data).get("error", "no reason given"))
+            text = one_line(_parse_json(data).get("error", "no reason given"))
             raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
         return data
 
@@ -112,7 +112,7 @@ class AdminClient:
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
     ) -> tuple[int, dict[str, Any]]:
         status, data = self._sent(method, path, body, timeout_s=timeout_s)
-        return status, _parsed(data)
+        return status, _parse_json(data)
 
     def _sent(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
@@ -136,7 +136,7 @@ class AdminClient:
             connection.close()
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parse_json(data: bytes) -> dict[str, Any]:
     """Parse a response into an object; anything else becomes its `error`."""
     try:
         parsed = json.loads(data)

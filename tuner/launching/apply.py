@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from serving.settings import KNOBS
-from tuner.errors import WrongUse
+from serving.settings import SETTINGS
+from tuner.errors import UsageError
 from tuner.values.values import Value
 
 Setting = int | float | str | bool | None
@@ -22,9 +22,9 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     """
     settings: dict[str, Setting] = {}
     for name, value in configuration.items():
-        if name not in KNOBS:
-            raise WrongUse(f"knob {name!r} is not a setting of the serving core")
-        settings[name] = KNOBS[name].checked(value, "configuration")
+        if name not in SETTINGS:
+            raise UsageError(f"knob {name!r} is not a setting of the serving core")
+        settings[name] = SETTINGS[name].checked(value, "configuration")
     return settings
 
 
@@ -35,5 +35,5 @@ def complete_settings(
 
     Earlier configurations and the environment leave no trace, so a live change equals a new start.
     """
-    defaults = {name: knob.default for name, knob in KNOBS.items() if knob.limits.live}
+    defaults = {name: knob.default for name, knob in SETTINGS.items() if knob.limits.live}
     return {**defaults, **always, **to_settings(configuration)}

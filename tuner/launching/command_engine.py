@@ -21,18 +21,18 @@ import time
 from serving.errors import LimitsUnavailable
 from serving.system import process_identity
 from serving.system.cgroups import manager
-from serving.system.cgroups.cgroup import Group, Usage
-from serving.system.cgroups.manager import Limits
+from serving.system.cgroups.cgroup import ControlGroup, Usage
+from serving.system.cgroups.manager import CgroupManager
 from serving.system.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import CommandEngine
 from tuner.errors import LaunchFailed
 from tuner.launching import readiness
-from tuner.launching.engine import Served
-from tuner.launching.readiness import Sign
-from tuner.launching.replica_facts import Death, ReplicaFact, ReplicaFacts
-from tuner.launching.supervised_process import GuardedProcess, Order
+from tuner.launching.engine import EngineInfo
+from tuner.launching.readiness import ReadinessCheck
+from tuner.launching.replica_facts import ReplicaFact, ReplicaFacts, ReportedDeath
+from tuner.launching.supervised_process import ProcessSpec, SupervisedProcess
 from tuner.values.values import Configuration
 
 HOST = "127.0.0.1"
@@ -41,14 +41,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ServedModel:
     """Served model, the same for every configuration."""
 
     name: str
     """Model name of the study."""
     file: str
     """Value of `{model}`."""
-    sign: Sign
+    sign: ReadinessCheck
     """Readiness check."""
 
 
@@ -60,12 +60,12 @@ class CommandLauncher:
     is_restarted: bool = True
     """Whether each configuration gets a new process, which has to settle."""
 
-    def __init__(self, engine: CommandEngine, target: Target, defaults: Configuration) -> None:
+    def __init__(self, engine: CommandEngine, target: ServedModel, defaults: Configuration) -> None:
         self.engine = engine
         self.target = target
         self.defaults = defaults
         """Values of the engine file's knobs, unless searched."""
-        self.limits = Limits(process_identity.this_process().new_name())
+        self.limits = CgroupManager(process_identity.this_process().new_name())
         self._is_open = False
         self._count = 0
 
@@ -83,7 +83,7 @@ class CommandLauncher:
         server.apply(configuration or Configuration({}))
         return server
 
-    def group(self) -> Group | None:
+    def group(self) -> ControlGroup | None:
         """Return a control group for the next server, or None where unsupported.
 
         Raises:
@@ -107,8 +107,8 @@ class CommandServer:
     def __init__(self, launcher: CommandLauncher) -> None:
         self._launcher = launcher
         self._engine = launcher.engine
-        self._process: GuardedProcess | None = None
-        self._group: Group | None = None
+        self._process: SupervisedProcess | None = None
+        self._group: ControlGroup | None = None
         self._memory_mb: int | None = None
         self._work: pathlib.Path | None = None
         self.host = HOST
@@ -153,7 +153,7 @@ class CommandServer:
         _log.info("engine started", extra={"fields": {"port": self.port, "seconds": seconds}})
         return seconds
 
-    def served(self) -> Served:
+    def served(self) -> EngineInfo:
         """Describe the model, with its Open Inference Protocol signature.
 
         Raises:
@@ -164,7 +164,7 @@ class CommandServer:
         if request.protocol == "open-inference":
             path = request.metadata_path(target.name)
             found = readiness.signature(self.host, self.port, path, request.headers)
-        return Served(
+        return EngineInfo(
             model=target.name,
             version="",
             kind=self._engine.name,
@@ -191,7 +191,7 @@ class CommandServer:
             cpu_s=usage.cpu_s,
             throttled_s=usage.throttled_s,
         )
-        deaths = () if oom is None else (Death(reason="oom", text=oom, who="the server"),)
+        deaths = () if oom is None else (ReportedDeath(reason="oom", text=oom, who="the server"),)
         return ReplicaFacts(replicas=(whole,), deaths=deaths)
 
     def is_running(self) -> bool:
@@ -234,21 +234,21 @@ class CommandServer:
         for name, text in engine.files.items():
             path = self._work / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(template.filled(text, values), encoding="utf-8")
+            path.write_text(template.fill(text, values), encoding="utf-8")
         self._group = self._limited(configuration)
         environment = without_secrets(os.environ)  # meant for the owner's own servers
         environment |= {
-            name: template.filled(text, values) for name, text in engine.environment.items()
+            name: template.fill(text, values) for name, text in engine.environment.items()
         }
-        order = Order(
-            command=tuple(template.filled(word, values) for word in engine.command),
+        order = ProcessSpec(
+            command=tuple(template.fill(word, values) for word in engine.command),
             environment=environment,
-            directory=pathlib.Path(template.filled(engine.directory, values)),
+            directory=pathlib.Path(template.fill(engine.directory, values)),
             groups=() if self._group is None else self._group.procs_files,
             stop_signal=engine.stop_signal,
             grace_s=engine.stop_grace_s,
         )
-        self._process = GuardedProcess.start(order)
+        self._process = SupervisedProcess.start(order)
 
     def _values(self, configuration: Configuration, work: pathlib.Path) -> dict[str, str]:
         """Return all placeholders' values; requests go to the first port."""
@@ -264,7 +264,7 @@ class CommandServer:
             "python": self._engine.python,
         }
 
-    def _limited(self, configuration: Configuration) -> Group | None:
+    def _limited(self, configuration: Configuration) -> ControlGroup | None:
         cpu, memory_mb = configuration.get(CPU), configuration.get(MEMORY)
         self._memory_mb = int(memory_mb) if memory_mb is not None else None
         group = self._launcher.group()

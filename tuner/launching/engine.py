@@ -17,7 +17,7 @@ from tuner.values.values import OUR_ENGINE, Configuration
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class EngineInfo:
     """Facts that an engine reports of itself."""
 
     model: str
@@ -48,10 +48,10 @@ class Served:
     @property
     def whole(self) -> str:
         """Why the model is unbatched; empty if batched or unknown."""
-        return "" if self.signature is None else shapes.why_whole(self.signature)
+        return "" if self.signature is None else shapes.why_unbatched(self.signature)
 
 
-class Engine(Protocol):
+class RunningEngine(Protocol):
     """One running engine; blocking, from one thread."""
 
     @property
@@ -77,7 +77,7 @@ class Engine(Protocol):
         """
         ...
 
-    def served(self) -> Served:
+    def served(self) -> EngineInfo:
         """Describe the engine and its model.
 
         Raises:
@@ -119,7 +119,7 @@ class Launcher(Protocol):
         """Whether each configuration gets a new process, which has to settle."""
         ...
 
-    def start(self, configuration: Configuration | None) -> Engine:
+    def start(self, configuration: Configuration | None) -> RunningEngine:
         """Start an engine; None: its own defaults.
 
         Raises:

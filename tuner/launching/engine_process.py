@@ -26,10 +26,10 @@ from serving.accelerator import clocks
 from serving.system import end_with_parent
 from serving.system.secret_variables import without_secrets
 from serving.values import Signature
-from tuner.errors import LaunchFailed, WrongUse
+from tuner.errors import LaunchFailed, UsageError
 from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.launching.output import Output
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.values import Configuration
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFacts:
+class ReadyLine:
     """Ready line of a server."""
 
     host: str
@@ -62,7 +62,7 @@ class EngineFacts:
     """`enforced`, or `not enforced: <why>`."""
 
 
-class ServingLauncher:
+class LuthierLauncher:
     """Launcher for servers of one model."""
 
     why_alone: str | None = None
@@ -90,9 +90,9 @@ class ServingLauncher:
         self._home = home
         self._always = always
 
-    def start(self, configuration: Configuration | None) -> EngineProcess:
-        """Start a server; see `EngineProcess.start`."""
-        return EngineProcess.start(
+    def start(self, configuration: Configuration | None) -> LuthierProcess:
+        """Start a server; see `LuthierProcess.start`."""
+        return LuthierProcess.start(
             self._model,
             configuration,
             home=self._home,
@@ -104,13 +104,13 @@ class ServingLauncher:
         """Do nothing: stopped servers leave nothing."""
 
 
-class EngineProcess:
+class LuthierProcess:
     """Running server, from `start` to `stop` or the end of a `with` block."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        facts: EngineFacts,
+        facts: ReadyLine,
         errors: Output,
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
         *,
@@ -133,7 +133,7 @@ class EngineProcess:
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
         timeout_s: float = START_TIMEOUT_S,
         program: Sequence[str] = SERVER,
-    ) -> EngineProcess:
+    ) -> LuthierProcess:
         """Start a server on free ports and wait until it is ready.
 
         Args:
@@ -199,7 +199,7 @@ class EngineProcess:
         self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
-    def served(self) -> Served:
+    def served(self) -> EngineInfo:
         """Describe its model.
 
         Raises:
@@ -207,7 +207,7 @@ class EngineProcess:
         """
         answer = self.admin.settings()
         (model,) = answer["models"]
-        return Served(
+        return EngineInfo(
             model=str(model["name"]),
             version=str(model["version"]),
             kind=str(model["kind"]),
@@ -278,7 +278,7 @@ def _command(
 
 def _ready_facts(
     process: subprocess.Popen[bytes], errors: Output, *, timeout_s: float
-) -> EngineFacts:
+) -> ReadyLine:
     assert process.stdout is not None
     deadline_s = time.monotonic() + timeout_s
     received = b""
@@ -295,11 +295,11 @@ def _ready_facts(
     return _parsed_ready(received)
 
 
-def _parsed_ready(line: bytes) -> EngineFacts:
+def _parsed_ready(line: bytes) -> ReadyLine:
     try:
         said: dict[str, Any] = json.loads(line)
-        return EngineFacts(
-            **{field.name: said[field.name] for field in dataclasses.fields(EngineFacts)},
+        return ReadyLine(
+            **{field.name: said[field.name] for field in dataclasses.fields(ReadyLine)},
         )
     except (ValueError, KeyError, TypeError) as error:
         raise LaunchFailed(
@@ -307,7 +307,7 @@ def _parsed_ready(line: bytes) -> EngineFacts:
         ) from error
 
 
-def _token_of(facts: EngineFacts) -> str | None:
+def _token_of(facts: ReadyLine) -> str | None:
     """Return the token of the admin port.
 
     Raises:
@@ -322,7 +322,7 @@ def _token_of(facts: EngineFacts) -> str | None:
         raise LaunchFailed("start", text) from error
 
 
-def _ended_early(process: subprocess.Popen[bytes], errors: Output) -> WrongUse | LaunchFailed:
+def _ended_early(process: subprocess.Popen[bytes], errors: Output) -> UsageError | LaunchFailed:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=STOP_GRACE_S)
     errors.join()
@@ -331,7 +331,9 @@ def _ended_early(process: subprocess.Popen[bytes], errors: Output) -> WrongUse |
         or f"the server ended with status {process.returncode} before it was ready"
     )
     return (
-        WrongUse(text) if process.returncode == WrongUse.exit_code else LaunchFailed("start", text)
+        UsageError(text)
+        if process.returncode == UsageError.exit_code
+        else LaunchFailed("start", text)
     )
 
 

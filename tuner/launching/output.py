@@ -1,4 +1,4 @@
-"""Server output: its last lines, and up to `MOST_LOGGED` lines in the study's log.
+"""Server output: its last lines, and up to `MAX_LOGGED` lines in the study's log.
 
 A thread drains the pipe, so that the server never blocks.
 """
@@ -11,10 +11,10 @@ import logging
 import threading
 from typing import IO, Any
 
-KEPT_LINES = 20
-MOST_LOGGED = 2_000
+RETAINED_LINES = 20
+MAX_LOGGED = 2_000
 """Maximum lines logged per server, to spare the disk."""
-MOST_BYTES = 8_192
+MAX_BYTES = 8_192
 """Maximum of one line; a longer one is split."""
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Output:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
+        self._lines: collections.deque[str] = collections.deque(maxlen=RETAINED_LINES)
         self._thread = threading.Thread(target=self._read, name="engine-output", daemon=True)
         self._thread.start()
 
@@ -44,20 +44,20 @@ class Output:
 
     def _read(self) -> None:
         said = 0
-        for raw in iter(lambda: self._stream.readline(MOST_BYTES), b""):
+        for raw in iter(lambda: self._stream.readline(MAX_BYTES), b""):
             line = raw.decode(errors="replace").rstrip()
             if not line:
                 continue
             self._lines.append(line)
             said += 1
-            if said <= MOST_LOGGED:
-                _log.info("engine said", extra={"fields": {"said": _parsed(line)}})
-        if said > MOST_LOGGED:
-            fields = {"lines": said, "logged": MOST_LOGGED}
+            if said <= MAX_LOGGED:
+                _log.info("engine said", extra={"fields": {"said": _parse_line(line)}})
+        if said > MAX_LOGGED:
+            fields = {"lines": said, "logged": MAX_LOGGED}
             _log.info("engine said more than is logged", extra={"fields": fields})
 
 
-def _parsed(line: str) -> Any:
+def _parse_line(line: str) -> Any:
     """Return the server's event as data, or the line itself."""
     try:
         return json.loads(line)
@@ -66,7 +66,7 @@ def _parsed(line: str) -> Any:
 
 
 def _event_text(line: str) -> str:
-    event = _parsed(line)
+    event = _parse_line(line)
     if not isinstance(event, dict):
         return line
     return str(event.get("error") or event.get("event") or line)

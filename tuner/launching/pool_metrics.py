@@ -34,7 +34,7 @@ class PoolCounts:
         )
 
 
-def parsed(text: str) -> PoolCounts:
+def parse(text: str) -> PoolCounts:
     """Parse the counters."""
     refusals: collections.Counter[str] = collections.Counter()
     loads = too_late = 0

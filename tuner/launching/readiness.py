@@ -15,16 +15,16 @@ from serving.values import Signature
 from tuner.errors import LaunchFailed
 
 PERIOD_S = 0.02
-ANSWER_TIMEOUT_S = 10.0
+RESPONSE_TIMEOUT_S = 10.0
 """Timeout of one try; a server's first request may be slow."""
-LEAST_TIMEOUT_S = 1.0
+MIN_TIMEOUT_S = 1.0
 """Minimum for the last try, which explains the failure."""
-MOST_TOLD = 200
+MAX_REPORTED = 200
 """Maximum of a server's characters in an error."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class ReadinessCheck:
     """Request that a ready server answers with 2xx."""
 
     path: str
@@ -33,7 +33,9 @@ class Sign:
     body: bytes = b""
 
 
-def wait(host: str, port: int, sign: Sign, *, timeout_s: float, check: Callable[[], None]) -> None:
+def wait(
+    host: str, port: int, sign: ReadinessCheck, *, timeout_s: float, check: Callable[[], None]
+) -> None:
     """Wait until the server is ready.
 
     Args:
@@ -46,8 +48,8 @@ def wait(host: str, port: int, sign: Sign, *, timeout_s: float, check: Callable[
     while True:
         check()
         left_s = until_s - time.monotonic()
-        why = _tried(
-            host, port, sign, timeout_s=min(ANSWER_TIMEOUT_S, max(left_s, LEAST_TIMEOUT_S))
+        why = _why_not_ready(
+            host, port, sign, timeout_s=min(RESPONSE_TIMEOUT_S, max(left_s, MIN_TIMEOUT_S))
         )
         if why is None:
             return
@@ -68,33 +70,35 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
     """
     where = f"http://{host}:{port}{path}"
     try:
-        status, data = _asked(host, port, Sign(path=path, headers=headers), ANSWER_TIMEOUT_S)
+        status, data = _send(
+            host, port, ReadinessCheck(path=path, headers=headers), RESPONSE_TIMEOUT_S
+        )
     except (OSError, http.client.HTTPException) as error:
         text = f"no server answers at {where}: {error}; is it running?"
         raise LaunchFailed("start", text) from error
     if status != http.HTTPStatus.OK:
-        raise LaunchFailed("start", f"{where} answered {status}: {_told(data)}")
+        raise LaunchFailed("start", f"{where} answered {status}: {_shorten(data)}")
     try:
         return Signature.from_json(json.loads(data))
     except (ValueError, KeyError, TypeError) as error:
         raise LaunchFailed("start", f"{where} is no metadata of a model: {error!r}") from error
 
 
-def _tried(host: str, port: int, sign: Sign, *, timeout_s: float) -> str | None:
+def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: float) -> str | None:
     """Return why the server is not ready, or None."""
     try:
-        status, data = _asked(host, port, sign, timeout_s)
+        status, data = _send(host, port, sign, timeout_s)
     except TimeoutError:
         return f"had no answer in {timeout_s:.3g} s"
     except (OSError, http.client.HTTPException) as error:
         return f"failed: {error}" if str(error) else f"failed: {error!r}"
     if status // 100 == 2:
         return None
-    told = _told(data)
+    told = _shorten(data)
     return f"was answered with {status}{': ' * bool(told)}{told}"
 
 
-def _asked(host: str, port: int, sign: Sign, timeout_s: float) -> tuple[int, bytes]:
+def _send(host: str, port: int, sign: ReadinessCheck, timeout_s: float) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request(sign.method, sign.path, sign.body or None, dict(sign.headers))
@@ -104,6 +108,6 @@ def _asked(host: str, port: int, sign: Sign, timeout_s: float) -> tuple[int, byt
         connection.close()
 
 
-def _told(data: bytes) -> str:
-    text = " ".join(data[: 4 * MOST_TOLD].decode(errors="replace").split())
-    return text if len(text) <= MOST_TOLD else f"{text[: MOST_TOLD - 4]} ..."
+def _shorten(data: bytes) -> str:
+    text = " ".join(data[: 4 * MAX_REPORTED].decode(errors="replace").split())
+    return text if len(text) <= MAX_REPORTED else f"{text[: MAX_REPORTED - 4]} ..."

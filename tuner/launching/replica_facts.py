@@ -23,7 +23,7 @@ class ReplicaFact:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class ReportedDeath:
     """Unplanned end of a replica since the last apply."""
 
     reason: str
@@ -38,7 +38,7 @@ class ReplicaFacts:
     """All replicas at one moment."""
 
     replicas: tuple[ReplicaFact, ...]
-    deaths: tuple[Death, ...]
+    deaths: tuple[ReportedDeath, ...]
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Reason -> rejected requests, where models share replicas."""
 
@@ -71,7 +71,7 @@ class ReplicaFacts:
         ]
         return sum(known) if known else None
 
-    def died_of(self, reason: str) -> Death | None:
+    def died_of(self, reason: str) -> ReportedDeath | None:
         """Return the newest death with that reason."""
         return next((death for death in reversed(self.deaths) if death.reason == reason), None)
 
@@ -94,7 +94,7 @@ def parse(answer: Mapping[str, Any]) -> ReplicaFacts:
             for replica in answer["replicas"]
         ),
         deaths=tuple(
-            Death(reason=str(death["reason"]), text=str(death["text"]))
+            ReportedDeath(reason=str(death["reason"]), text=str(death["text"]))
             for death in answer["deaths"]
         ),
     )

@@ -12,7 +12,7 @@ BatchTimes = dict[int, tuple[int, float]]
 
 TIMEOUT_S = 5.0
 _STAGES = ("compute_input", "compute_infer", "compute_output")
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def batch_times(host: str, port: int, model: str) -> BatchTimes:
@@ -21,7 +21,7 @@ def batch_times(host: str, port: int, model: str) -> BatchTimes:
     url = f"http://{host}:{port}/v2/models/{name}/stats"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            (found,) = json.loads(answer.read(_MOST_BYTES))["model_stats"]
+            (found,) = json.loads(answer.read(_MAX_BYTES))["model_stats"]
         return {
             int(batch["batch_size"]): (
                 int(batch["compute_infer"]["count"]),

@@ -27,11 +27,11 @@ START_TIMEOUT_S = 20.0
 """Wait for the supervisor's first report: two process starts."""
 REPORT_TIMEOUT_S = 2.0
 """Wait for the report of an ended server."""
-_GUARDIAN = str(pathlib.Path(supervisor.__file__).resolve())
+_SUPERVISOR = str(pathlib.Path(supervisor.__file__).resolve())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ProcessSpec:
     """How to start and end a server."""
 
     command: tuple[str, ...]
@@ -56,10 +56,10 @@ class Order:
         return json.dumps(data).encode() + b"\n"
 
 
-class GuardedProcess:
+class SupervisedProcess:
     """Server with all its processes, from `start` to `stop`."""
 
-    def __init__(self, keeper: subprocess.Popen[bytes], output: Output, order: Order) -> None:
+    def __init__(self, keeper: subprocess.Popen[bytes], output: Output, order: ProcessSpec) -> None:
         self._keeper = keeper
         self._order = order
         self._reports = b""
@@ -68,14 +68,14 @@ class GuardedProcess:
         self.pid = 0
 
     @classmethod
-    def start(cls, order: Order) -> GuardedProcess:
+    def start(cls, order: ProcessSpec) -> SupervisedProcess:
         """Start a server's process.
 
         Raises:
             LaunchFailed: `start`, no such program or folder; `limits`.
         """
         keeper = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", _GUARDIAN],
+            [sys.executable, "-I", "-S", _SUPERVISOR],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -31,7 +31,7 @@ CLEANED_S = 5.0
 RETRY_S = 0.005
 
 
-class Guardian:
+class Supervisor:
     """One server with its descendants."""
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     line = sys.stdin.buffer.readline()
     if line.endswith(b"\n"):
-        Guardian(json.loads(line)).run()
+        Supervisor(json.loads(line)).run()
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from tuner.engines import template
 from tuner.engines.description import UrlEngine
 from tuner.errors import LaunchFailed
 from tuner.launching import readiness
-from tuner.launching.engine import Served
-from tuner.launching.readiness import Sign
+from tuner.launching.engine import EngineInfo
+from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.values import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
-MOST_READ = 1 << 20
+MAX_READ = 1 << 20
 """Maximum of hook output that is read, in bytes."""
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class UrlLauncher:
     """Launcher for one server; its first configuration is the default that `close` restores."""
 
     def __init__(
-        self, engine: UrlEngine, *, model: str, sign: Sign, say: Callable[[str], None]
+        self, engine: UrlEngine, *, model: str, sign: ReadinessCheck, say: Callable[[str], None]
     ) -> None:
         self.engine = engine
         self.model = model
@@ -121,7 +121,7 @@ class UrlServer:
         )
         return time.monotonic() - before_s
 
-    def served(self) -> Served:
+    def served(self) -> EngineInfo:
         """Describe the model, with its signature over the Open Inference Protocol.
 
         Raises:
@@ -132,7 +132,7 @@ class UrlServer:
         if request.protocol == "open-inference":
             path = request.metadata_path(self._launcher.model)
             found = readiness.signature(self.host, self.port, path, request.headers)
-        return Served(
+        return EngineInfo(
             model=self._launcher.model,
             version="",
             kind="url",
@@ -208,7 +208,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
             _kill(process)
             raise
         output.seek(0)
-        said = output.read(MOST_READ).decode(errors="replace")
+        said = output.read(MAX_READ).decode(errors="replace")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:
         _log.info("hook said", extra={"fields": {"said": lines[-20:]}})
@@ -220,7 +220,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
 def variables(configuration: Configuration) -> dict[str, str]:
     """Return the configuration as environment variables."""
     return {
-        "KNOB_" + re.sub(r"\W", "_", name).upper(): template.shown(value)
+        "KNOB_" + re.sub(r"\W", "_", name).upper(): template.format_value(value)
         for name, value in configuration.items()
     }
 

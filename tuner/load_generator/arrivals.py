@@ -25,12 +25,12 @@ BURST_S = 0.1
 """Length of a burst."""
 BURST_FACTOR = 3.0
 """Rate within a burst over the mean rate. Between bursts it is then half the mean."""
-LEAST_OFFSETS = 2
+MIN_OFFSETS = 2
 """Fewest arrivals that define a rate."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedLoop:
     """Closed loop of `connections` clients that wait for each response."""
 
     connections: int
@@ -51,7 +51,7 @@ class Closed:
         return sent
 
 
-class Open:
+class OpenLoop:
     """Open loop of at most `connections` in flight: requests are due regardless of responses.
 
     Subclasses implement `_next_s`; drawn times are kept and never change.
@@ -80,7 +80,7 @@ class Open:
         raise NotImplementedError
 
 
-class Constant(Open):
+class Constant(OpenLoop):
     """Arrivals at equal distances from 0 on, without a running sum and its rounding errors."""
 
     def __init__(self, rate_per_s: float, connections: int) -> None:
@@ -91,7 +91,7 @@ class Constant(Open):
         return len(self._known_s) / self._rate_per_s
 
 
-class Poisson(Open):
+class Poisson(OpenLoop):
     """Poisson arrivals, as of many independent users (Kingman, Poisson Processes, 1993)."""
 
     def __init__(self, rate_per_s: float, connections: int, seed: int) -> None:
@@ -104,7 +104,7 @@ class Poisson(Open):
         return last_s + self._random.expovariate(self._rate_per_s)
 
 
-class Burst(Open):
+class Burst(OpenLoop):
     """Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
     `rate_per_s` is the mean over whole periods; the seed also draws the place in the first one.
@@ -141,7 +141,7 @@ class Burst(Open):
         return self._high_per_s * high_s + self._low_per_s * (second - high_s)
 
 
-class Traced(Open):
+class TraceArrivals(OpenLoop):
     """Recorded arrivals, scaled to `rate_per_s` and repeated at the mean distance."""
 
     def __init__(self, offsets_s: Sequence[float], rate_per_s: float, connections: int) -> None:
@@ -156,7 +156,7 @@ class Traced(Open):
         return rounds * self._length_s + self._round_s[place]
 
 
-class Listed(Open):
+class ScheduledArrivals(OpenLoop):
     """Arrivals at exactly these seconds, one per request of a scenario."""
 
     def __init__(self, offsets_s: Sequence[float], connections: int) -> None:
@@ -167,13 +167,13 @@ class Listed(Open):
         return math.inf
 
 
-def opened(
+def make_open_loop(
     rate_per_s: float,
     connections: int,
     spread: Spread = "poisson",
     seed: int = 0,
     offsets_s: Sequence[float] = (),
-) -> Open:
+) -> OpenLoop:
     """Return an open loop.
 
     Args:
@@ -192,7 +192,7 @@ def opened(
     if (spread in {"trace", "listed"}) != bool(offsets_s):
         raise ValueError(f"arrivals {spread!r} with {len(offsets_s)} offsets: a trace has some")
     if spread == "listed":
-        return Listed(offsets_s, connections)
+        return ScheduledArrivals(offsets_s, connections)
     if spread == "constant":
         return Constant(rate_per_s, connections)
     if spread == "poisson":
@@ -200,7 +200,7 @@ def opened(
     if spread == "burst":
         return Burst(rate_per_s, connections, seed)
     if spread == "trace":
-        return Traced(offsets_s, rate_per_s, connections)
+        return TraceArrivals(offsets_s, rate_per_s, connections)
     raise ValueError(f"arrivals {spread!r}: expected constant, poisson, burst or trace")
 
 
@@ -210,7 +210,7 @@ def traced_rate(offsets_s: Sequence[float]) -> float:
     Raises:
         ValueError: no two arrivals at different seconds.
     """
-    length_s = offsets_s[-1] - offsets_s[0] if len(offsets_s) >= LEAST_OFFSETS else 0.0
+    length_s = offsets_s[-1] - offsets_s[0] if len(offsets_s) >= MIN_OFFSETS else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")
     return (len(offsets_s) - 1) / length_s

@@ -17,18 +17,18 @@ import time
 from collections.abc import Callable, Sequence
 
 from tuner.load_generator.columns import Columns, CpuReadings
-from tuner.load_generator.connection import Connection, State
+from tuner.load_generator.connection import ClientConnection, ConnectionState
 from tuner.load_generator.phase import Phase
-from tuner.load_generator.plan import LoadPlan
-from tuner.load_generator.pool import RETRIES, Pool, ServerGone
-from tuner.load_generator.response import BadResponse, Head, ResponseReader
+from tuner.load_generator.plan import PhasePlan
+from tuner.load_generator.pool import RETRIES, ConnectionPool, ServerGone
+from tuner.load_generator.response import BadResponse, ResponseHead, ResponseReader
 from tuner.load_generator.steady import has_settled
 
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02
 LOOK_S = 0.1
 """Interval between checks whether latencies have settled."""
-MOST_HEADS = 512
+MAX_HEADS = 512
 """Maximum of distinct response heads remembered."""
 
 _READABLE = select.EPOLLIN
@@ -39,7 +39,7 @@ class Client:
     """One phase: `run` it once, then read `columns`, `phase` and `cpu_s`."""
 
     def __init__(
-        self, plan: LoadPlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
+        self, plan: PhasePlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
     ) -> None:
         """Prepare the phase.
 
@@ -57,7 +57,7 @@ class Client:
         self.first_error = b""
         """Start of the first non-2xx body."""
         arrivals = self.phase.arrivals
-        self.pool = Pool(plan.host, plan.port, arrivals.connections)
+        self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
         self._requests = requests
         self._on_tick = on_tick
         self._is_open = arrivals.is_open
@@ -65,7 +65,7 @@ class Client:
         self._each_its_own = plan.each_its_own
         self._next_due_s = math.inf
         """When the next request is due; infinite if unknown or no connection is free."""
-        self._heads: dict[bytes, Head] = {}
+        self._heads: dict[bytes, ResponseHead] = {}
         self._sent = 0
         self._finished = 0
         self._origin = time.perf_counter()
@@ -105,7 +105,7 @@ class Client:
         while len(pool.free) < len(pool.connections):
             for descriptor, event in pool.poller.poll(TICK_S):
                 connection = pool.by_descriptor[descriptor]
-                if connection.state is State.OPENING:
+                if connection.state is ConnectionState.OPENING:
                     pool.decide_opening(connection, event, self._now())
                 else:
                     pool.fail(connection, self._now(), "the server closed it at once")
@@ -122,7 +122,7 @@ class Client:
     def _loop(self) -> None:
         poll = self._poll_finely if self._is_open else self.pool.poller.poll
         clock, origin = time.perf_counter, self._origin
-        by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, State.BUSY
+        by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, ConnectionState.BUSY
         now = clock() - origin
         while self._finished < self.phase.total:
             wake_s = min(self._next_tick_s, self._next_due_s)
@@ -171,7 +171,7 @@ class Client:
             place = connection.index if self._each_its_own else self._sent
             request = self._requests[place % len(self._requests)]
             self._sent += 1
-            connection.state = State.BUSY
+            connection.state = ConnectionState.BUSY
             connection.intended_s = due
             connection.started_s = now
             try:
@@ -185,14 +185,14 @@ class Client:
                 connection.unsent = memoryview(request)[written:]
                 self.pool.watch(connection, _BOTH)
 
-    def _answered(self, connection: Connection, status: int, now: float) -> None:
+    def _answered(self, connection: ClientConnection, status: int, now: float) -> None:
         """Record a complete response, then reuse its connection."""
         self._note(connection, status, now)
-        connection.state = State.FREE
+        connection.state = ConnectionState.FREE
         self.pool.free.append(connection)
         self._dispatch()
 
-    def _note(self, connection: Connection, status: int, now: float) -> None:
+    def _note(self, connection: ClientConnection, status: int, now: float) -> None:
         self._finished += 1
         connection.round_trips += 1
         if status:
@@ -219,7 +219,10 @@ class Client:
         self._on_tick(self._finished)
         self._advance(now)
         for connection in self.pool.connections:
-            if connection.state is State.BUSY and now - connection.started_s > self.plan.timeout_s:
+            if (
+                connection.state is ConnectionState.BUSY
+                and now - connection.started_s > self.plan.timeout_s
+            ):
                 self._lose(
                     connection, f"no answer within {self.plan.timeout_s:g} s", failures=RETRIES
                 )
@@ -253,7 +256,7 @@ class Client:
     def _cut(self) -> None:
         """Mark all unanswered requests as lost, sent or not."""
         for connection in self.pool.connections:
-            if connection.state is State.BUSY:
+            if connection.state is ConnectionState.BUSY:
                 self._lose(connection, "the server fell behind")
         now = self._now()
         while self._sent < self.phase.limit:
@@ -305,9 +308,9 @@ class Client:
         count = len(finished_s) - first
         return 1e3 * (sum(finished_s[first:]) - sum(intended_s[first:])) / count if count else 0.0
 
-    def _handle(self, connection: Connection, event: int) -> None:
+    def _handle(self, connection: ClientConnection, event: int) -> None:
         """Handle any event in any state."""
-        if connection.state is State.OPENING:
+        if connection.state is ConnectionState.OPENING:
             self.pool.decide_opening(connection, event, self._now())
             self._dispatch()
             return
@@ -321,7 +324,7 @@ class Client:
             else:
                 self._read(connection, data)
 
-    def _send_rest(self, connection: Connection, unsent: memoryview) -> None:
+    def _send_rest(self, connection: ClientConnection, unsent: memoryview) -> None:
         try:
             connection.unsent = unsent[connection.write(unsent) :] or None
         except BlockingIOError:
@@ -333,13 +336,13 @@ class Client:
         if not connection.unsent:
             self.pool.watch(connection, _READABLE)
 
-    def _read_failed(self, connection: Connection, error: OSError) -> None:
+    def _read_failed(self, connection: ClientConnection, error: OSError) -> None:
         if not isinstance(error, BlockingIOError):
             self._lose(connection, error.strerror or str(error))
 
-    def _read(self, connection: Connection, data: bytes) -> None:
+    def _read(self, connection: ClientConnection, data: bytes) -> None:
         """Pass bytes to the full reader; b"" ends the stream."""
-        if connection.state is not State.BUSY:
+        if connection.state is not ConnectionState.BUSY:
             self._renew(connection)  # closed while unused, or unrequested bytes
             return
         reader = connection.reader or ResponseReader()
@@ -363,18 +366,18 @@ class Client:
             self._note(connection, answer.status, self._now())
             self._renew(connection)
 
-    def _remember(self, head: bytes, plain: Head) -> None:
-        if len(self._heads) >= MOST_HEADS:
+    def _remember(self, head: bytes, plain: ResponseHead) -> None:
+        if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
         self._heads[head] = plain
 
-    def _renew(self, connection: Connection) -> None:
+    def _renew(self, connection: ClientConnection) -> None:
         self.pool.renew(connection)
         self._next_tick_s = 0.0  # reopens it after the current events
 
-    def _lose(self, connection: Connection, reason: str, *, failures: int = 1) -> None:
+    def _lose(self, connection: ClientConnection, reason: str, *, failures: int = 1) -> None:
         """Record a request as lost (status 0) and close its connection."""
         now = self._now()
-        if connection.state is State.BUSY:
+        if connection.state is ConnectionState.BUSY:
             self._note(connection, 0, now)
         self.pool.fail(connection, now, reason, failures=failures)

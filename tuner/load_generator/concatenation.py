@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tuner.load_generator.generator import LoadResult
-from tuner.values.values import CpuCourse, RequestRecords
+from tuner.load_generator.generator import PhaseResult
+from tuner.values.values import CpuTimeSeries, RequestRecords
 
 
-def join(parts: Sequence[LoadResult]) -> LoadResult:
+def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
     """Return the measured parts of closed loops, end to end, without a warm-up.
 
     A request keeps its latency and its distance from the start of its part.
@@ -34,7 +34,7 @@ def join(parts: Sequence[LoadResult]) -> LoadResult:
         begin_s, used_s = begin_s + part.measured_s, used_s + float(steps[-1])
     lost = [part for part in parts if part.last_loss]
     failed = [part for part in parts if part.first_error]
-    return LoadResult(
+    return PhaseResult(
         records=RequestRecords(
             **{name: np.concatenate(column) for name, column in columns.items()}
         ),
@@ -42,7 +42,7 @@ def join(parts: Sequence[LoadResult]) -> LoadResult:
         warmup_end_s=0.0,
         measured_end_s=begin_s,
         client_cpu_s=sum(part.client_cpu_s for part in parts),
-        client_cpu=CpuCourse(at_s=np.concatenate(moments), used_s=np.concatenate(used)),
+        client_cpu=CpuTimeSeries(at_s=np.concatenate(moments), used_s=np.concatenate(used)),
         wall_s=sum(part.wall_s for part in parts),
         reconnects=sum(part.reconnects for part in parts),
         last_loss=lost[-1].last_loss if lost else "",
@@ -52,7 +52,7 @@ def join(parts: Sequence[LoadResult]) -> LoadResult:
     )
 
 
-def _readings(part: LoadResult) -> int:
+def _readings(part: PhaseResult) -> int:
     """Return the CPU readings in the measured part, plus its ends."""
     at_s = part.client_cpu.at_s
     inside = (at_s > part.warmup_end_s) & (at_s < part.measured_end_s)

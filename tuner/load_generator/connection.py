@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tuner.load_generator.response import ResponseReader
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     """Connection state: closed -> opening -> free <-> busy, and any -> closed."""
 
     CLOSED = enum.auto()
@@ -23,7 +23,7 @@ class State(enum.Enum):
     BUSY = enum.auto()
 
 
-class Connection:
+class ClientConnection:
     """One connection; times are seconds since the start of the phase."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Connection:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self.socket: socket.socket | None = None
         self.intended_s = 0.0
         self.started_s = 0.0
@@ -81,7 +81,7 @@ class Connection:
         # Saves a lookup per request.
         self.receive = opened.recv
         self.write = opened.send
-        self.state = State.OPENING
+        self.state = ConnectionState.OPENING
         return opened.fileno()
 
     def failure(self) -> str | None:
@@ -97,4 +97,4 @@ class Connection:
         self.socket = None
         self.reader = None
         self.unsent = None
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import urllib.parse
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 
 _OIP_PATH = re.compile(
     r"(?P<prefix>.*)/v2/models/(?P<model>[^/?]+)(?P<version>/versions/[^/?]+)?(?P<infer>/infer)?/?"
@@ -14,7 +14,7 @@ _OIP_PATH = re.compile(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Endpoint:
     """HTTP endpoint; `path` includes the query."""
 
     host: str
@@ -43,7 +43,7 @@ class Target:
         return None if self.metadata_path is None else self.metadata_path + "/infer"
 
 
-def parse_url(url: str) -> Target:
+def parse_url(url: str) -> Endpoint:
     """Parse a URL; the default scheme is http.
 
     Raises:
@@ -54,25 +54,25 @@ def parse_url(url: str) -> Target:
         parts = urllib.parse.urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise WrongUse(
+        raise UsageError(
             f"URL {url!r}: {error}; expected for example http://127.0.0.1:8000/path"
         ) from error
     if parts.scheme == "https":
-        raise WrongUse(
+        raise UsageError(
             f"URL {url!r}: https is not spoken, because encryption would be measured with the "
             "server; give the server's own http port"
         )
     if parts.scheme != "http" or not parts.hostname:
-        raise WrongUse(f"URL {url!r}: expected http://HOST[:PORT][/PATH]")
+        raise UsageError(f"URL {url!r}: expected http://HOST[:PORT][/PATH]")
     if parts.username is not None:
-        raise WrongUse(
+        raise UsageError(
             f"URL {url!r}: a name and password in a URL are not sent; "
             "use --header 'Authorization: ...'"
         )
     path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     if parts.query:
         path += "?" + urllib.parse.quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
-    return Target(host=parts.hostname, port=80 if port is None else port, path=path)
+    return Endpoint(host=parts.hostname, port=80 if port is None else port, path=path)
 
 
 def parse_header(text: str) -> tuple[str, str]:
@@ -87,5 +87,5 @@ def parse_header(text: str) -> tuple[str, str]:
         or not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name)
         or re.search(r"[\r\n\0]", value)
     ):
-        raise WrongUse(f"--header {text!r}: expected 'Name: value'")
+        raise UsageError(f"--header {text!r}: expected 'Name: value'")
     return name, value.strip()

@@ -1,6 +1,6 @@
 """Load generator as the tuner sees it: one client process that survives many phases.
 
-In: payloads (once) and plans (one per phase). Out: a `LoadResult` per phase. The separate process
+In: payloads (once) and plans (one per phase). Out: a `PhaseResult` per phase. The separate process
 keeps the tuner's own work out of the latencies. A client that dies or stalls is replaced.
 
 The kernel ends the client with the thread that made it, so use one long-lived thread.
@@ -22,26 +22,26 @@ from typing import Any, Self
 
 import numpy as np
 
-from tuner.errors import ClientLost, LoadFailed
+from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
 from tuner.load_generator import range_errors, wire
 from tuner.load_generator.columns import COLUMNS
-from tuner.load_generator.multi_model_payloads import Mixture
+from tuner.load_generator.multi_model_payloads import MultiModelPayloads
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import LoadPlan
-from tuner.values.values import CpuCourse, RequestRecords
+from tuner.load_generator.plan import PhasePlan
+from tuner.values.values import CpuTimeSeries, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
 """Maximum silence of a client that reports each second; it allows a short swap or sleep."""
 END_TIMEOUT_S = 2.0
-MOST_KEPT = 2
+MAX_RETAINED = 2
 """Payload sets that the client keeps."""
-MOST_TOLD = 200
+MAX_REPORTED = 200
 """Maximum of a server's characters in a reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadResult:
+class PhaseResult:
     """One phase, in seconds since its first send."""
 
     records: RequestRecords
@@ -52,7 +52,7 @@ class LoadResult:
     measured_end_s: float
     client_cpu_s: float
     """Client's CPU time in the measured part."""
-    client_cpu: CpuCourse
+    client_cpu: CpuTimeSeries
     """Client's CPU time over the whole phase."""
     wall_s: float
     """Time from the first connection to the last response."""
@@ -81,14 +81,14 @@ class LoadResult:
         return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
-class Generator:
+class LoadGenerator:
     """Context manager that owns the client process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: Any = None
-        self._payloads: Payloads | Mixture | None = None
-        self._kept: list[Payloads | Mixture] = []
+        self._payloads: Payloads | MultiModelPayloads | None = None
+        self._kept: list[Payloads | MultiModelPayloads] = []
         """Payloads that the client has, least recently used first."""
 
     def __enter__(self) -> Self:
@@ -108,14 +108,14 @@ class Generator:
         """Process id of the client."""
         return None if self._process is None else self._process.pid
 
-    def set_payloads(self, payloads: Payloads | Mixture) -> None:
+    def set_payloads(self, payloads: Payloads | MultiModelPayloads) -> None:
         """Set the payloads of the following phases; each set reaches the client once.
 
-        The client keeps `MOST_KEPT` sets, so that two servers can alternate.
+        The client keeps `MAX_RETAINED` sets, so that two servers can alternate.
         """
         self._payloads = payloads
 
-    def run(self, plan: LoadPlan) -> LoadResult:
+    def run(self, plan: PhasePlan) -> PhaseResult:
         """Run one phase.
 
         Raises:
@@ -123,7 +123,7 @@ class Generator:
             ClientLost: the client process died or stalled.
         """
         if self._payloads is None:
-            raise LoadFailed("there is nothing to send: call set_payloads before run")
+            raise LoadGeneratorFailed("there is nothing to send: call set_payloads before run")
         try:
             if self._process is None:
                 self._start()
@@ -135,17 +135,19 @@ class Generator:
             self._send({"do": "run", "plan": plan.as_json(), "key": id(self._payloads)})
             report, blob = self._await("done", "failed")
         except wire.Closed as error:
-            raise ClientLost(f"the load generator's process ended{self._last_words()}") from error
+            raise LoadGeneratorLost(
+                f"the load generator's process ended{self._last_words()}"
+            ) from error
         except TimeoutError as error:
             self.close()
-            raise ClientLost(
+            raise LoadGeneratorLost(
                 f"the load generator's process gives no sign of life: {error}"
             ) from error
         except BaseException:
             self.close()  # it is in mid-phase; the next one gets a new client
             raise
         if report["event"] == "failed":
-            raise LoadFailed(report["reason"])
+            raise LoadGeneratorFailed(report["reason"])
         indexes = self._payloads.indexes if isinstance(self._payloads, Payloads) else ()
         return _result(report, blob, indexes)
 
@@ -182,17 +184,17 @@ class Generator:
         try:
             self._await("ready", timeout_s=START_TIMEOUT_S)
         except (wire.Closed, TimeoutError) as error:
-            raise LoadFailed(
+            raise LoadGeneratorFailed(
                 f"the load generator's process does not start{self._last_words()}"
             ) from error
         except BaseException:
             self.close()
             raise
 
-    def _hand_over(self, payloads: Payloads | Mixture) -> None:
-        while len(self._kept) >= MOST_KEPT:
+    def _hand_over(self, payloads: Payloads | MultiModelPayloads) -> None:
+        while len(self._kept) >= MAX_RETAINED:
             self._send({"do": "forget", "key": id(self._kept.pop(0))})
-        if isinstance(payloads, Mixture):
+        if isinstance(payloads, MultiModelPayloads):
             header = {
                 "do": "mixture",
                 "key": id(payloads),
@@ -247,7 +249,7 @@ class Generator:
         return f" (exit status {code})" + (f": {last}" if last else "")
 
 
-def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> LoadResult:
+def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> PhaseResult:
     said = message(report["first_error"])
     count = report["requests"]
     columns, start = {}, 0
@@ -257,13 +259,13 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Load
         start += kind.itemsize * count
     readings = np.frombuffer(blob, np.float64, 2 * report["cpu_readings"], start).copy()
     at_s, used_s = readings.reshape(2, -1)
-    return LoadResult(
+    return PhaseResult(
         records=RequestRecords(**columns),
         origin_s=report["origin_s"],
         warmup_end_s=report["warmup_end_s"],
         measured_end_s=report["measured_end_s"],
         client_cpu_s=report["client_cpu_s"],
-        client_cpu=CpuCourse(at_s=at_s, used_s=used_s),
+        client_cpu=CpuTimeSeries(at_s=at_s, used_s=used_s),
         wall_s=report["wall_s"],
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
@@ -284,7 +286,7 @@ def message(body: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text as one printable line of at most `MOST_TOLD` characters."""
+    """Return text as one printable line of at most `MAX_REPORTED` characters."""
     printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
     line = " ".join(printable.split())
-    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD - 4]} ..."
+    return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."

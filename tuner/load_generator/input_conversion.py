@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.tensors import sample_rows, shapes
-from serving.tensors.sample_rows import Way
+from serving.tensors.sample_rows import SampleLayout
 from serving.values import Signature, TensorSpec
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator.oip_body import DTYPES
 
 
-def arranged(
+def convert(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> dict[str, NDArray[Any]]:
     """Return samples of every input, along a new first axis, in the shape that is sent.
@@ -25,11 +25,13 @@ def arranged(
     Raises:
         WrongUse: a wrong shape, or unequal numbers of samples.
     """
-    ways = sample_rows.agreed({name: array.shape for name, array in arrays.items()}, signature)
+    ways = sample_rows.find_layouts(
+        {name: array.shape for name, array in arrays.items()}, signature
+    )
     if ways is None:
         raise _disagreement(arrays, signature, where)
     return {
-        spec.name: _arranged(
+        spec.name: _arrange(
             arrays[spec.name], ways[spec.name], spec, signature, f"{where} {spec.name!r}"
         )
         for spec in signature.inputs
@@ -45,15 +47,15 @@ def one_sample(
         WrongUse: a wrong shape.
     """
     given = array[np.newaxis]
-    ways = sample_rows.ways_of(given.shape, spec, signature)
+    ways = sample_rows.layouts_of(given.shape, spec, signature)
     way = next((way for way in ways if way.samples == 1), None)
     if way is None:
         raise _wrong_shape(given, spec, signature, where)
-    return np.asarray(_arranged(given, way, spec, signature, where)[0])
+    return np.asarray(_arrange(given, way, spec, signature, where)[0])
 
 
-def _arranged(
-    array: NDArray[Any], way: Way, spec: TensorSpec, signature: Signature, where: str
+def _arrange(
+    array: NDArray[Any], way: SampleLayout, spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
     found = way.arranged(array)
     axis = shapes.item_axis(spec, signature)
@@ -62,26 +64,28 @@ def _arranged(
     return found
 
 
-def _disagreement(arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str) -> WrongUse:
+def _disagreement(
+    arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
+) -> UsageError:
     """Return the error for the first input with a wrong shape or sample count."""
     counts = {}
     for spec in signature.inputs:
         array = arrays[spec.name]
-        ways = sample_rows.ways_of(array.shape, spec, signature)
+        ways = sample_rows.layouts_of(array.shape, spec, signature)
         if not ways and (array.ndim or not spec.shape):
             return _wrong_shape(array, spec, signature, f"{where} {spec.name!r}")
         counts[spec.name] = ways[0].samples if ways else 0
     counted = next((name for name, count in counts.items() if count > 1), next(iter(counts)))
     name = next((name for name, count in counts.items() if count != counts[counted]), counted)
-    return WrongUse(
+    return UsageError(
         f"{where} {name!r}: {counts[name]} items, expected as many as in {counted!r}, and at least 1"
     )
 
 
 def _wrong_shape(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
-) -> WrongUse:
-    return WrongUse(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
+) -> UsageError:
+    return UsageError(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
 
 
 def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
@@ -89,7 +93,7 @@ def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
     return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
 
 
-def converted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
+def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
     """Return the array in the input's datatype.
 
     Raises:
@@ -98,16 +102,16 @@ def converted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]
     if spec.datatype == "BYTES":
         elements = array.astype(object)
         if not all(isinstance(element, str | bytes) for element in elements.ravel()):
-            raise WrongUse(f"{where}: {array.dtype}, expected strings (BYTES)")
+            raise UsageError(f"{where}: {array.dtype}, expected strings (BYTES)")
         return elements
     kind = DTYPES[spec.datatype]
     if not _is_convertible(array.dtype, kind):
-        raise WrongUse(f"{where}: {array.dtype}, expected {spec.datatype} ({kind.name})")
+        raise UsageError(f"{where}: {array.dtype}, expected {spec.datatype} ({kind.name})")
     with np.errstate(over="ignore"):
         converted = array.astype(kind)
     is_lost = np.isinf(converted) & np.isfinite(array) if kind.kind == "f" else converted != array
     if np.any(is_lost):
-        raise WrongUse(f"{where}: {array[is_lost][0]} does not fit {spec.datatype}")
+        raise UsageError(f"{where}: {array[is_lost][0]} does not fit {spec.datatype}")
     return converted
 
 

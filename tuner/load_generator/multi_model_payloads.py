@@ -14,7 +14,7 @@ PAIR = "i"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class RequestRoute:
     """Path and headers of a request."""
 
     path: str
@@ -23,10 +23,10 @@ class Head:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Mixture:
+class MultiModelPayloads:
     """Requests in the order they are sent, again and again."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[RequestRoute, ...]
     bodies: tuple[bytes, ...]
     order: Sequence[tuple[int, int]]
     """Indexes of head and body for each request."""
@@ -40,7 +40,7 @@ class Mixture:
         return array(PAIR, [place for pair in self.order for place in pair]).tobytes()
 
 
-class Mixed(Sequence[bytes]):
+class LazyRequests(Sequence[bytes]):
     """Whole requests, built on access."""
 
     def __init__(self, heads: Sequence[bytes], bodies: Sequence[bytes], order: bytes) -> None:
@@ -48,7 +48,7 @@ class Mixed(Sequence[bytes]):
 
         Args:
             heads: up to the value of Content-Length, their last header.
-            order: see `Mixture.order_bytes`.
+            order: see `MultiModelPayloads.order_bytes`.
         """
         self._heads = heads
         self._bodies = bodies

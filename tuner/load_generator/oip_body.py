@@ -37,21 +37,21 @@ DTYPES: dict[str, np.dtype[Any]] = {
 """Numeric datatypes in binary form."""
 
 
-class Input(NamedTuple):
+class RequestInput(NamedTuple):
     """Input with batch dimension; BYTES has str or bytes elements."""
 
     spec: TensorSpec
     array: NDArray[Any]
 
 
-def encode(items: Sequence[Sequence[Input]]) -> tuple[tuple[bytes, ...], int]:
+def encode(items: Sequence[Sequence[RequestInput]]) -> tuple[tuple[bytes, ...], int]:
     """Return one body per item, and the common length of their JSON headers."""
     parts = [_parts(inputs) for inputs in items]
     header_bytes = max(len(header) for header, _ in parts)
     return tuple(header.ljust(header_bytes) + data for header, data in parts), header_bytes
 
 
-def _parts(inputs: Sequence[Input]) -> tuple[bytes, bytes]:
+def _parts(inputs: Sequence[RequestInput]) -> tuple[bytes, bytes]:
     blobs = [tensor_bytes(item) for item in inputs]
     header = {
         "inputs": [
@@ -68,7 +68,7 @@ def _parts(inputs: Sequence[Input]) -> tuple[bytes, bytes]:
     return json.dumps(header, separators=(",", ":")).encode(), b"".join(blobs)
 
 
-def tensor_bytes(item: Input) -> bytes:
+def tensor_bytes(item: RequestInput) -> bytes:
     """Return the raw bytes of a tensor."""
     if item.spec.datatype != "BYTES":
         return np.ascontiguousarray(item.array, DTYPES[item.spec.datatype]).tobytes()

@@ -19,13 +19,13 @@ from serving.errors import nearest
 from serving.system import user_files
 from serving.tensors import shapes
 from serving.values import Signature, TensorSpec
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import input_conversion, oip_body, payloads
 from tuner.load_generator.payloads import Payloads
 
-MOST_REQUESTS = 1000
+MAX_REQUESTS = 1000
 """Maximum distinct requests. So many defeat caches and branch predictors."""
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Maximum of all bodies together."""
 
 
@@ -41,7 +41,7 @@ def from_file(
         return from_npz(path, signature, model=model, client_batch=client_batch)
     if path.suffix in {".jsonl", ".ndjson", ".json"}:
         return from_json_lines(path, signature, model=model, client_batch=client_batch)
-    raise WrongUse(f"payload file {path}: expected .npz or .jsonl")
+    raise UsageError(f"payload file {path}: expected .npz or .jsonl")
 
 
 def from_npz(
@@ -49,7 +49,7 @@ def from_npz(
     signature: Signature,
     *,
     model: str,
-    most: int = MOST_REQUESTS,
+    most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
     """Return payloads from arrays by input name, and optional `labels`.
@@ -65,23 +65,23 @@ def from_npz(
     wanted = [spec.name for spec in signature.inputs]
     arrays = _arrays(path, signature)
     where = f"payload file {path}, array"
-    found = input_conversion.arranged({name: arrays[name] for name in wanted}, signature, where)
+    found = input_conversion.convert({name: arrays[name] for name in wanted}, signature, where)
     count = max(map(len, found.values()))
     if "labels" in arrays and len(arrays["labels"]) != count:
-        raise WrongUse(
+        raise UsageError(
             f"{where} 'labels': {len(arrays['labels'])} items, expected as many as of the inputs, {count}"
         )
     each = sum(one.nbytes // len(one) for one in found.values())
-    taken = min(count, most, max(1, MOST_BYTES // max(1, each)))
+    taken = min(count, most, max(1, MAX_BYTES // max(1, each)))
     batches = {
-        spec.name: input_conversion.converted(
+        spec.name: input_conversion.convert_datatype(
             found[spec.name][:taken], spec, f"{where} {spec.name!r}"
         )
         for spec in signature.inputs
     }
     items = [
         [
-            oip_body.Input(spec, batches[spec.name][row % len(batches[spec.name])])
+            oip_body.RequestInput(spec, batches[spec.name][row % len(batches[spec.name])])
             for spec in signature.inputs
         ]
         for row in range(taken)
@@ -99,21 +99,21 @@ def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]
     """Return arrays of all inputs, and labels, by name."""
     wanted = [spec.name for spec in signature.inputs]
     if not path.is_file():
-        raise WrongUse(f"payload file {path}: there is no such file")
+        raise UsageError(f"payload file {path}: there is no such file")
     if not zipfile.is_zipfile(path):
-        raise WrongUse(f"payload file {path} is not an npz, a zip with one array per input")
+        raise UsageError(f"payload file {path} is not an npz, a zip with one array per input")
     try:
         with np.load(path, allow_pickle=False) as data:
             for name in wanted:
                 if name not in data.files:
-                    raise WrongUse(
+                    raise UsageError(
                         f"payload file {path}: there is no array {name!r}"
                         f"{nearest(name, data.files)} (arrays: {', '.join(data.files)}; "
                         f"expected {input_conversion.inputs_text(signature)})"
                     )
             return {name: data[name] for name in data.files if name in {*wanted, "labels"}}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise WrongUse(f"payload file {path} cannot be read as npz: {error}") from error
+        raise UsageError(f"payload file {path} cannot be read as npz: {error}") from error
 
 
 def from_json_lines(
@@ -130,23 +130,23 @@ def from_json_lines(
     Raises:
         WrongUse: no such file, or a line that is not JSON or does not fit.
     """
-    items: list[list[oip_body.Input]] = []
+    items: list[list[oip_body.RequestInput]] = []
     try:
         with (
-            user_files.opened(path) as opened,
+            user_files.open_file(path) as opened,
             io.TextIOWrapper(opened, encoding="utf-8") as file,
         ):
-            lines = iter(lambda: file.readline(MOST_BYTES + 1), "")
+            lines = iter(lambda: file.readline(MAX_BYTES + 1), "")
             for number, line in enumerate(lines, start=1):
                 where = f"payload file {path}, line {number}"
-                if len(line) > MOST_BYTES:
-                    raise WrongUse(f"{where}: longer than {MOST_BYTES >> 20} MiB")
+                if len(line) > MAX_BYTES:
+                    raise UsageError(f"{where}: longer than {MAX_BYTES >> 20} MiB")
                 if line.strip():
                     items.append(_line(line, signature, where))
-                if len(items) >= MOST_REQUESTS:
+                if len(items) >= MAX_REQUESTS:
                     break
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongUse(f"payload file {path} cannot be read: {error}") from error
+        raise UsageError(f"payload file {path} cannot be read: {error}") from error
     return payloads.of_items(
         items,
         path=payloads.infer_path(model),
@@ -155,13 +155,13 @@ def from_json_lines(
     )
 
 
-def _line(line: str, signature: Signature, where: str) -> list[oip_body.Input]:
+def _line(line: str, signature: Signature, where: str) -> list[oip_body.RequestInput]:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:  # too many digits, too deep
-        raise WrongUse(f"{where}: not JSON ({error}); expected one request a line") from error
+        raise UsageError(f"{where}: not JSON ({error}); expected one request a line") from error
     if not isinstance(data, dict):
-        raise WrongUse(
+        raise UsageError(
             f"{where}: {type(data).__name__}, expected an object with "
             f"{input_conversion.inputs_text(signature)}"
         )
@@ -171,19 +171,19 @@ def _line(line: str, signature: Signature, where: str) -> list[oip_body.Input]:
     )
     for name in given:
         if name not in names:
-            raise WrongUse(
+            raise UsageError(
                 f"{where}: unknown input {name!r}{nearest(name, names)}; "
                 f"expected {input_conversion.inputs_text(signature)}"
             )
     found = []
     for spec in signature.inputs:
         if spec.name not in given:
-            raise WrongUse(
+            raise UsageError(
                 f"{where}: input {spec.name!r} is missing; "
                 f"expected {input_conversion.inputs_text(signature)}"
             )
         found.append(
-            oip_body.Input(
+            oip_body.RequestInput(
                 spec,
                 _one_item(given[spec.name], spec, signature, f"{where}, input {spec.name!r}"),
             )
@@ -196,7 +196,7 @@ def _oip_inputs(inputs: object, where: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for item in inputs if isinstance(inputs, list) else [inputs]:
         if not isinstance(item, dict) or "name" not in item or "data" not in item:
-            raise WrongUse(
+            raise UsageError(
                 f"{where}: an input without name or data; expected name, shape, datatype, data"
             )
         data = np.asarray(_array(item["data"], where))
@@ -204,7 +204,7 @@ def _oip_inputs(inputs: object, where: str) -> dict[str, Any]:
             try:
                 data = data.reshape(item["shape"])
             except (ValueError, TypeError) as error:
-                raise WrongUse(f"{where}, input {item['name']!r}: {error}") from error
+                raise UsageError(f"{where}, input {item['name']!r}: {error}") from error
         given[str(item["name"])] = data
     return given
 
@@ -213,7 +213,7 @@ def _array(data: object, where: str) -> NDArray[Any]:
     try:
         return np.array(data)
     except (ValueError, OverflowError) as error:
-        raise WrongUse(
+        raise UsageError(
             f"{where}: lists of unequal length, or numbers out of range ({error})"
         ) from error
 
@@ -222,10 +222,10 @@ def _one_item(data: object, spec: TensorSpec, signature: Signature, where: str) 
     array = _array(data, where)
     axis = shapes.item_axis(spec, signature)
     if axis == 0 and array.ndim == len(spec.shape) and array.shape[0] != 1:
-        raise WrongUse(
+        raise UsageError(
             f"{where}: {array.shape[0]} items, expected one item per request, "
             f"shape {input_conversion.shape_text(spec, signature)}"
         )
-    return input_conversion.converted(
+    return input_conversion.convert_datatype(
         input_conversion.one_sample(array, spec, signature, where), spec, where
     )

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import oip_body, stacking
-from tuner.values.values import SentInputs
+from tuner.values.values import InputSummary
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Without HEAD, whose responses announce a body but have none."""
@@ -44,25 +44,25 @@ class Payloads:
     """Synthetic integer inputs, which may be out of range as indexes."""
     guessed: tuple[str, ...] = ()
     """Inputs with small integers for lack of a declared range."""
-    sent: SentInputs | None = None
+    sent: InputSummary | None = None
     """Summary of the inputs; None without server metadata."""
     answer: str = "open-inference"
     """Response format: a protocol, a datatype, or empty if unread."""
 
     def __post_init__(self) -> None:
         if not self.requests:
-            raise WrongUse(f"{self.description}: there is no request to send")
+            raise UsageError(f"{self.description}: there is no request to send")
         if self.method not in METHODS:
-            raise WrongUse(f"method {self.method!r}: expected one of {', '.join(METHODS)}")
+            raise UsageError(f"method {self.method!r}: expected one of {', '.join(METHODS)}")
         if not re.fullmatch(r"/[!-~]*", self.path):
-            raise WrongUse(f"path {self.path!r}: expected /... in ASCII, without spaces")
+            raise UsageError(f"path {self.path!r}: expected /... in ASCII, without spaces")
         for name, value in self.headers.items():
             if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name) or not re.fullmatch(
                 r"[\t -~\x80-\xff]*", value
             ):
-                raise WrongUse(f"header {name!r}: {value!r} cannot stand in an HTTP request")
+                raise UsageError(f"header {name!r}: {value!r} cannot stand in an HTTP request")
             if name.lower() in {"content-length", "transfer-encoding", "connection"}:
-                raise WrongUse(f"header {name!r} is set by the client itself")
+                raise UsageError(f"header {name!r} is set by the client itself")
 
 
 def raw(
@@ -80,7 +80,7 @@ def raw(
 
 
 def of_items(
-    items: Sequence[Sequence[oip_body.Input]],
+    items: Sequence[Sequence[oip_body.RequestInput]],
     *,
     path: str,
     description: str,
@@ -97,9 +97,9 @@ def of_items(
         WrongUse: no item, or items that cannot share a request.
     """
     if not items:
-        raise WrongUse(f"{description}: there is no request to send")
+        raise UsageError(f"{description}: there is no request to send")
     groups = stacking.groups(len(items), client_batch)
-    stacked = [stacking.stacked([items[place] for place in group], description) for group in groups]
+    stacked = [stacking.stack([items[place] for place in group], description) for group in groups]
     return of_requests(
         stacked,
         path=path,
@@ -110,7 +110,7 @@ def of_items(
 
 
 def of_requests(
-    requests: Sequence[Sequence[oip_body.Input]],
+    requests: Sequence[Sequence[oip_body.RequestInput]],
     *,
     path: str,
     description: str,

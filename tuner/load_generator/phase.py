@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from tuner.load_generator.plan import LoadPlan, Warmup
+from tuner.load_generator.plan import PhasePlan, Warmup
 
-MOST_BEHIND = 0.1
+MAX_BEHIND = 0.1
 """Share of due requests by which a server may fall behind."""
 
 
@@ -33,21 +33,21 @@ def is_warm(
 def fell_behind(due: int, more_waiting: int) -> float:
     """Return the share of due requests by which a server fell behind, or 0.
 
-    The backlog's growth counts if it exceeds `MOST_BEHIND` of the due requests and three standard
+    The backlog's growth counts if it exceeds `MAX_BEHIND` of the due requests and three standard
     deviations of their number (Poisson).
 
     Args:
         due: requests due in the part.
         more_waiting: unanswered requests at its end, less those at its start.
     """
-    is_behind = more_waiting > max(MOST_BEHIND * due, 3 * math.sqrt(due))
+    is_behind = more_waiting > max(MAX_BEHIND * due, 3 * math.sqrt(due))
     return more_waiting / due if is_behind else 0.0
 
 
 class Phase:
     """Progress of one phase."""
 
-    def __init__(self, plan: LoadPlan) -> None:
+    def __init__(self, plan: PhasePlan) -> None:
         self.plan = plan
         self.arrivals = plan.arrivals
         self.warmup_end_s: float | None = None

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.system import user_files
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import stacking
-from tuner.load_generator.payload_files import MOST_BYTES, MOST_REQUESTS
+from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS
 from tuner.load_generator.payloads import Payloads
 
 LABELS = "labels"
@@ -39,14 +39,14 @@ def from_file(
         WrongUse: unreadable or empty.
     """
     try:
-        data = user_files.read(path, max_bytes=MOST_BYTES)
+        data = user_files.read(path, max_bytes=MAX_BYTES)
     except OSError as error:
-        raise WrongUse(f"payload file {path}: {error.strerror or error}") from error
+        raise UsageError(f"payload file {path}: {error.strerror or error}") from error
     is_lines = path.suffix in {".jsonl", ".ndjson"}
     bodies = [line for line in data.splitlines() if line.strip()] if is_lines else [data]
     is_json = is_lines or path.suffix == ".json"
     return Payloads(
-        requests=tuple(bodies[:MOST_REQUESTS]),
+        requests=tuple(bodies[:MAX_REQUESTS]),
         headers=_with(headers, JSON_TYPE if is_json else BYTES_TYPE),
         path=to,
         method=method,
@@ -65,12 +65,12 @@ def tensors(
     """
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
-        raise WrongUse(
+        raise UsageError(
             f"payload file {path}: {len(arrays)} inputs ({', '.join(arrays)}), a body of bytes has one"
         )
     ((name, array),) = arrays.items()
     if array.dtype.kind not in "biuf":
-        raise WrongUse(f"payload file {path}, array {name!r}: {array.dtype}, expected numbers")
+        raise UsageError(f"payload file {path}, array {name!r}: {array.dtype}, expected numbers")
     little = array.astype(array.dtype.newbyteorder("<"))
     return Payloads(
         requests=tuple(row.tobytes() for row in little),
@@ -125,21 +125,21 @@ def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, s
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
     """Return the inputs, cut to the maximum, and the labels."""
     if not path.is_file():
-        raise WrongUse(f"payload file {path}: there is no such file")
+        raise UsageError(f"payload file {path}: there is no such file")
     try:
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise WrongUse(f"payload file {path}: not arrays in npz form: {error}") from error
+        raise UsageError(f"payload file {path}: not arrays in npz form: {error}") from error
     labels = arrays.pop(LABELS, None)
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
     if len(counts) != 1 or 0 in counts:
-        raise WrongUse(
+        raise UsageError(
             f"payload file {path}: expected arrays with the same number of items, at least 1"
         )
     (count,) = counts
     each_bytes = sum(array.nbytes for array in arrays.values()) // count
-    most = min(count, MOST_REQUESTS, max(1, MOST_BYTES // max(1, each_bytes)))
+    most = min(count, MAX_REQUESTS, max(1, MAX_BYTES // max(1, each_bytes)))
     cut = {name: array[:most] for name, array in arrays.items()}
     return cut, None if labels is None or len(labels) < most else labels[:most]
 
@@ -147,5 +147,5 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
 def _plain(value: Any, where: str) -> Any:
     found = value.tolist()
     if isinstance(found, bytes):
-        raise WrongUse(f"{where}: bytes cannot stand in JSON; give texts")
+        raise UsageError(f"{where}: bytes cannot stand in JSON; give texts")
     return found

@@ -49,7 +49,7 @@ class Race:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OpenLoad:
+class OpenLoopPlan:
     """Open-loop workload: requests are due regardless of responses."""
 
     rate_per_s: float
@@ -61,7 +61,7 @@ class OpenLoad:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LoadPlan:
+class PhasePlan:
     """Plan of one phase: warm-up, then `seconds` or `requests` measured (one is set)."""
 
     host: str
@@ -114,12 +114,12 @@ class LoadPlan:
     def arrivals(self) -> arrivals.Closed | arrivals.Open:
         """Schedule of the phase."""
         if self.rate_per_s is None:
-            return arrivals.Closed(self.concurrency)
-        return arrivals.opened(
+            return arrivals.ClosedLoop(self.concurrency)
+        return arrivals.make_open_loop(
             self.rate_per_s, self.concurrency, self.spread, self.seed, self.offsets_s
         )
 
-    def at(self, load: OpenLoad) -> LoadPlan:
+    def at(self, load: OpenLoopPlan) -> PhasePlan:
         """Return the plan as an open loop."""
         return dataclasses.replace(
             self,
@@ -134,7 +134,7 @@ class LoadPlan:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LoadPlan:
+    def from_json(cls, data: Mapping[str, Any]) -> PhasePlan:
         """Invert `as_json`."""
         race = data.get("race")
         if race is not None:

@@ -10,7 +10,7 @@ import collections
 import select
 import socket
 
-from tuner.load_generator.connection import Connection, State
+from tuner.load_generator.connection import ClientConnection, ConnectionState
 
 RETRIES = 6
 """Failures in a row until a connection counts as gone. It is retried while others work."""
@@ -23,15 +23,15 @@ class ServerGone(Exception):
     """The server cannot be reached, or no longer."""
 
 
-class Pool:
+class ConnectionPool:
     """Connections of one phase and their epoll."""
 
     def __init__(self, host: str, port: int, count: int) -> None:
         self.where = f"http://{host}:{port}"
         self._host, self._port = host, port
-        self.connections = [Connection(index) for index in range(count)]
-        self.by_descriptor: dict[int, Connection] = {}
-        self.free: collections.deque[Connection] = collections.deque()
+        self.connections = [ClientConnection(index) for index in range(count)]
+        self.by_descriptor: dict[int, ClientConnection] = {}
+        self.free: collections.deque[ClientConnection] = collections.deque()
         self.poller = select.epoll()
         self.reconnects = 0
         self.last_loss = ""
@@ -63,14 +63,17 @@ class Pool:
     def open_due(self, now_s: float) -> None:
         """Open closed connections whose pause is over, and fail slow openings."""
         for connection in self.connections:
-            if connection.state is State.OPENING and now_s - connection.started_s > OPEN_TIMEOUT_S:
+            if (
+                connection.state is ConnectionState.OPENING
+                and now_s - connection.started_s > OPEN_TIMEOUT_S
+            ):
                 self.fail(
                     connection, now_s, "the server does not accept the connection", failures=RETRIES
                 )
-            elif connection.state is State.CLOSED and now_s >= connection.retry_s:
+            elif connection.state is ConnectionState.CLOSED and now_s >= connection.retry_s:
                 self._open(connection, now_s)
 
-    def _open(self, connection: Connection, now_s: float) -> None:
+    def _open(self, connection: ClientConnection, now_s: float) -> None:
         connection.started_s = now_s
         try:
             descriptor = connection.open(self._family, self._address)
@@ -80,39 +83,41 @@ class Pool:
         self.by_descriptor[descriptor] = connection
         self.poller.register(descriptor, select.EPOLLOUT)
 
-    def decide_opening(self, connection: Connection, event: int, now_s: float) -> None:
+    def decide_opening(self, connection: ClientConnection, event: int, now_s: float) -> None:
         """Handle an event on an opening connection."""
         failure = connection.failure()
         if failure is not None:
             self.fail(connection, now_s, failure)
         elif event & select.EPOLLOUT:
             self.watch(connection, select.EPOLLIN)
-            connection.state = State.FREE
+            connection.state = ConnectionState.FREE
             self.free.append(connection)
 
-    def watch(self, connection: Connection, events: int) -> None:
+    def watch(self, connection: ClientConnection, events: int) -> None:
         """Set the watched events of an open connection."""
         assert connection.socket is not None
         self.poller.modify(connection.socket.fileno(), events)
 
-    def fail(self, connection: Connection, now_s: float, reason: str, *, failures: int = 1) -> None:
+    def fail(
+        self, connection: ClientConnection, now_s: float, reason: str, *, failures: int = 1
+    ) -> None:
         """Close a failed connection until its pause is over."""
         self.last_loss = reason
         connection.losses += failures
         connection.retry_s = now_s + FIRST_PAUSE_S * 2 ** (min(connection.losses, RETRIES) - 1)
         self._drop(connection)
 
-    def renew(self, connection: Connection) -> None:
+    def renew(self, connection: ClientConnection) -> None:
         """Replace a connection without a pause."""
         connection.retry_s = 0.0
         self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
-        if connection.state is State.FREE:
+    def _drop(self, connection: ClientConnection) -> None:
+        if connection.state is ConnectionState.FREE:
             self.free.remove(connection)
         if connection.socket is not None:
             del self.by_descriptor[connection.socket.fileno()]
-            self.reconnects += connection.state is not State.OPENING
+            self.reconnects += connection.state is not ConnectionState.OPENING
         connection.close()
 
     def close(self) -> None:

@@ -24,15 +24,15 @@ from typing import Any
 from serving.system.end_with_parent import end_with
 from tuner.load_generator import wire
 from tuner.load_generator.client import Client
-from tuner.load_generator.multi_model_payloads import Mixed
-from tuner.load_generator.plan import LoadPlan
+from tuner.load_generator.multi_model_payloads import LazyRequests
+from tuner.load_generator.plan import PhasePlan
 from tuner.load_generator.pool import ServerGone
 
 HEARTBEAT_S = 1.0
 
 
 @dataclasses.dataclass(slots=True)
-class Stored:
+class StoredPayloads:
     """Payloads of a phase."""
 
     request_line: str
@@ -42,13 +42,13 @@ class Stored:
     """Heads and order of a mixture."""
 
 
-class Worker:
+class GeneratorProcess:
     """Command loop with the stored payloads."""
 
     def __init__(self, commands: int, reports: int) -> None:
         self._commands = commands
         self._reports = reports
-        self._stored: dict[int, Stored] = {}
+        self._stored: dict[int, StoredPayloads] = {}
         """By the tuner's key."""
         self._reported_s = 0.0
 
@@ -63,7 +63,7 @@ class Worker:
                 elif command["do"] == "forget":
                     self._stored.pop(command["key"], None)
                 else:
-                    self._run(LoadPlan.from_json(command["plan"]), self._stored[command["key"]])
+                    self._run(PhasePlan.from_json(command["plan"]), self._stored[command["key"]])
         except wire.Closed:
             return
 
@@ -76,7 +76,7 @@ class Worker:
             bodies.append(blob[start : start + size])
             start += size
         is_mixture = command["do"] == "mixture"
-        self._stored[command["key"]] = Stored(
+        self._stored[command["key"]] = StoredPayloads(
             request_line="" if is_mixture else f"{command['method']} {command['path']} HTTP/1.1",
             headers=[] if is_mixture else command["headers"],
             bodies=bodies,
@@ -84,7 +84,7 @@ class Worker:
         )
         self._report({"event": "stored"})
 
-    def _run(self, plan: LoadPlan, stored: Stored) -> None:
+    def _run(self, plan: PhasePlan, stored: StoredPayloads) -> None:
         begun_s = time.monotonic()
         requests = _requests(plan, stored)
         gc.collect()
@@ -127,25 +127,25 @@ class Worker:
             self._report({"event": "running", "requests": finished})
 
 
-def _requests(plan: LoadPlan, stored: Stored) -> Sequence[bytes]:
+def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
     if stored.mixture is not None:
         heads, order = stored.mixture
         begun = [
             _head(plan, f"POST {head['path']} HTTP/1.1", head["headers"], "Content-Length: ")
             for head in heads
         ]
-        return Mixed(begun, stored.bodies, order)
+        return LazyRequests(begun, stored.bodies, order)
     return [_request(plan, stored, body) for body in stored.bodies]
 
 
-def _request(plan: LoadPlan, stored: Stored, body: bytes) -> bytes:
+def _request(plan: PhasePlan, stored: StoredPayloads, body: bytes) -> bytes:
     length = f"Content-Length: {len(body)}\r\n"
     if not body and stored.request_line.startswith("GET "):
         length = ""
     return _head(plan, stored.request_line, stored.headers, f"{length}\r\n") + body
 
 
-def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:
+def _head(plan: PhasePlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:
     """Return request line and headers, followed by `end`."""
     lines = [line]
     if "host" not in {name.lower() for name, _ in headers}:
@@ -163,7 +163,7 @@ def main() -> None:
     os.dup2(2, 1)
     for descriptor in (commands, reports):
         os.set_blocking(descriptor, False)
-    Worker(commands, reports).serve()
+    GeneratorProcess(commands, reports).serve()
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import httptools
 
-LONGEST_HEAD_BYTES = 65_536
-MOST_TOLD_BYTES = 512
+MAX_HEAD_BYTES = 65_536
+MAX_REPORTED_BYTES = 512
 """Bytes kept of a body outside 2xx."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
 _NUMBER = re.compile(rb"\d{1,18}")
@@ -23,7 +23,7 @@ class BadResponse(Exception):
     """The bytes are not an HTTP response."""
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """Head of a plain response."""
 
     status: int
@@ -31,14 +31,14 @@ class Head(NamedTuple):
     keeps_alive: bool
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """Whole response; `keeps_alive`: the connection can take another request."""
 
     status: int
     keeps_alive: bool
 
 
-def read_head(head: bytes) -> Head | None:
+def read_head(head: bytes) -> ResponseHead | None:
     """Parse the head of a plain response, without its empty line; None for any other."""
     lines = head.split(b"\r\n")
     status_line = _STATUS_LINE.fullmatch(lines[0])
@@ -60,8 +60,8 @@ def read_head(head: bytes) -> Head | None:
             return None
     status = int(status_line[2])
     if status in {204, 304}:
-        return Head(status, 0, keeps_alive)
-    return None if length is None else Head(status, length, keeps_alive)
+        return ResponseHead(status, 0, keeps_alive)
+    return None if length is None else ResponseHead(status, length, keeps_alive)
 
 
 class ResponseReader:
@@ -70,7 +70,7 @@ class ResponseReader:
     __slots__ = ("_begun", "_missing_bytes", "_parser", "_told", "head", "plain")
 
     def __init__(self) -> None:
-        self.plain: Head | None = None
+        self.plain: ResponseHead | None = None
         """Set once a plain head has been read."""
         self.head = b""
         """That head with its empty line."""
@@ -84,7 +84,7 @@ class ResponseReader:
         """Start of a body outside 2xx, else empty."""
         return bytes(self._told if self._parser is None else self._parser.told)
 
-    def feed(self, data: bytes) -> Answer | None:
+    def feed(self, data: bytes) -> HttpResponse | None:
         """Take bytes, and return the response once it is complete.
 
         Raises:
@@ -107,19 +107,19 @@ class ResponseReader:
         self._missing_bytes = self.plain.body_bytes
         return self._count(self._begun[end + 4 :])
 
-    def end(self) -> Answer | None:
+    def end(self) -> HttpResponse | None:
         """Return the response if the peer's close ends its body, else None."""
         return None if self._parser is None else self._parser.end()
 
-    def _count(self, data: bytes | bytearray) -> Answer | None:
+    def _count(self, data: bytes | bytearray) -> HttpResponse | None:
         assert self.plain is not None
         if not 200 <= self.plain.status < 300:
-            wanted = min(MOST_TOLD_BYTES - len(self._told), self._missing_bytes)
+            wanted = min(MAX_REPORTED_BYTES - len(self._told), self._missing_bytes)
             self._told += data[: max(0, wanted)]
         self._missing_bytes -= len(data)
         if self._missing_bytes > 0:
             return None
-        return Answer(self.plain.status, self.plain.keeps_alive and self._missing_bytes == 0)
+        return HttpResponse(self.plain.status, self.plain.keeps_alive and self._missing_bytes == 0)
 
     def _check_open_head(self) -> None:
         start = bytes(self._begun[:7])
@@ -127,8 +127,8 @@ class ResponseReader:
             raise BadResponse(
                 f"the answer begins with {bytes(self._begun[:40])!r}, which is not HTTP/1"
             )
-        if len(self._begun) > LONGEST_HEAD_BYTES:
-            raise BadResponse(f"the answer's head is longer than {LONGEST_HEAD_BYTES} bytes")
+        if len(self._begun) > MAX_HEAD_BYTES:
+            raise BadResponse(f"the answer's head is longer than {MAX_HEAD_BYTES} bytes")
 
 
 class _FullParser:
@@ -137,28 +137,28 @@ class _FullParser:
     def __init__(self) -> None:
         self.told = bytearray()
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: Answer | None = None
+        self._answer: HttpResponse | None = None
         self._ends_with_close = True
         self._has_head = False
 
-    def feed(self, data: bytes) -> Answer | None:
+    def feed(self, data: bytes) -> HttpResponse | None:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # Surplus bytes after a complete response spoil only the connection.
             if self._answer is None:
                 raise BadResponse(f"the answer cannot be read: {error}") from error
-            self._answer = Answer(self._answer.status, keeps_alive=False)
+            self._answer = HttpResponse(self._answer.status, keeps_alive=False)
         return self._answer
 
-    def end(self) -> Answer | None:
+    def end(self) -> HttpResponse | None:
         if self._answer is None and self._has_head and self._ends_with_close:
-            return Answer(self._parser.get_status_code(), keeps_alive=False)
+            return HttpResponse(self._parser.get_status_code(), keeps_alive=False)
         return self._answer
 
     def on_message_begin(self) -> None:
         if self._answer is not None:  # surplus bytes that look like another response
-            self._answer = Answer(self._answer.status, keeps_alive=False)
+            self._answer = HttpResponse(self._answer.status, keeps_alive=False)
         self._has_head = False
         self._ends_with_close = True
 
@@ -171,9 +171,9 @@ class _FullParser:
 
     def on_body(self, data: bytes) -> None:
         if not 200 <= self._parser.get_status_code() < 300 and self._answer is None:
-            self.told += data[: MOST_TOLD_BYTES - len(self.told)]
+            self.told += data[: MAX_REPORTED_BYTES - len(self.told)]
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         if status >= 200 and self._answer is None:
-            self._answer = Answer(status, bool(self._parser.should_keep_alive()))
+            self._answer = HttpResponse(status, bool(self._parser.should_keep_alive()))

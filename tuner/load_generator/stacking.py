@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from serving.tensors import shapes
 from serving.values import Signature
-from tuner.errors import WrongUse
-from tuner.load_generator.oip_body import Input
+from tuner.errors import UsageError
+from tuner.load_generator.oip_body import RequestInput
 
 
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
@@ -25,7 +25,7 @@ def groups(items: int, client_batch: int) -> NDArray[np.intp]:
     return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
 
 
-def stacked(items: Sequence[Sequence[Input]], where: str) -> Sequence[Input]:
+def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
     """Return the inputs of one request with all items; errors call it `where`.
 
     Raises:
@@ -33,23 +33,25 @@ def stacked(items: Sequence[Sequence[Input]], where: str) -> Sequence[Input]:
     """
     if len(items) == 1:
         return items[0]
-    return [_joined(inputs, len(items), where) for inputs in zip(*items, strict=True)]
+    return [_stack_input(inputs, len(items), where) for inputs in zip(*items, strict=True)]
 
 
-def _joined(inputs: Sequence[Input], count: int, where: str) -> Input:
+def _stack_input(inputs: Sequence[RequestInput], count: int, where: str) -> RequestInput:
     """Join one input of all items."""
     spec, first = inputs[0].spec, inputs[0].array
     found = sorted({item.array.shape for item in inputs})
     if len(found) > 1:
-        raise WrongUse(
+        raise UsageError(
             f"--client-batch {count}: items of {where} differ in the shape of input "
             f"{spec.name!r} ({list(found[0])} and {list(found[-1])}), and one request "
             "has one shape; pad them in the file, or use --client-batch 1"
         )
     if spec.item_axis is not None:
-        return Input(spec, np.concatenate([item.array for item in inputs], axis=spec.item_axis))
+        return RequestInput(
+            spec, np.concatenate([item.array for item in inputs], axis=spec.item_axis)
+        )
     if any(not np.array_equal(first, item.array) for item in inputs):
-        raise WrongUse(
+        raise UsageError(
             f"--client-batch {count}: items of {where} differ in input {spec.name!r}, which all items of a "
             "request share; use --client-batch 1"
         )
@@ -62,9 +64,9 @@ def check_free(signature: Signature, client_batch: int, model: str) -> None:
     Raises:
         WrongUse: several items for an unbatched model.
     """
-    reason = shapes.why_whole(signature)
+    reason = shapes.why_unbatched(signature)
     if client_batch > 1 and reason:
-        raise WrongUse(
+        raise UsageError(
             f"--client-batch {client_batch}: {model} takes one request at a time, whole ({reason}), so that a "
             "request cannot hold several items; use --client-batch 1"
         )

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 BATCH = 5
 """Fewest responses averaged into one value."""
-LEAST_BATCHES, MOST_BATCHES = 8, 40
+MIN_BATCHES, MAX_BATCHES = 8, 40
 """Fewest batches to judge, and the number above which batches grow."""
 
 
 def has_settled(took: Sequence[float]) -> bool:
     """Whether latencies, in order of completion, are steady from their first half on."""
-    size = max(BATCH, len(took) // MOST_BATCHES)
+    size = max(BATCH, len(took) // MAX_BATCHES)
     count = len(took) // size
-    if count < LEAST_BATCHES:
+    if count < MIN_BATCHES:
         return False
     means = [sum(took[size * place : size * (place + 1)]) / size for place in range(count)]
     return beginning(means) <= count // 2

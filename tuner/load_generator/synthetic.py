@@ -12,13 +12,13 @@ import numpy as np
 
 from serving.errors import InvalidSettings
 from serving.tensors import shapes
-from serving.tensors.input_values import Content
+from serving.tensors.input_values import ValueSpec
 from serving.tensors.shapes import Axes, FreeAxis
 from serving.tensors.sizes import Sizes
 from serving.values import Signature, TensorSpec
-from tuner.errors import UnknownSize, WrongUse
+from tuner.errors import UnknownSize, UsageError
 from tuner.load_generator import oip_body, payloads
-from tuner.load_generator.payload_files import MOST_BYTES
+from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
 
 REQUESTS = 64
@@ -28,12 +28,12 @@ VARYING_REQUESTS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class SyntheticInputs:
     """Synthetic inputs for a model."""
 
     signature: Signature
     axes: Axes
-    contents: Mapping[str, Content]
+    contents: Mapping[str, ValueSpec]
     told: str = ""
     """Declared sizes and values, as written."""
 
@@ -47,7 +47,7 @@ class Plan:
         """Whether requests differ in shape."""
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
-    def checked(self) -> Plan:
+    def checked(self) -> SyntheticInputs:
         """Return the plan if complete.
 
         Raises:
@@ -74,12 +74,12 @@ class Plan:
             UnknownSize: a size is not known.
         """
         self.checked()
-        made: list[list[oip_body.Input]] = []
-        left = MOST_BYTES
+        made: list[list[oip_body.RequestInput]] = []
+        left = MAX_BYTES
         for _ in range(VARYING_REQUESTS if self.varies else REQUESTS):
-            drawn = shapes.drawn(self.signature, self.axes, rng, items=client_batch)
+            drawn = shapes.sample_shapes(self.signature, self.axes, rng, items=client_batch)
             request = [
-                oip_body.Input(spec, self.contents[spec.name].draw(rng, drawn[spec.name]))
+                oip_body.RequestInput(spec, self.contents[spec.name].draw(rng, drawn[spec.name]))
                 for spec in self.signature.inputs
             ]
             left -= sum(one.array.nbytes for one in request)
@@ -101,14 +101,14 @@ class Plan:
         )
 
 
-def planned(
+def plan_inputs(
     signature: Signature,
-    contents: Mapping[str, Content],
+    contents: Mapping[str, ValueSpec],
     *,
     options: Sizes,
     card: Sizes,
     told: str = "",
-) -> Plan:
+) -> SyntheticInputs:
     """Bind sizes to the signature; options precede the model's file.
 
     Raises:
@@ -119,7 +119,7 @@ def planned(
         # Written for the batched or the unbatched model.
         second = shapes.bind(signature, card, source="shapes of model.yaml:", is_settled=False)
     except InvalidSettings as error:
-        raise WrongUse(str(error)) from error
+        raise UsageError(str(error)) from error
     axes = {
         spec.name: tuple(
             None if axis == shapes.item_axis(spec, signature) else mine or other
@@ -129,7 +129,7 @@ def planned(
         )
         for spec in signature.inputs
     }
-    return Plan(signature=signature, axes=axes, contents=contents, told=told)
+    return SyntheticInputs(signature=signature, axes=axes, contents=contents, told=told)
 
 
 def unknown(signature: Signature, lacking: list[FreeAxis]) -> UnknownSize:

@@ -9,12 +9,12 @@ import math
 import pathlib
 
 from serving.system import user_files
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import arrivals
 
-MOST_ARRIVALS = 100_000
+MAX_ARRIVALS = 100_000
 """Maximum arrivals; no evaluation uses more."""
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 
 
 def read(path: pathlib.Path) -> tuple[float, ...]:
@@ -28,30 +28,30 @@ def read(path: pathlib.Path) -> tuple[float, ...]:
         given = line.partition("#")[0].strip()
         if not given:
             continue
-        if len(offsets) == MOST_ARRIVALS:
-            raise WrongUse(
-                f"trace {path}, line {number}: expected at most {MOST_ARRIVALS:,} arrivals"
+        if len(offsets) == MAX_ARRIVALS:
+            raise UsageError(
+                f"trace {path}, line {number}: expected at most {MAX_ARRIVALS:,} arrivals"
             )
         offsets.append(_second(given, f"trace {path}, line {number}"))
         if len(offsets) > 1 and offsets[-1] < offsets[-2]:
-            raise WrongUse(
+            raise UsageError(
                 f"trace {path}, line {number}: {given} comes after {offsets[-2]:g}, expected seconds in "
                 "ascending order; sort the file"
             )
     try:
         arrivals.traced_rate(offsets)
     except ValueError as error:
-        raise WrongUse(f"trace {path}: {error}, this one has {len(offsets)}") from None
+        raise UsageError(f"trace {path}: {error}, this one has {len(offsets)}") from None
     return tuple(offsets)
 
 
 def _text(path: pathlib.Path) -> str:
     try:
-        return user_files.text(path, max_bytes=MOST_BYTES)
+        return user_files.text(path, max_bytes=MAX_BYTES)
     except OSError as error:
-        raise WrongUse(f"trace {path}: {error.strerror or error}") from error
+        raise UsageError(f"trace {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise WrongUse(
+        raise UsageError(
             f"trace {path}: no text (byte {error.start}), expected one second a line"
         ) from error
 
@@ -62,5 +62,5 @@ def _second(given: str, where: str) -> float:
     except ValueError:
         second = math.nan
     if not (math.isfinite(second) and second >= 0):
-        raise WrongUse(f"{where}: {given[:40]!r} is no time, expected seconds from 0, as 12.5")
+        raise UsageError(f"{where}: {given[:40]!r} is no time, expected seconds from 0, as 12.5")
     return second

@@ -30,7 +30,7 @@ PRIOR_DEGREES = 8.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Belief:
+class Posterior:
     """Posterior of a search over some configurations."""
 
     mean: Array  # (k,) of the log objective, minimised
@@ -40,7 +40,7 @@ class Belief:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class BestArm:
     """The chosen configuration, and how the others compare."""
 
     chosen: int
@@ -52,7 +52,7 @@ class Choice:
     """Configurations tied with the leader."""
 
 
-def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choice:
+def choose(belief: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
     """Choose among k configurations.
 
     Args:
@@ -61,7 +61,7 @@ def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choic
         preference: comparable key per configuration; the lowest wins ties.
     """
     logs = np.log(values)
-    updated = _updated(belief, logs)
+    updated = _posterior_mean(belief, logs)
     leader = int(np.argmin(updated))
     spread = _Spread.of(logs, belief.launch_sd)
     tied = [
@@ -76,15 +76,17 @@ def choose(belief: Belief, values: Array, preference: Sequence[object]) -> Choic
     ratios, intervals = zip(
         *(spread.ratio(one, chosen) for one in range(len(updated))), strict=True
     )
-    return Choice(chosen=chosen, ratios=tuple(ratios), intervals=tuple(intervals), tied=tuple(tied))
+    return BestArm(
+        chosen=chosen, ratios=tuple(ratios), intervals=tuple(intervals), tied=tuple(tied)
+    )
 
 
-def launch_sd(logs: Array, presumed: float) -> float:
+def evaluation_sd(logs: Array, presumed: float) -> float:
     """Return the residual sd of (rounds, k) logs, shrunk towards an assumed sd."""
-    return _pooled(logs, presumed)[0]
+    return _pooled_sd(logs, presumed)[0]
 
 
-def _pooled(logs: Array, presumed: float) -> tuple[float, float]:
+def _pooled_sd(logs: Array, presumed: float) -> tuple[float, float]:
     """Return the shrunk sd and its degrees of freedom."""
     rounds, count = logs.shape
     left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
@@ -93,7 +95,7 @@ def _pooled(logs: Array, presumed: float) -> tuple[float, float]:
     return math.sqrt(variance), degrees
 
 
-def _updated(belief: Belief, logs: Array) -> Array:
+def _posterior_mean(belief: Posterior, logs: Array) -> Array:
     """Return posterior means (k,), up to a common shift."""
     rounds, count = logs.shape
     if not rounds:
@@ -119,7 +121,7 @@ class _Spread:
         rounds, count = logs.shape
         if not rounds:
             return cls(means=np.zeros(count), error=math.inf, reach=math.inf)
-        sd, degrees = _pooled(logs, launch_sd)
+        sd, degrees = _pooled_sd(logs, launch_sd)
         tail = 0.025 / max(1, count - 1)
         return cls(
             means=logs.mean(axis=0),

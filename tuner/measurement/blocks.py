@@ -17,14 +17,14 @@ from scipy import special
 
 from tuner.measurement import percentiles
 from tuner.settings import QUOTA_PERIOD_S
-from tuner.values.values import UNKNOWN, Block, CpuCourse, Interval
+from tuner.values.values import UNKNOWN, Block, CpuTimeSeries, Interval
 
-LEAST_BLOCKS = 4
+MIN_BLOCKS = 4
 """Fewer blocks give no interval."""
-MOST_BATCHES = 20
+MAX_BATCHES = 20
 """More blocks are merged, which makes them more independent."""
-LEAST_ROUND_TRIPS = 2
-LEAST_FOR_SPREAD = 20
+MIN_LATENCIES = 2
+MIN_FOR_SPREAD = 20
 """Requests of a block from which p5 and p95 differ from the extremes."""
 FINEST_MS = 1e-6
 """Clock resolution, the smallest spread."""
@@ -34,7 +34,7 @@ def block_seconds(block_s: float, mean_s: float) -> float:
     """Return `block_s` in whole quota periods, lengthened to span two mean latencies."""
     periods = max(1, round(block_s / QUOTA_PERIOD_S))
     whole_s = periods * QUOTA_PERIOD_S
-    return whole_s * max(1, math.ceil(LEAST_ROUND_TRIPS * mean_s / whole_s - 1e-9))
+    return whole_s * max(1, math.ceil(MIN_LATENCIES * mean_s / whole_s - 1e-9))
 
 
 def cut(
@@ -44,7 +44,7 @@ def cut(
     start_s: float,
     seconds: float,
     block_s: float,
-    client_cpu: CpuCourse | None = None,
+    client_cpu: CpuTimeSeries | None = None,
 ) -> tuple[Block, ...]:
     """Cut the measured part, from `start_s`, into whole blocks; drop the rest.
 
@@ -70,7 +70,7 @@ def cut(
                 p99_ms=1e3 * percentiles.percentile(ordered, 0.99),
                 throughput_per_s=float(last - first) / block_s,
                 spread_ms=1e3 * percentiles.spread(ordered)
-                if len(ordered) >= LEAST_FOR_SPREAD
+                if len(ordered) >= MIN_FOR_SPREAD
                 else None,
                 client_cpu_s=None if used_s is None else float(used_s[number]),
             )
@@ -93,9 +93,9 @@ def ratio_interval(
     Sampling Techniques, section 6.3), on the log scale with Student's t, around the whole phase's
     `ratio`.
     """
-    if len(counts) < LEAST_BLOCKS or not sums.sum():
+    if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN
-    size = math.ceil(len(counts) / MOST_BATCHES)
+    size = math.ceil(len(counts) / MAX_BATCHES)
     batches = len(counts) // size
     counts = counts[: batches * size].reshape(batches, size).sum(axis=1)
     sums = sums[: batches * size].reshape(batches, size).sum(axis=1)
@@ -112,9 +112,9 @@ def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
-    if len(known) < LEAST_BLOCKS or len(known) < len(spreads):
+    if len(known) < MIN_BLOCKS or len(known) < len(spreads):
         return UNKNOWN
-    size = math.ceil(len(known) / MOST_BATCHES)
+    size = math.ceil(len(known) / MAX_BATCHES)
     batches = len(known) // size
     logs = np.log(known[: batches * size]).reshape(batches, size).mean(axis=1)
     error = float(logs.std(ddof=1)) / math.sqrt(batches)

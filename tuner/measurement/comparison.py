@@ -17,24 +17,24 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
-from tuner.measurement.sequential import Plan, looks
+from tuner.measurement.sequential import StoppingBoundaries, looks
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 from tuner.values.values import (
     UNKNOWN,
-    Against,
-    Beside,
     Configuration,
     Interval,
     Measurement,
+    PredictionComparison,
+    SecondObjectiveVerdict,
     Verdict,
     VerdictOutcome,
 )
 
-LEAST_PAIRS = 2
+MIN_PAIRS = 2
 WITHIN = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 SESSION_SD = 0.035
@@ -43,9 +43,9 @@ SESSION_SD = 0.035
 3.1 % between two recordings (benchmarks/verdict/sessions.py), plus a margin.
 """
 NAMES = ("the default", "the best configuration")
-MOST_WIDER = 1.5
+MAX_WIDER = 1.5
 """Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
-MOST_IN_PERCENT = 3.0
+MAX_IN_PERCENT = 3.0
 """Ratio above which sentences give a multiple instead of per cent."""
 
 
@@ -57,10 +57,10 @@ def ratio_interval(
     Raises:
         WrongUse: fewer than two pairs, or unequal numbers.
     """
-    if len(numerators) != len(denominators) or len(numerators) < LEAST_PAIRS:
-        raise WrongUse(
+    if len(numerators) != len(denominators) or len(numerators) < MIN_PAIRS:
+        raise UsageError(
             f"{len(denominators)} launches of the default and {len(numerators)} of the best configuration: "
-            f"expected as many of each, at least {LEAST_PAIRS}"
+            f"expected as many of each, at least {MIN_PAIRS}"
         )
     differences = np.log(numerators) - np.log(denominators)
     mean, error = float(differences.mean()), _standard_error(differences)
@@ -69,7 +69,7 @@ def ratio_interval(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class StoppingRule:
     """Stopping rule for adding pairs."""
 
     most: int
@@ -92,14 +92,14 @@ class Rule:
     def is_enough(self, differences: Sequence[float]) -> bool:
         """Return whether the pairs' ordered log ratios end a comparison."""
         differences = [one - self.at for one in differences]
-        plan = Plan.of(looks(self.most), sd=self.sd, alpha=self.alpha)
+        plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(
             count == self.most or self._is_told(plan, differences[:count], look)
             for look, count in enumerate(plan.looks)
             if count <= len(differences)
         )
 
-    def _is_told(self, plan: Plan, differences: Sequence[float], look: int) -> bool:
+    def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
         """Return whether a look shows something that the pairs' own interval confirms.
 
         A small difference needs an interval not much wider than planned.
@@ -110,19 +110,22 @@ class Rule:
             return found.is_shown
         if self.at:
             return False
-        is_narrow = sequential.known(differences).sd <= MOST_WIDER * self.sd
+        is_narrow = sequential.robust_mean(differences).sd <= MAX_WIDER * self.sd
         ends = (reading.low, reading.high, found.low, found.high)
         return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)
 
 
 def is_enough(
-    default: Sequence[Measurement], best: Sequence[Measurement], names: Sequence[str], rule: Rule
+    default: Sequence[Measurement],
+    best: Sequence[Measurement],
+    names: Sequence[str],
+    rule: StoppingRule,
 ) -> bool:
     """Return whether the pairs so far end the comparison in every objective.
 
     There may be fewer than two pairs.
     """
-    if len(best) < LEAST_PAIRS:
+    if len(best) < MIN_PAIRS:
         return False
     return all(rule.is_enough(differences_of(default, best, name)) for name in names)
 
@@ -133,7 +136,7 @@ def compare(
     *,
     objective: str,
     second: str | None = None,
-    rule: Rule | None = None,
+    rule: StoppingRule | None = None,
     names: tuple[str, str] = NAMES,
 ) -> Verdict:
     """Return the verdict over pairs of evaluations, matched by position.
@@ -144,15 +147,17 @@ def compare(
     Raises:
         WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
     """
-    made_best = objectives.named(objective)
+    made_best = objectives.find_objective(objective)
     differences = _differences(default, best, made_best)
     alpha = sequential.ALPHA if rule is None else rule.alpha
     found = sequential.estimate(differences, alpha=alpha)
     ratio = math.exp(found.value)
     interval = Interval(low=math.exp(found.low), high=math.exp(found.high))
-    throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
+    throughput_ratio, throughput_interval = _ratio(
+        default, best, objectives.find_objective("throughput")
+    )
     p99_ratio, p99_interval = _p99_ratio(default, best)
-    later = another_day(ratio, interval, alpha=alpha)
+    later = between_session_interval(ratio, interval, alpha=alpha)
     outcome: VerdictOutcome = "no difference shown"
     if found.is_shown:
         outcome = "worse" if (ratio > 1) == made_best.is_minimised else "better"
@@ -182,15 +187,18 @@ def compare(
             later,
             is_small=found.low >= -WITHIN and found.high <= WITHIN,
         ),
-        second=None if second is None else _beside(default, best, second, rule),
+        second=None if second is None else _second_objective_verdict(default, best, second, rule),
     )
 
 
-def _beside(
-    default: Sequence[Measurement], best: Sequence[Measurement], objective: str, rule: Rule | None
-) -> Beside:
+def _second_objective_verdict(
+    default: Sequence[Measurement],
+    best: Sequence[Measurement],
+    objective: str,
+    rule: StoppingRule | None,
+) -> SecondObjectiveVerdict:
     found = compare(default, best, objective=objective, rule=rule)
-    return Beside(
+    return SecondObjectiveVerdict(
         objective=objective,
         outcome=found.outcome,
         ratio=found.ratio,
@@ -200,7 +208,9 @@ def _beside(
     )
 
 
-def another_day(ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA) -> Interval:
+def between_session_interval(
+    ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA
+) -> Interval:
     """Return the prediction interval of the ratio in another session.
 
     `alpha` is one minus the confidence of both intervals.
@@ -224,29 +234,29 @@ def excess_sd(rounds: Sequence[Sequence[float]]) -> float | None:
     """
     size = statistics.mode(map(len, rounds)) if rounds else 0
     alike = np.array([one for one in rounds if len(one) == size], dtype=float)
-    if size < LEAST_PAIRS or len(alike) < LEAST_PAIRS:
+    if size < MIN_PAIRS or len(alike) < MIN_PAIRS:
         return None
     within = float(alike.var(axis=1, ddof=1).mean())
     between = size * float(alike.mean(axis=1).var(ddof=1))
     return math.sqrt(max(0.0, (between - within) / size))
 
 
-def against(
+def compare_with_prediction(
     guess: Sequence[Measurement],
     best: Sequence[Measurement],
     *,
     configuration: Configuration,
     objective: str,
-) -> Against:
+) -> PredictionComparison:
     """Compare the best with a prediction's choice over pairs of evaluations.
 
     Raises:
         WrongUse: fewer than two pairs, or unequal numbers.
     """
-    made_best = objectives.named(objective)
+    made_best = objectives.find_objective(objective)
     ratio, interval = _ratio(guess, best, made_best)
     assert ratio is not None, "both were measured"
-    return Against(
+    return PredictionComparison(
         configuration=configuration,
         outcome=made_best.judged(interval),
         ratio=ratio,
@@ -259,16 +269,16 @@ def differences_of(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> list[float]:
     """Return the pairs' log ratios, best over default."""
-    return _differences(default, best, objectives.named(objective))
+    return _differences(default, best, objectives.find_objective(objective))
 
 
 def _differences(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> list[float]:
-    if len(default) != len(best) or len(best) < LEAST_PAIRS:
-        raise WrongUse(
+    if len(default) != len(best) or len(best) < MIN_PAIRS:
+        raise UsageError(
             f"{len(default)} launches of the default and {len(best)} of the best configuration: "
-            f"expected as many of each, at least {LEAST_PAIRS}"
+            f"expected as many of each, at least {MIN_PAIRS}"
         )
     return [
         math.log(objective.value(ours)) - math.log(objective.value(theirs))
@@ -283,12 +293,12 @@ def middles(
 
     None if an evaluation has no value above 0.
     """
-    made_best = objectives.named(objective)
+    made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None
     values = np.log([[made_best.value(one) for one in side] for side in (default, best)])
-    apart = sequential.known(_differences(default, best, made_best)).mean
-    middle = sum(sequential.known(side).mean for side in values.tolist()) / 2
+    apart = sequential.robust_mean(_differences(default, best, made_best)).mean
+    middle = sum(sequential.robust_mean(side).mean for side in values.tolist()) / 2
     return math.exp(middle - apart / 2), math.exp(middle + apart / 2)
 
 
@@ -306,9 +316,11 @@ def _p99_ratio(
 ) -> tuple[float | None, Interval]:
     """Return the ratio over pairs with both p99s; None under two of them."""
     told = [pair for pair in zip(default, best, strict=True) if all(one.has_p99 for one in pair)]
-    if len(told) < LEAST_PAIRS:
+    if len(told) < MIN_PAIRS:
         return None, UNKNOWN
-    return _ratio([one for one, _ in told], [one for _, one in told], objectives.named("p99"))
+    return _ratio(
+        [one for one, _ in told], [one for _, one in told], objectives.find_objective("p99")
+    )
 
 
 def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
@@ -358,7 +370,7 @@ class _Sentence:
             return f"{subject} is {outcome} than {of}: {figures}."
         if is_small:
             return f"No difference that matters: {figures}; it is shown to be under 3 %."
-        spread = sequential.known(self.differences).sd
+        spread = sequential.robust_mean(self.differences).sd
         unseen = gain_from_differences(spread, pairs)
         return (
             f"No difference shown: {figures}; differences under about {100 * unseen:.2g} % cannot be seen so, and in "
@@ -371,7 +383,7 @@ def _span(interval: Interval) -> str:
     ends = [interval.low, interval.high]
     assert ends[0] is not None
     assert ends[1] is not None
-    if ends[1] >= MOST_IN_PERCENT and ends[0] >= 1:
+    if ends[1] >= MAX_IN_PERCENT and ends[0] >= 1:
         return f"{ends[0]:.3g} to {ends[1]:.3g} times as much"
     if ends[1] < 1:
         ends.reverse()
@@ -381,7 +393,7 @@ def _span(interval: Interval) -> str:
 
 def _change(ratio: float | None) -> str:
     assert ratio is not None
-    if ratio >= MOST_IN_PERCENT:
+    if ratio >= MAX_IN_PERCENT:
         return f"{ratio:.3g} times as much"
     share = 100 * abs(ratio - 1)
     rounded = f"{share:.0f}" if 10 <= share < 99.5 or ratio > 1.1 else f"{share:.1f}"

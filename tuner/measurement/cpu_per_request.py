@@ -7,7 +7,7 @@ import math
 from tuner.values.values import Measurement
 
 
-def log_effort(measurement: Measurement) -> float | None:
+def log_cpu_per_request(measurement: Measurement) -> float | None:
     """Return the log of core-seconds per request in gateway, replicas and client.
 
     Server time counts from the start of the warm-up, client time from its end. None if unknown.

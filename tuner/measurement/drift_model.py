@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 QUICK_S, SLOW_S = (0.5, 20.0), (20.0, 600.0)
 """Bounds of the time constants of the two processes."""
-LEAST_SD, MOST_SD = 1e-4, 1.0
+MIN_SD, MAX_SD = 1e-4, 1.0
 """Bounds of the standard deviations."""
 STARTS = ((0.05, 5.0, 0.05, 100.0, 0.02, 0.05), (0.02, 2.0, 0.02, 60.0, 0.05, 0.03))
 """Starts of the optimiser: quick part, slow part, evaluations, blocks."""
@@ -40,7 +40,7 @@ class Blocks:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DriftProcess:
     """One process of the machine's speed."""
 
     sd: float
@@ -49,11 +49,11 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class DriftModel:
     """Contributions to a block's mean besides its configuration."""
 
-    quick: Part
-    slow: Part
+    quick: DriftProcess
+    slow: DriftProcess
     launch_sd: float
     block_sd: float
     """For blocks of the fitted length."""
@@ -81,7 +81,7 @@ class Course:
         return np.asarray(sum(parts))
 
 
-def fit(blocks: Blocks) -> Course | None:
+def fit(blocks: Blocks) -> DriftModel | None:
     """Return the fitted drift model; None with too few blocks.
 
     `blocks` cover at least two evaluations.
@@ -90,12 +90,12 @@ def fit(blocks: Blocks) -> Course | None:
     launches = len(np.unique(blocks.launch))
     if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
         return None
-    bounds = [_log(LEAST_SD, MOST_SD), _log(*QUICK_S), _log(LEAST_SD, MOST_SD), _log(*SLOW_S)]
-    bounds += [_log(LEAST_SD, MOST_SD)] * 2
+    bounds = [_log(MIN_SD, MAX_SD), _log(*QUICK_S), _log(MIN_SD, MAX_SD), _log(*SLOW_S)]
+    bounds += [_log(MIN_SD, MAX_SD)] * 2
     steps = _steps(blocks)
 
     def minus(parameters: Array) -> float:
-        return -_likelihood(_course(parameters), steps, columns)
+        return -_likelihood(_drift_model(parameters), steps, columns)
 
     tried = [
         optimize.minimize(
@@ -103,18 +103,18 @@ def fit(blocks: Blocks) -> Course | None:
         )
         for start in STARTS
     ]
-    return _course(min(tried, key=lambda one: float(one.fun)).x)
+    return _drift_model(min(tried, key=lambda one: float(one.fun)).x)
 
 
 def _log(low: float, high: float) -> tuple[float, float]:
     return math.log(low), math.log(high)
 
 
-def _course(parameters: Array) -> Course:
+def _drift_model(parameters: Array) -> DriftModel:
     quick, quick_s, slow, slow_s, launch, block = np.exp(parameters).tolist()
-    return Course(
-        quick=Part(sd=quick, forgets_s=quick_s),
-        slow=Part(sd=slow, forgets_s=slow_s),
+    return DriftModel(
+        quick=DriftProcess(sd=quick, forgets_s=quick_s),
+        slow=DriftProcess(sd=slow, forgets_s=slow_s),
         launch_sd=launch,
         block_sd=block,
     )
@@ -134,7 +134,7 @@ def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
     return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
 
 
-def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
+def _likelihood(course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
     """Return the restricted log-likelihood, up to a constant."""
     innovations, variances = _filter(course, steps, columns)
     scaled = innovations / np.sqrt(variances)[:, None]
@@ -148,7 +148,7 @@ def _likelihood(course: Course, steps: Sequence[tuple[float, bool]], columns: Ar
 
 
 def _filter(
-    course: Course, steps: Sequence[tuple[float, bool]], columns: Array
+    course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
     """Return each column's innovations (n, 1 + k), and their variances (n,)."""
     quick, slow = course.quick.sd**2, course.slow.sd**2
@@ -192,7 +192,7 @@ def _filter(
 
 
 def draw(
-    course: Course,
+    course: DriftModel,
     at_s: Array,
     launch: NDArray[np.int64],
     rng: np.random.Generator,
@@ -209,7 +209,7 @@ def draw(
     return np.asarray(found)
 
 
-def _process(part: Part, at_s: Array, rng: np.random.Generator) -> Array:
+def _process(part: DriftProcess, at_s: Array, rng: np.random.Generator) -> Array:
     kept = np.exp(-np.diff(at_s, prepend=at_s[0]) / part.forgets_s).tolist()
     shocks = rng.normal(size=len(at_s)).tolist()
     value, values = part.sd * shocks[0], [0.0] * len(shocks)

@@ -8,7 +8,7 @@ The variance is that of a ratio over consecutive parts of the phase (batch means
 Kish's design effect (Survey Sampling, 1965, section 8.2). The binomial interval is Korn and
 Graubard's (Survey Methodology 24:193, 1998).
 
-A part spans whole quota periods and at least two mean latencies. Under `LEAST_PARTS` the
+A part spans whole quota periods and at least two mean latencies. Under `MIN_PARTS` the
 correlation is unknown, and each part counts as one request.
 """
 
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from tuner.measurement import blocks
 from tuner.settings import QUOTA_PERIOD_S
 
-MOST_PARTS = 20
-LEAST_PARTS = 5
+MAX_PARTS = 20
+MIN_PARTS = 5
 """Fewer parts cannot show how alike requests are."""
 
 
@@ -35,7 +35,7 @@ def part_of(
     `at_s` (n,) is when each request counts, `start_s` the end of the warm-up.
     """
     shortest_s = blocks.block_seconds(QUOTA_PERIOD_S, mean_s)
-    each_s = shortest_s * max(1, math.ceil(seconds / (MOST_PARTS * shortest_s) - 1e-9))
+    each_s = shortest_s * max(1, math.ceil(seconds / (MAX_PARTS * shortest_s) - 1e-9))
     count = max(1, math.floor(seconds / each_s + 1e-6))
     # A remainder at the end belongs to the last part.
     return np.clip(((at_s - start_s) // each_s).astype(np.intp), 0, count - 1)
@@ -52,7 +52,7 @@ def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float
     above = np.bincount(parts, weights=is_above, minlength=len(counts))
     counts, above = counts[counts > 0], above[counts > 0]
     size, total = float(counts.sum()), float(above.sum())
-    if len(counts) < LEAST_PARTS:
+    if len(counts) < MIN_PARTS:
         return size / len(counts)
     share = total / size
     if not 0 < share < 1:

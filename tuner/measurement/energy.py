@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tuner.measurement import blocks
 from tuner.values.values import Block, Energy
 
-LEAST_READINGS = 2
+MIN_READINGS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ def energy_of(
         None without requests or energy, or if the trace does not cover the measured part.
     """
     begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds
-    is_covered = len(trace.at_s) >= LEAST_READINGS and not (
+    is_covered = len(trace.at_s) >= MIN_READINGS and not (
         trace.at_s[0] > begin_s or trace.at_s[-1] < end_s
     )
     if not trace.joules or not is_covered or not requests:

@@ -10,21 +10,21 @@ import statistics
 
 from tuner.values.values import HostNoise
 
-MOST_MORE = 0.05
+MAX_MORE = 0.05
 """Disturbing share of CPU time above the usual: about how much configurations differ."""
-LEAST_S = 0.05
+MIN_S = 0.05
 """CPU time that cannot be told from none: procfs counts 10 ms ticks per process."""
-LEAST_KNOWN = 3
+MIN_KNOWN = 3
 """Loads from which the median is the usual share; before, the minimum."""
-KEPT = 50
+RETAINED = 50
 """Recent loads that define the usual share, which changes over hours."""
-MOST_REPEATED = 0.25
+MAX_REPEATED = 0.25
 """Share of load time for repeats; a machine that is never quiet has no better time."""
 CREDIT_S = 1.0
 """Initial time for repeats."""
 
 
-class Others:
+class InterferenceDetector:
     """Tracker of the machine share that neighbours usually take."""
 
     def __init__(self, cores: int) -> None:
@@ -40,16 +40,16 @@ class Others:
         False if unknown. `loaded_s` includes the warm-up.
         """
         told = [part for part in (noise.foreign_cpu_s, noise.steal_s) if part is not None]
-        self._left_s += MOST_REPEATED * loaded_s
+        self._left_s += MAX_REPEATED * loaded_s
         if not told or loaded_s <= 0:
             return False
         whole_s = self._cores * loaded_s
         taken_s = sum(told)
         kind = noise.foreign_cpu_s is None, noise.steal_s is None
-        shares = [*self._shares.get(kind, [])[1 - KEPT :], taken_s / whole_s]
+        shares = [*self._shares.get(kind, [])[1 - RETAINED :], taken_s / whole_s]
         self._shares[kind] = shares
-        usual = statistics.median(shares) if len(shares) >= LEAST_KNOWN else min(shares)
-        return taken_s - usual * whole_s > max(LEAST_S, MOST_MORE * whole_s)
+        usual = statistics.median(shares) if len(shares) >= MIN_KNOWN else min(shares)
+        return taken_s - usual * whole_s > max(MIN_S, MAX_MORE * whole_s)
 
     def may_repeat(self, loaded_s: float) -> bool:
         """Return whether a load may be repeated, and spend its time if so."""

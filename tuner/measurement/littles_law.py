@@ -8,6 +8,6 @@ connections) or a phase too short for its latencies. Little 1961, Operations Res
 from __future__ import annotations
 
 
-def little_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
+def littles_law_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
     """Return |throughput x mean / concurrency - 1| over finished requests of any status."""
     return abs(throughput_per_s * mean_s / concurrency - 1)

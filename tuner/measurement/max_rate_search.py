@@ -20,22 +20,22 @@ from tuner.values.values import RequestRecords
 
 FIRST_STEP = 1.25
 """Factor between the first two rates; each step squares the one before: 1.56, 2.4, 6.0."""
-MOST_STEP = 6.0
-LEAST_REQUESTS = 10
+MAX_STEP = 6.0
+MIN_REQUESTS = 10
 """Requests due, below which a rate cannot show a 1 % limit."""
 ENCLOSED = 1.3
 """Ratio of a missed to a kept rate at which the walk begins."""
 WALKED = 8
 """Rates of the walk."""
-LEAST_WALK, FIRST_WALK, MOST_WALK = 1.06, 1.15, 1.4
+MIN_WALK, FIRST_WALK, MAX_WALK = 1.06, 1.15, 1.4
 """Step factor of the walk: smallest, largest first step, largest."""
 ALIKE = 3
 """Equal results in a row after which steps grow."""
-MOST_MISSES = 0.01
+MAX_MISSES = 0.01
 """Share of requests that may miss a p99 limit."""
 
 
-class Highest:
+class MaxRateSearch:
     """State of the search for one configuration's highest rate.
 
     ```
@@ -120,19 +120,19 @@ class Highest:
         kept, missed = self.kept_per_s, self.missed_per_s
         if kept is None or missed is None:
             if not is_first:
-                self._step = min(MOST_STEP, self._step**2)
+                self._step = min(MAX_STEP, self._step**2)
         elif missed <= ENCLOSED * kept:
             self._walk_per_s = math.sqrt(kept * missed)
-            self._step = min(FIRST_WALK, max(LEAST_WALK, math.sqrt(missed / kept)))
+            self._step = min(FIRST_WALK, max(MIN_WALK, math.sqrt(missed / kept)))
 
     def _walk(self, rate: float, *, is_kept: bool) -> None:
         self._walked.append(rate)
         if self._last is not None and is_kept != self._last:
-            self._step = max(LEAST_WALK, self._step**0.6)
+            self._step = max(MIN_WALK, self._step**0.6)
             self._alike = 0
         self._alike += 1
         if self._alike >= ALIKE:
-            self._step = min(MOST_WALK, self._step**1.6)
+            self._step = min(MAX_WALK, self._step**1.6)
         self._last = is_kept
         following = rate * self._step if is_kept else rate / self._step
         self._walk_per_s = max(following, min(rate, self._least_per_s))
@@ -147,4 +147,4 @@ def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds
     took_s = records.finished_s - records.intended_s
     missed = measured & ~(summary.is_ok(records) & (took_s <= limit_s))
     due = int(np.count_nonzero(measured))
-    return due > 0 and int(np.count_nonzero(missed)) <= MOST_MISSES * due
+    return due > 0 and int(np.count_nonzero(missed)) <= MAX_MISSES * due

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from tuner.values.values import LATE_S, MOST_LATE_SHARE, MOST_LITTLE_ERROR, HostNoise, Measurement
+from tuner.values.values import (
+    LATE_S,
+    MAX_LATE_SHARE,
+    MAX_LITTLES_LAW_ERROR,
+    HostNoise,
+    Measurement,
+)
 
-MOST_CLIENT_SHARE = 0.8
+MAX_CLIENT_SHARE = 0.8
 """Share of a core above which the client may be the bottleneck, as in Model Analyzer."""
-MOST_STEAL_SHARE = 0.02
-MOST_STOLEN = 0.05
+MAX_STEAL_SHARE = 0.02
+MAX_STOLEN = 0.05
 """Stolen share of machine time above which an evaluation reflects the host."""
 
 
-def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
+def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
     """Return why the metrics may be wrong; `cores` are the machine's."""
     found = []
-    if measurement.little_error is not None and measurement.little_error > MOST_LITTLE_ERROR:
+    if measurement.little_error is not None and measurement.little_error > MAX_LITTLES_LAW_ERROR:
         found.append(
             "throughput and mean round trip disagree with the concurrency by "
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "
             "the client or the connections could not keep it up"
         )
     late = measurement.late_share
-    if late is not None and late > MOST_LATE_SHARE:
+    if late is not None and late > MAX_LATE_SHARE:
         found.append(
             f"{100 * late:.3g} % of the requests were sent more than {1e3 * LATE_S:g} ms after they "
             "were due: all connections were busy, or the client was; the wait counts"
         )
     client_s = measurement.noise.client_cpu_s
-    if client_s is not None and client_s > MOST_CLIENT_SHARE * measurement.seconds:
+    if client_s is not None and client_s > MAX_CLIENT_SHARE * measurement.seconds:
         share = 100 * client_s / measurement.seconds
         found.append(
             f"the load generator used {share:.0f} % of a core: it may be what was measured"
         )
     steal_s = measurement.noise.steal_s
-    if steal_s is not None and steal_s > MOST_STEAL_SHARE * cores * measurement.seconds:
+    if steal_s is not None and steal_s > MAX_STEAL_SHARE * cores * measurement.seconds:
         share = 100 * steal_s / (cores * measurement.seconds)
         found.append(
             f"the hypervisor took {share:.1f} % of the machine's CPU time for other machines"
@@ -44,4 +50,4 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
 def is_disturbed(noise: HostNoise, *, loaded_s: float, cores: int) -> bool:
     """Return whether the host disturbed an evaluation of `loaded_s`, warm-up included."""
     stolen_s = noise.steal_s
-    return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(loaded_s, 0.1)
+    return stolen_s is not None and stolen_s > MAX_STOLEN * cores * max(loaded_s, 0.1)

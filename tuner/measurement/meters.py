@@ -29,7 +29,7 @@ _JOIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Counter(Protocol):
+class EnergyCounter(Protocol):
     """Energy counter of one device."""
 
     name: str
@@ -97,22 +97,22 @@ class PackageCounter:
         return self._sum_uj / 1e6
 
 
-class Found(NamedTuple):
+class AvailableCounters(NamedTuple):
     """Readable counters, and a line for each unreadable device."""
 
-    counters: tuple[Counter, ...]
+    counters: tuple[EnergyCounter, ...]
     lacking: tuple[str, ...]
 
 
 @contextlib.contextmanager
-def opened(*, gpu: bool = True) -> Iterator[Found]:
+def open_counters(*, gpu: bool = True) -> Iterator[AvailableCounters]:
     """Open this machine's counters for the block; without the GPU for a CPU model."""
-    counters: list[Counter] = []
+    counters: list[EnergyCounter] = []
     lacking: list[str] = []
     with contextlib.ExitStack() as owns:
         if gpu:
             try:
-                counters.append(GpuCounter(owns.enter_context(nvml.opened())))
+                counters.append(GpuCounter(owns.enter_context(nvml.open_gpu())))
             except AcceleratorUnavailable as error:
                 lacking.append(str(error))
         else:
@@ -122,13 +122,13 @@ def opened(*, gpu: bool = True) -> Iterator[Found]:
             lacking.append(packages)
         else:
             counters.append(packages)
-        yield Found(tuple(counters), tuple(lacking))
+        yield AvailableCounters(tuple(counters), tuple(lacking))
 
 
-class Meter:
+class EnergyMeter:
     """Context manager that reads counters in a thread; then call `trace`."""
 
-    def __init__(self, counters: tuple[Counter, ...], *, period_s: float = PERIOD_S) -> None:
+    def __init__(self, counters: tuple[EnergyCounter, ...], *, period_s: float = PERIOD_S) -> None:
         self._counters = counters
         self._period_s = period_s
         self._gpu = next((c.gpu for c in counters if isinstance(c, GpuCounter)), None)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tuner.metrics.benchmark import LEAST_UNITS, NonInferiority, Standing
+from tuner.metrics.benchmark import MIN_UNITS, NonInferiority, NonInferiorityResult
 
 Array = NDArray[np.float64]
 
@@ -28,28 +28,28 @@ ROUNDING = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bounded:
+class MeanBound:
     """One mean tested against the margin."""
 
     mean: float
     lower: float | None
-    """One-sided 95 % bounds; None with fewer than `LEAST_UNITS` differences."""
+    """One-sided 95 % bounds; None with fewer than `MIN_UNITS` differences."""
     upper: float | None
     p: float | None
 
 
-def bounded(differences: Array, margin: float) -> Bounded:
+def bound_mean(differences: Array, margin: float) -> MeanBound:
     """Test differences (n,), n at least 1, against a margin."""
     count, mean = len(differences), float(np.mean(differences))
-    unknown = Bounded(mean=mean, lower=None, upper=None, p=None)
-    if count < LEAST_UNITS:
+    unknown = MeanBound(mean=mean, lower=None, upper=None, p=None)
+    if count < MIN_UNITS:
         return unknown
     error = float(np.std(differences, ddof=1)) / math.sqrt(count)
     if error > ROUNDING:
         reach = float(special.stdtrit(count - 1, 1 - LEVEL)) * error
         p = float(special.stdtr(count - 1, -(margin - mean) / error))
-        return Bounded(mean=mean, lower=mean - reach, upper=mean + reach, p=p)
-    return Bounded(mean=mean, lower=mean, upper=mean, p=0.5**count if mean < margin else 1.0)
+        return MeanBound(mean=mean, lower=mean - reach, upper=mean + reach, p=p)
+    return MeanBound(mean=mean, lower=mean, upper=mean, p=0.5**count if mean < margin else 1.0)
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -62,11 +62,11 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def judged(
+def judge(
     differences: Sequence[tuple[str, int, Array]], margin: float = MARGIN
 ) -> tuple[NonInferiority, ...]:
     """Test all (peer, budget, differences (n,)) together."""
-    found = [bounded(each, margin) for _, _, each in differences]
+    found = [bound_mean(each, margin) for _, _, each in differences]
     with_p = [place for place, one in enumerate(found) if one.p is not None]
     corrected = holm([p for one in found if (p := one.p) is not None])
     by_place = dict(zip(with_p, corrected, strict=True))
@@ -79,13 +79,13 @@ def judged(
             upper=one.upper,
             p=one.p,
             corrected_p=by_place.get(place),
-            standing=_standing(one, by_place.get(place), margin),
+            standing=_result(one, by_place.get(place), margin),
         )
         for place, ((peer, budget, each), one) in enumerate(zip(differences, found, strict=True))
     )
 
 
-def _standing(one: Bounded, corrected_p: float | None, margin: float) -> Standing:
+def _result(one: MeanBound, corrected_p: float | None, margin: float) -> NonInferiorityResult:
     if one.lower is None or one.upper is None or corrected_p is None:
         return "not shown"
     if corrected_p <= LEVEL:

@@ -11,24 +11,24 @@ import numpy as np
 
 from tuner.measurement import summary
 from tuner.metrics import tail_latency
-from tuner.metrics.metric_constraints import Limit, missed
-from tuner.metrics.objective import named
+from tuner.metrics.metric_constraints import MetricConstraint, violated
+from tuner.metrics.objective import find_objective
 from tuner.settings import MeasurementSettings, rate_in_words
 from tuner.values.values import (
-    LEAST_FOR_P99,
+    MIN_FOR_P99,
     OK,
-    CpuCourse,
+    CpuTimeSeries,
     HostNoise,
     Measurement,
     Outcome,
     RequestRecords,
 )
 
-MOST_ERROR_SHARE = 0.01
+MAX_ERROR_SHARE = 0.01
 """Tolerable share of failed requests; errors are often fast, and flatter a phase."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 """Statuses of an overloaded server: no response, or a rejection."""
-REFUSALS = OF_OVERLOAD - {0}
+REJECTIONS = OF_OVERLOAD - {0}
 """Statuses of rejections as too late, which are no failures in a scenario."""
 
 SAFE = 2
@@ -43,7 +43,7 @@ def measure_outcome(
     seconds: float,
     block_s: float = 0.5,
     noise: HostNoise,
-    most_error_share: float = MOST_ERROR_SHARE,
+    most_error_share: float = MAX_ERROR_SHARE,
     why_failed: str = "",
     client_batch: int = 1,
     deadline_ms: float | None = None,
@@ -51,7 +51,7 @@ def measure_outcome(
     fell_behind: float = 0.0,
     refusals: Collection[int] = (),
     why_refused: str = "",
-    client_cpu: CpuCourse | None = None,
+    client_cpu: CpuTimeSeries | None = None,
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
 
@@ -65,7 +65,9 @@ def measure_outcome(
         rejected).
     """
     if fell_behind:
-        return overloaded(rate_per_s, f"it fell behind by {100 * fell_behind:.0f} % of them"), None
+        return overload_outcome(
+            rate_per_s, f"it fell behind by {100 * fell_behind:.0f} % of them"
+        ), None
     measured = summary.is_measured(
         records, warmup_s=warmup_s, seconds=seconds, is_open=concurrency is None
     )
@@ -77,7 +79,7 @@ def measure_outcome(
     refused = int(np.count_nonzero(measured & np.isin(records.status, of_overload)))
     if concurrency is None and failed > most_error_share * finished and 2 * refused > failed:
         why = f"{failed} of {finished} failed: {summary.statuses(records, measured)}{because}"
-        return overloaded(rate_per_s, why), None
+        return overload_outcome(rate_per_s, why), None
     if not finished or failed == finished:
         reason = summary.nothing_measured(records, measured, seconds, is_open=concurrency is None)
         reason += because
@@ -114,7 +116,7 @@ def measure_outcome(
     return OK, measurement
 
 
-def overloaded(rate_per_s: float | None, why: str) -> Outcome:
+def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
     """Return the outcome of a configuration that cannot serve an open loop's rate."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
@@ -130,12 +132,12 @@ def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class EvaluationRequirements:
     """Metrics that an evaluation must report, and metric constraints."""
 
     objective: str
     """Name of the first objective."""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MetricConstraint, ...] = ()
     second: str | None = None
     """Name of the second objective."""
 
@@ -156,21 +158,21 @@ class Needs:
 
     def remark(self, measurement: Measurement) -> str | None:
         """Return a warning if slower configurations may lack requests for a p99."""
-        is_safe = measurement.effective >= SAFE * LEAST_FOR_P99
+        is_safe = measurement.effective >= SAFE * MIN_FOR_P99
         if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
         seconds = tail_latency.seconds_for(
-            SAFE * LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
+            SAFE * MIN_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
         )
         return (
             f"the default's p99 rests on {measurement.effective:,.0f} effective requests: configurations "
-            f"that answer less often may fall under {LEAST_FOR_P99}, and are measured for longer then; "
+            f"that answer less often may fall under {MIN_FOR_P99}, and are measured for longer then; "
             f"--seconds {seconds:g} would leave room"
         )
 
     def tells_objectives(self, measurement: Measurement) -> bool:
         """Return whether the objectives are known and positive."""
-        values = [named(name).value(measurement) for name in self.names]
+        values = [find_objective(name).value(measurement) for name in self.names]
         return all(math.isfinite(value) and value > 0 for value in values)
 
     def told(self, measurement: Measurement) -> Outcome:
@@ -183,7 +185,7 @@ class Needs:
                 f"more than {measurement.p50_ms:.3g} ms): give a longer one, or less load"
             )
             return Outcome(status="infeasible", cause="constraint", reason=reason)
-        wanted = {name: named(name).value(measurement) for name in self.names}
+        wanted = {name: find_objective(name).value(measurement) for name in self.names}
         wanted |= {limit.metric: limit.of.value(measurement) for limit in self.limits}
         for name, value in wanted.items():
             if not math.isfinite(value):
@@ -194,7 +196,7 @@ class Needs:
     def outcome(self, measurement: Measurement) -> Outcome:
         """Return the same, or infeasible with cause `constraint`."""
         outcome = self.told(measurement)
-        why = missed(self.limits, [measurement])
+        why = violated(self.limits, [measurement])
         if outcome.status != "ok" or why is None:
             return outcome
         return Outcome(status="infeasible", cause="constraint", reason=why)

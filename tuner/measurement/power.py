@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tuner.measurement.drift_model import Course
-from tuner.measurement.time_slices import SWITCH_S, Slices
+from tuner.measurement.drift_model import DriftModel
+from tuner.measurement.time_slices import SWITCH_S, TimeSlices
 
 ALPHA = 0.05
 POWER = 0.8
-CELL_S = 0.1
+BIN_S = 0.1
 """Seconds of one cell of measured time, in which machine speed hardly changes."""
 
 
@@ -44,11 +44,11 @@ def gain_from_differences(difference_sd: float, pairs: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class RoundLayout:
     """Layout in time of a comparison of two configurations."""
 
     number: int
-    slices: Slices
+    slices: TimeSlices
     """Time slices of each evaluation; consecutive without interleaving."""
     launch_s: float
     """Startup time of each evaluation."""
@@ -61,7 +61,7 @@ class Rounds:
         """
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
-        cells = max(1, round(self.slices.seconds / CELL_S))
+        cells = max(1, round(self.slices.seconds / BIN_S))
         weight = 1 / (self.number * parts * cells)
         for number in range(self.number):
             first = 1 if number % 2 == 0 else -1
@@ -80,7 +80,7 @@ class Rounds:
         return np.concatenate(at_s), np.concatenate(weights)
 
 
-def error_of(course: Course, rounds: Rounds, *, block_s: float) -> float:
+def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float:
     """Return the standard error of a log ratio measured in at least one round.
 
     `block_s` is the drift model's block length.
@@ -92,7 +92,7 @@ def error_of(course: Course, rounds: Rounds, *, block_s: float) -> float:
     return math.sqrt(common + own + 2 * course.launch_sd**2 / rounds.number)
 
 
-def smallest_gain_of(course: Course, rounds: Rounds, *, block_s: float) -> float | None:
+def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float | None:
     """Return the smallest gain that the rounds are likely to show; None under two rounds."""
     if rounds.number < 2:
         return None

@@ -35,7 +35,7 @@ def differences(runs: Sequence[SamplerRun], objective: Objective) -> tuple[Sampl
     found = []
     for first, second in itertools.combinations(samplers, 2):
         pairs = _pairs(_of(runs, first), _of(runs, second), objective)
-        if len(pairs) >= comparison.LEAST_PAIRS:
+        if len(pairs) >= comparison.MIN_PAIRS:
             found.append(_difference(first, second, pairs, objective))
     return tuple(found)
 

@@ -33,19 +33,19 @@ Array = NDArray[np.float64]
 
 ALPHA = 0.05
 """Chance of a false difference at any look, two-sided."""
-LEAST_PAIRS = 6
+MIN_PAIRS = 6
 """Pairs before the first look; with fewer, Student's factor exceeds 2.6."""
 GROWTH = 1.25
 """Growth of pairs between looks; more looks gain little and cost error."""
 ALIKE = -float(special.ndtri(1 / 3))
 """Neighbour correlation, in standard errors, that one null sample in three exceeds."""
-LEAST_DEGREES = 3.0
+MIN_DEGREES = 3.0
 """Lower bound of the corrected degrees of freedom."""
-MOST_ALIKE = 0.8
+MAX_ALIKE = 0.8
 """Upper bound of the autocorrelation; beyond it few pairs cannot show drift."""
 FAR = 2.5
 """Standard deviations of an outlier: one in eighty of a normal sample."""
-MOST_STEPS = 50
+MAX_STEPS = 50
 """Iterations of the robust mean; three usually suffice."""
 _MAD = float(special.ndtri(0.75))
 """Normal median absolute deviation, in standard deviations."""
@@ -60,7 +60,7 @@ _FARTHEST = 9.0
 def looks(most: int) -> tuple[int, ...]:
     """Return the numbers of pairs at which to look, up to `most`."""
     found: list[int] = []
-    at = LEAST_PAIRS
+    at = MIN_PAIRS
     while at < most:
         found.append(at)
         at = max(at + 1, round(GROWTH * at))
@@ -70,7 +70,7 @@ def looks(most: int) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class StoppingBoundaries:
     """Looks with their stopping boundaries."""
 
     looks: tuple[int, ...]
@@ -94,11 +94,13 @@ class Plan:
 
         A larger spread justifies more pairs; a smaller one does not justify stopping.
         """
-        return max(self.sd, *(known(differences[:count]).sd for count in self.looks[: look + 1]))
+        return max(
+            self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class InterimResult:
     """Result of a look."""
 
     is_crossed: bool
@@ -123,7 +125,7 @@ class Estimate:
         return self.low > 0 or self.high < 0
 
 
-class Known(NamedTuple):
+class RobustMean(NamedTuple):
     """Robust mean of differences, with its precision."""
 
     mean: float
@@ -133,32 +135,32 @@ class Known(NamedTuple):
     """Degrees of freedom of `sd`."""
 
 
-def known(differences: Sequence[float]) -> Known:
+def robust_mean(differences: Sequence[float]) -> RobustMean:
     """Return the robust mean of two or more pairs' differences, in order.
 
     Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
     count as a first-order autoregression: Kendall's bias correction of its coefficient, Bartlett's
     variance of the mean, degrees of freedom of the equivalent independent differences.
     """
-    return _known(tuple(float(one) for one in differences))
+    return _robust_mean(tuple(float(one) for one in differences))
 
 
 @functools.lru_cache(maxsize=256)
-def _known(differences: tuple[float, ...]) -> Known:
+def _robust_mean(differences: tuple[float, ...]) -> RobustMean:
     """Cached, as each look repeats all earlier ones."""
     values = robust(np.asarray(differences, dtype=float))
     count, mean, own = len(values), float(values.mean()), float(values.std(ddof=1))
-    if count < LEAST_PAIRS or not own:
-        return Known(mean, own, count - 1)
+    if count < MIN_PAIRS or not own:
+        return RobustMean(mean, own, count - 1)
     away = values - mean
     alike = float(away[1:] @ away[:-1]) / float(away @ away)
     if (alike + 1 / count) * math.sqrt(count) < ALIKE:
-        return Known(mean, own, count - 1)
-    kept = min((alike * count + 1) / (count - 4), MOST_ALIKE)
+        return RobustMean(mean, own, count - 1)
+    kept = min((alike * count + 1) / (count - 4), MAX_ALIKE)
     lags = np.arange(1, count)
     more = 1 + 2 * float((1 - lags / count) @ kept**lags)
     sd = own * math.sqrt(more * (count - 1) / (count - more))
-    return Known(mean, sd, max(LEAST_DEGREES, count / more - 1))
+    return RobustMean(mean, sd, max(MIN_DEGREES, count / more - 1))
 
 
 def robust(values: Array) -> Array:
@@ -167,13 +169,13 @@ def robust(values: Array) -> Array:
     Their standard error is that of the estimate (Robust Statistics, 1981, sections 3.2 and 6.4; the
     scale is the median absolute deviation). Efficiency for normal samples is 99 %.
     """
-    if len(values) < LEAST_PAIRS:
+    if len(values) < MIN_PAIRS:
         return values
     middle = float(np.median(values))
     scale = float(np.median(np.abs(values - middle))) / _MAD
     if not scale:
         return values
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         drawn = np.clip((values - middle) / scale, -FAR, FAR)
         share = max(float((np.abs(values - middle) < FAR * scale).mean()), 0.5)
         step = scale * float(drawn.mean()) / share
@@ -185,22 +187,22 @@ def robust(values: Array) -> Array:
     return np.asarray(middle + scale * drawn / share)
 
 
-def read(plan: Plan, differences: Sequence[float], look: int) -> Reading:
+def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> InterimResult:
     """Return what the look with this index shows."""
     count = plan.looks[look]
-    mean = known(differences[:count]).mean
+    mean = robust_mean(differences[:count]).mean
     reach = plan.boundaries[look] * plan.presumed(differences, look) / math.sqrt(count)
-    return Reading(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
+    return InterimResult(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
 
 
 def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
     """Return the robust mean of two or more differences, with a 1 - alpha interval."""
-    mean, sd, degrees = known(differences)
+    mean, sd, degrees = robust_mean(differences)
     reach = float(special.stdtrit(degrees, 1 - alpha / 2)) * sd / math.sqrt(len(differences))
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
 
-def spent(share: float, alpha: float = ALPHA) -> float:
+def alpha_spending(share: float, alpha: float = ALPHA) -> float:
     """Return the two-sided error to spend by this share of the pairs.
 
     Lan and DeMets' first function, half per direction, at a power of the share: early pairs are too
@@ -218,7 +220,7 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     before = 0.0
     for index, count in enumerate(at):
         is_last = index == len(at) - 1
-        now = alpha if is_last else min(alpha, spent(count / at[-1], alpha))
+        now = alpha if is_last else min(alpha, alpha_spending(count / at[-1], alpha))
         part = max(now - before, 1e-12) / 2
         before = max(before, now)
         density = _Density(at[:index], tuple(found))

@@ -22,14 +22,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import LoadFailed
+from tuner.errors import LoadGeneratorFailed
 from tuner.measurement import blocks, effective_sample_size, percentiles
-from tuner.measurement.littles_law import little_error
-from tuner.values.histogram import Histogram
+from tuner.measurement.littles_law import littles_law_error
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import (
     LATE_S,
     UNKNOWN,
-    CpuCourse,
+    CpuTimeSeries,
     HostNoise,
     Interval,
     Measurement,
@@ -66,7 +66,7 @@ def summarise(
     deadline_ms: float | None = None,
     rate_per_s: float | None = None,
     refusals: Collection[int] = (),
-    client_cpu: CpuCourse | None = None,
+    client_cpu: CpuTimeSeries | None = None,
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -83,7 +83,9 @@ def summarise(
     answered = measured & is_ok(records)
     count = int(np.count_nonzero(answered))
     if not count or seconds <= 0:
-        raise LoadFailed(f"nothing measured: {nothing_measured(records, measured, seconds)}")
+        raise LoadGeneratorFailed(
+            f"nothing measured: {nothing_measured(records, measured, seconds)}"
+        )
     took_s = records.finished_s - records.intended_s
     ordered = np.sort(took_s[answered])
     mean_s = float(ordered.mean())
@@ -120,13 +122,13 @@ def summarise(
         p99_ms=found[0.99].value_ms,
         p99_interval=found[0.99].interval,
         p99_effective=found[0.99].effective,
-        histogram=Histogram.of(1e3 * ordered),
+        histogram=LatencyHistogram.of(1e3 * ordered),
         goodput=None if good is None else good[0],
         goodput_interval=UNKNOWN if good is None else good[1],
         throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
         little_error=None
         if concurrency is None
-        else little_error(finished / seconds, float(took_s[measured].mean()), concurrency),
+        else littles_law_error(finished / seconds, float(took_s[measured].mean()), concurrency),
         warmup_s=warmup_s,
         blocks=parts,
         noise=noise,

@@ -16,20 +16,20 @@ PARTS = 8
 """Most slices per evaluation of a set time."""
 DROPPED_S = 0.06
 """Uncounted start of a slice: first batches, and an already running quota period."""
-ROUND_TRIPS, DROPPED_ROUND_TRIPS = 6.0, 2.0
+LATENCIES, DROPPED_LATENCIES = 6.0, 2.0
 """The same in the slowest latencies, if longer."""
-LEAST_QUARTETS = 2
+MIN_QUARTETS = 2
 """Fewest A B B A per evaluation; two separate its variation from slices'."""
-MOST_QUARTETS = 8
+MAX_QUARTETS = 8
 """Most A B B A per evaluation, if long enough."""
-EXPECTED_LAUNCH_S = 0.3
+EXPECTED_STARTUP_S = 0.3
 """Of new replicas on a running server."""
 SWITCH_S = 0.03
 """Between slices: connections, and metrics."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Slices:
+class TimeSlices:
     """Slice layout of an evaluation."""
 
     seconds: float
@@ -53,13 +53,13 @@ class Slices:
             launch_s: mean of the arms.
             measured_s: least; 0 if only means are compared.
         """
-        seconds = max(SLICE_S, ROUND_TRIPS * round_trip_s, measured_s / PARTS)
+        seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10
-        dropped_s = max(DROPPED_S, DROPPED_ROUND_TRIPS * round_trip_s)
+        dropped_s = max(DROPPED_S, DROPPED_LATENCIES * round_trip_s)
         quartet_s = 2 * roles * (seconds + dropped_s)
         least = math.ceil(measured_s / (2 * seconds) - 1e-9)
-        worth = min(MOST_QUARTETS, round(math.sqrt(roles * launch_s / quartet_s)))
-        return cls(seconds=seconds, dropped_s=dropped_s, quartets=max(LEAST_QUARTETS, least, worth))
+        worth = min(MAX_QUARTETS, round(math.sqrt(roles * launch_s / quartet_s)))
+        return cls(seconds=seconds, dropped_s=dropped_s, quartets=max(MIN_QUARTETS, least, worth))
 
     @classmethod
     def whole(cls, load_s: float) -> Self:

@@ -17,7 +17,7 @@ from tuner.values.values import Measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseComponents:
+class VarianceComponents:
     """Standard deviations on the log scale."""
 
     block_sd: float
@@ -29,7 +29,7 @@ class NoiseComponents:
         return math.sqrt((self.launch_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
 
 
-def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComponents | None:
+def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceComponents | None:
     """Split the spread of block means, nested in evaluations and configurations.
 
     None if no evaluation has two blocks.
@@ -59,10 +59,10 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComp
         per_launch = coefficient / between_degrees
         between = between_sum / between_degrees
         launch_sd = math.sqrt(max(0.0, (between - within) / per_launch))
-    return NoiseComponents(block_sd=math.sqrt(within), launch_sd=launch_sd)
+    return VarianceComponents(block_sd=math.sqrt(within), launch_sd=launch_sd)
 
 
-def components_of(configurations: Iterable[Sequence[Measurement]]) -> NoiseComponents | None:
+def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
     """Return `components` of each configuration's measurements."""
     return components(
         [[block.mean_ms for block in launch.blocks] for launch in launches]
@@ -70,7 +70,7 @@ def components_of(configurations: Iterable[Sequence[Measurement]]) -> NoiseCompo
     )
 
 
-def useful_seconds(noise: NoiseComponents, *, start_s: float, block_s: float) -> float:
+def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float) -> float:
     """Return the most cost-effective trial length; infinite without evaluation spread.
 
     A trial of t seconds costs start + t and has variance launch_sd^2 + block_sd^2 x block_s / t;

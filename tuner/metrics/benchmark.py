@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-Standing = Literal["better", "non-inferior", "not shown", "worse"]
+NonInferiorityResult = Literal["better", "non-inferior", "not shown", "worse"]
 """Result of the reference against a peer.
 
 better: its mean regret is lower, the bound of the difference below 0; non-inferior: the bound is at
 most the margin; worse: the opposite bound is above the margin; not shown: otherwise.
 """
-LEAST_UNITS = 5
+MIN_UNITS = 5
 """Fewest units that can show anything, even by a sign test."""
 
 
@@ -32,7 +32,7 @@ class Quartiles:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
+class TimeToTolerance:
     """Time until a sampler's recommendation stays within a tolerance of the best."""
 
     share: float
@@ -63,7 +63,7 @@ class Within:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
+class SamplerResult:
     """All searches of one sampler on one table."""
 
     sampler: str
@@ -74,13 +74,13 @@ class Contestant:
     seconds: tuple[tuple[float, ...], ...]
     """Seconds to the end of each trial, (runs, trials)."""
     regret: Quartiles
-    within: tuple[Within, ...]
+    within: tuple[TimeToTolerance, ...]
     failures: float
     """Mean number of failed trials per search."""
     sampler_ms: float
     """Sampler's own time per trial."""
 
-    def reached(self, share: float) -> Within:
+    def reached(self, share: float) -> TimeToTolerance:
         """Return the time to a tolerance."""
         return next(one for one in self.within if one.share == share)
 
@@ -102,11 +102,11 @@ class NonInferiority:
     """p-value of a mean at or above the margin."""
     corrected_p: float | None
     """Holm correction over peers and budgets."""
-    standing: Standing
+    standing: NonInferiorityResult
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SurfaceContest:
+class TableBenchmark:
     """Benchmark on one table."""
 
     name: str
@@ -128,19 +128,19 @@ class SurfaceContest:
     random_median: Mapping[float, int]
     """Trials until half of all random searches have met a good candidate.
     They know the ground truth."""
-    contestants: tuple[Contestant, ...]
+    contestants: tuple[SamplerResult, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
     rate_per_s: float | None = None
     """Of a scenario; None for one model in a closed loop."""
 
-    def of(self, sampler: str) -> Contestant | None:
+    def of(self, sampler: str) -> SamplerResult | None:
         """Return a sampler's searches, or None."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ContestRecord:
+class BenchmarkRecord:
     """Complete benchmark."""
 
     name: str
@@ -149,7 +149,7 @@ class ContestRecord:
     trials: int
     seeds: int
     margin: float
-    surfaces: tuple[SurfaceContest, ...]
+    surfaces: tuple[TableBenchmark, ...]
     over_surfaces: tuple[NonInferiority, ...]
     """With tables as units; empty for one table."""
     notes: tuple[str, ...]

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from serving.errors import nearest
-from tuner.errors import WrongUse, listed
+from tuner.errors import UsageError, list_names
 from tuner.metrics import tail_latency
 from tuner.values.values import Measurement
 
-LEAST = 1e-9
+MIN_VALUE = 1e-9
 """Minimum of a metric, for its logarithm."""
 
 
@@ -47,7 +47,9 @@ class Metric:
         if self.field == "told_p99_ms":
             return tail_latency.pooled(measurements).value_ms
         values = [
-            max(LEAST, value) for one in measurements if not math.isnan(value := self.value(one))
+            max(MIN_VALUE, value)
+            for one in measurements
+            if not math.isnan(value := self.value(one))
         ]
         if not values:
             return math.nan
@@ -102,7 +104,7 @@ EXAMPLE = "'p99_ms <= 50'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class MetricConstraint:
     """One metric constraint."""
 
     metric: str
@@ -125,7 +127,7 @@ class Limit:
 
     def slack(self, value: float) -> float:
         """Return the log distance beyond the bound, negative within it."""
-        beyond = math.log(max(LEAST, value) / self.bound) if not math.isnan(value) else math.nan
+        beyond = math.log(max(MIN_VALUE, value) / self.bound) if not math.isnan(value) else math.nan
         return beyond if self.is_upper else -beyond
 
     def missed(self, value: float) -> str | None:
@@ -140,7 +142,7 @@ class Limit:
         )
 
 
-def parse(text: str) -> Limit:
+def parse(text: str) -> MetricConstraint:
     """Parse a constraint.
 
     Raises:
@@ -153,7 +155,7 @@ def parse(text: str) -> Limit:
     if metric not in METRICS:
         raise ValueError(
             f"{text!r}: metric {metric!r} is not known{nearest(metric, METRICS)} "
-            f"(metrics: {listed(metric, METRICS)})"
+            f"(metrics: {list_names(metric, METRICS)})"
         )
     try:
         bound = float(number)
@@ -161,7 +163,7 @@ def parse(text: str) -> Limit:
         raise ValueError(f"{text!r}: {number!r} is not a number, as in {EXAMPLE}") from None
     if not 0 < bound < math.inf:
         raise ValueError(f"{text!r}: expected a number above 0, as in {EXAMPLE}")
-    return Limit(metric=metric, is_upper=comparison.startswith("<"), bound=bound)
+    return MetricConstraint(metric=metric, is_upper=comparison.startswith("<"), bound=bound)
 
 
 def canonical(text: str) -> str:
@@ -169,35 +171,35 @@ def canonical(text: str) -> str:
     return parse(text).text
 
 
-def checked(texts: Iterable[str]) -> tuple[Limit, ...]:
+def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
     """Parse distinct constraints.
 
     Raises:
         WrongUse: an invalid one, or two that exclude each other.
     """
-    found: dict[str, Limit] = {}
+    found: dict[str, MetricConstraint] = {}
     for text in texts:
         try:
             limit = parse(text)
         except ValueError as error:
-            raise WrongUse(f"--constraint {error}") from None
+            raise UsageError(f"--constraint {error}") from None
         found[limit.text] = limit
     for low in found.values():
         for high in found.values():
             is_pair = low.metric == high.metric and not low.is_upper and high.is_upper
             if is_pair and low.bound > high.bound:
-                raise WrongUse(
+                raise UsageError(
                     f"--constraint {low.text!r} and {high.text!r}: nothing keeps to both"
                 )
     return tuple(found.values())
 
 
-def of_slo(slo_ms: float) -> Limit:
+def of_slo(slo_ms: float) -> MetricConstraint:
     """Return `--slo-ms` as a constraint."""
-    return Limit(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
+    return MetricConstraint(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
 
 
-def missed(limits: Iterable[Limit], measurements: Sequence[Measurement]) -> str | None:
+def violated(limits: Iterable[MetricConstraint], measurements: Sequence[Measurement]) -> str | None:
     """Return a sentence about the first constraint that evaluations violate together."""
     sentences = (limit.missed(limit.of.together(measurements)) for limit in limits)
     return next(filter(None, sentences), None) if measurements else None

@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 from serving.errors import nearest
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.values.values import UNKNOWN, Interval, Measurement, Trial, VerdictOutcome
 
 
@@ -170,7 +170,7 @@ OF_MEAN = COSTS | {"time-per-item"}
 """Objectives proportional to the mean latency for the same allocated resources."""
 
 
-def checked(text: str) -> str:
+def parse_names(text: str) -> str:
     """Parse one objective's name, or two with a comma.
 
     Raises:
@@ -188,14 +188,14 @@ def checked(text: str) -> str:
     return ",".join(names)
 
 
-def named(name: str) -> Objective:
+def find_objective(name: str) -> Objective:
     """Return the objective of that name.
 
     Raises:
         WrongUse: there is none.
     """
     if name not in OBJECTIVES:
-        raise WrongUse(
+        raise UsageError(
             f"objective {name!r} is not known{nearest(name, NAMES)} "
             f"(objectives: {', '.join(NAMES)})"
         )

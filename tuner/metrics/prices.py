@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from serving.errors import one_line
 from serving.system import user_files
 from tuner import document
-from tuner.errors import InvalidPrices, WrongUse
+from tuner.errors import InvalidPrices, UsageError
 from tuner.values.values import Cost, Measurement, Value
 
 COPY = "prices.yaml"
@@ -73,7 +73,7 @@ def read(path: str | None) -> Prices:
         text = user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise WrongUse(f"--prices {path}: {reason}; expected a YAML file of prices") from error
+        raise UsageError(f"--prices {path}: {reason}; expected a YAML file of prices") from error
     return parse(text, file=path)
 
 
@@ -101,7 +101,7 @@ def parse(text: str, *, file: str) -> Prices:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class AllocatedResources:
     """Reserved resources; 0 without a limit."""
 
     cores: float
@@ -111,7 +111,9 @@ class Held:
     """Share of one GPU; 0 without."""
 
 
-def held(configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False) -> Held:
+def allocated_by(
+    configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False
+) -> AllocatedResources:
     """Return what a configuration reserves."""
     count = int(configuration.get("replica.count", 1))
     limits = ("replica.cpu", count), ("engine.cpu", 1)
@@ -119,7 +121,7 @@ def held(configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = Fals
     memory = float(configuration.get("replica.memory_mb") or 0) * count
     memory += float(configuration.get("engine.memory_mb") or 0)
     share = float(configuration.get("accelerator.share") or 1.0)
-    return Held(
+    return AllocatedResources(
         cores=min(float(cores), reserved),
         memory_mib=memory,
         replicas=count,
@@ -128,7 +130,7 @@ def held(configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = Fals
 
 
 def cost_of(
-    measurement: Measurement, reserved: Held, *, loaded_s: float, prices: Prices
+    measurement: Measurement, reserved: AllocatedResources, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
     """Return the cost of 1,000 responses, if known.
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 from scipy import special
 
-from tuner.values.histogram import Histogram
-from tuner.values.values import LEAST_FOR_P99, UNKNOWN, Interval, Measurement
+from tuner.values.histogram import LatencyHistogram
+from tuner.values.values import MIN_FOR_P99, UNKNOWN, Interval, Measurement
 
 SHARE = 0.99
 OUTSIDE = 0.025
@@ -28,7 +28,7 @@ EXTREME = 0.99
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class TailLatency:
     """The p99 of some evaluations."""
 
     value_ms: float
@@ -47,10 +47,10 @@ class Tail:
         return not self.why_not
 
 
-def of_one(measurement: Measurement) -> Tail:
+def of_evaluation(measurement: Measurement) -> TailLatency:
     """Return the tail of one evaluation."""
     why = "" if measurement.has_p99 else too_few(measurement)
-    return Tail(
+    return TailLatency(
         value_ms=measurement.told_p99_ms,
         interval=UNKNOWN if why else measurement.p99_interval,
         effective=measurement.effective,
@@ -59,10 +59,10 @@ def of_one(measurement: Measurement) -> Tail:
     )
 
 
-def pooled(measurements: Sequence[Measurement]) -> Tail:
+def pooled(measurements: Sequence[Measurement]) -> TailLatency:
     """Return the tail of the pooled requests."""
     if len(measurements) == 1:
-        return of_one(measurements[0])
+        return of_evaluation(measurements[0])
     effective = sum(one.effective for one in measurements)
     requests = sum(one.requests for one in measurements)
     histograms = [one.histogram for one in measurements if one.histogram is not None]
@@ -71,19 +71,19 @@ def pooled(measurements: Sequence[Measurement]) -> Tail:
         why = "not measured"
     elif len(histograms) < len(measurements):
         why = "an older version kept these launches without what puts them together"
-    elif effective < LEAST_FOR_P99:
+    elif effective < MIN_FOR_P99:
         why = few(effective, requests)
     if why:
-        return Tail(
+        return TailLatency(
             value_ms=math.nan,
             interval=UNKNOWN,
             effective=effective,
             requests=requests,
             why_not=why,
         )
-    together = Histogram.merged(histograms)
+    together = LatencyHistogram.merged(histograms)
     low, high = ranks_of(len(together), SHARE, effective=effective)
-    return Tail(
+    return TailLatency(
         value_ms=together.quantile_ms(SHARE),
         interval=Interval(
             low=None if low is None else together.at_rank_ms(low),
@@ -97,15 +97,13 @@ def pooled(measurements: Sequence[Measurement]) -> Tail:
 def few(effective: float, requests: int) -> str:
     """Describe too few requests."""
     return (
-        f"p99 rests on {effective:,.0f} effective requests (of {requests:,}), under {LEAST_FOR_P99}"
+        f"p99 rests on {effective:,.0f} effective requests (of {requests:,}), under {MIN_FOR_P99}"
     )
 
 
 def too_few(measurement: Measurement) -> str:
     """Describe the missing p99 and the time it needs."""
-    seconds = seconds_for(
-        LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
-    )
+    seconds = seconds_for(MIN_FOR_P99, effective=measurement.effective, seconds=measurement.seconds)
     return (
         f"{few(measurement.effective, measurement.requests)}: measure each launch for longer "
         f"(--seconds {seconds:g})"

@@ -22,10 +22,10 @@ _STEPS = (
     (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
     (1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0),
 )
-MOST_TICKS = 9
+MAX_TICKS = 9
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escape text for Plotly, which reads tags in labels."""
     return html.escape(text, quote=False)
 
@@ -37,7 +37,7 @@ def log_ticks(low: float, high: float) -> list[float]:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
         ticks = [step * 10.0**decade for decade in decades for step in steps]
         ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
-        if len(ticks) <= MOST_TICKS or not best:
+        if len(ticks) <= MAX_TICKS or not best:
             best = ticks
         if len(best) >= 4:
             return best
@@ -126,7 +126,7 @@ class KnobAxis:
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
     """Return the axis of the knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
-    labels = {value: escaped(formatting.knob_value(value)) for value in every}
+    labels = {value: escape(formatting.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(every):
         indices = {value: float(index) for index, value in enumerate(every)}

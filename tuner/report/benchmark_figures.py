@@ -11,15 +11,20 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import plotly.subplots
 
-from tuner.metrics.benchmark import Contestant, NonInferiority, Standing, SurfaceContest
+from tuner.metrics.benchmark import (
+    NonInferiority,
+    NonInferiorityResult,
+    SamplerResult,
+    TableBenchmark,
+)
 from tuner.report import formatting, theme
-from tuner.report.axes import escaped
-from tuner.report.time_to_tolerance_figure import soon
+from tuner.report.axes import escape
+from tuner.report.time_to_tolerance_figure import time_to_tolerance
 
 FLOOR = 0.1
 """Smallest regret drawn, in per cent, for the logarithm."""
 REFERENCE, OTHER, FAINT = "#0072B2", "#D55E00", "#8b949e"
-STANDINGS: dict[Standing, tuple[str, str]] = {
+RESULT_MARKERS: dict[NonInferiorityResult, tuple[str, str]] = {
     "better": ("#009E73", "circle"),
     "non-inferior": ("#56A5D8", "circle-open"),
     "not shown": ("#8b949e", "diamond-open"),
@@ -30,9 +35,9 @@ PANELS_IN_A_ROW = 4
 _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 
-def regret(surface: SurfaceContest, reference: str) -> go.Figure:
+def regret(surface: TableBenchmark, reference: str) -> go.Figure:
     """Draw each sampler's median and quartiles over the others' medians."""
-    order = ranked(surface, reference)
+    order = rank_samplers(surface, reference)
     columns = min(PANELS_IN_A_ROW, len(order))
     rows = math.ceil(len(order) / columns)
     drawn = plotly.subplots.make_subplots(
@@ -40,7 +45,7 @@ def regret(surface: SurfaceContest, reference: str) -> go.Figure:
         cols=columns,
         shared_xaxes="all",
         shared_yaxes="all",
-        subplot_titles=[escaped(one.sampler) for one in order],
+        subplot_titles=[escape(one.sampler) for one in order],
         horizontal_spacing=0.02,
         vertical_spacing=min(0.1, 0.32 / rows),
     )
@@ -73,18 +78,18 @@ def regret(surface: SurfaceContest, reference: str) -> go.Figure:
     return drawn
 
 
-def within(surface: SurfaceContest, reference: str, trials: int) -> go.Figure:
+def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go.Figure:
     """Draw when the recommendation stays within tolerance."""
     rows = [
         (one.sampler, {each.share: each for each in one.within})
-        for one in ranked(surface, reference)
+        for one in rank_samplers(surface, reference)
     ]
     longest_s = max(row[-1] for one in surface.contestants for row in one.seconds)
     labels = {
         share: f"within {formatting.percent(surface.tolerances[share])}"
         for share in theme.TOLERANCES
     }
-    return soon(rows, labels, trials=trials, longest_s=longest_s)
+    return time_to_tolerance(rows, labels, trials=trials, longest_s=longest_s)
 
 
 def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
@@ -98,7 +103,7 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
         horizontal_spacing=0.02,
         subplot_titles=[f"after {formatting.plural(budget, 'trial')}" for budget in budgets],
     )
-    named: set[Standing] = set()
+    named: set[NonInferiorityResult] = set()
     for column, budget in enumerate(budgets, 1):
         for one in (each for each in found if each.budget == budget):
             for trace in _difference(one, has_name=one.standing not in named):
@@ -133,14 +138,14 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
     )
     drawn.update_yaxes(
         categoryorder="array",
-        categoryarray=[escaped(peer) for peer in peers],
+        categoryarray=[escape(peer) for peer in peers],
         range=[-0.6, len(peers) - 0.4],
         ticks="",
     )
     return drawn
 
 
-def ranked(surface: SurfaceContest, reference: str) -> list[Contestant]:
+def rank_samplers(surface: TableBenchmark, reference: str) -> list[SamplerResult]:
     """Return the reference, then the others by mean regret."""
     return sorted(
         surface.contestants,
@@ -148,7 +153,7 @@ def ranked(surface: SurfaceContest, reference: str) -> list[Contestant]:
     )
 
 
-def _grey(one: Contestant) -> go.Scatter:
+def _grey(one: SamplerResult) -> go.Scatter:
     return go.Scatter(
         x=list(range(1, len(one.regret.median) + 1)),
         y=_floored(one.regret.median),
@@ -159,12 +164,12 @@ def _grey(one: Contestant) -> go.Scatter:
     )
 
 
-def _band(one: Contestant, colour: str) -> tuple[go.Scatter, ...]:
+def _band(one: SamplerResult, colour: str) -> tuple[go.Scatter, ...]:
     x = list(range(1, len(one.regret.median) + 1))
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     edge = {"width": 0, "shape": "hv"}
     hover = [
-        f"{escaped(one.sampler)} after {formatting.plural(trial, 'trial')}<br>median {100 * median:.2f} %, "
+        f"{escape(one.sampler)} after {formatting.plural(trial, 'trial')}<br>median {100 * median:.2f} %, "
         f"quartiles {100 * low:.2f} to {100 * high:.2f} %, mean {100 * mean:.2f} %"
         for trial, low, median, high, mean in zip(
             x, one.regret.low, one.regret.median, one.regret.high, one.regret.mean, strict=True
@@ -193,8 +198,8 @@ def _band(one: Contestant, colour: str) -> tuple[go.Scatter, ...]:
 
 
 def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...]:
-    colour, symbol = STANDINGS[one.standing]
-    y, centre = escaped(one.peer), 100 * one.difference
+    colour, symbol = RESULT_MARKERS[one.standing]
+    y, centre = escape(one.peer), 100 * one.difference
     upper = centre if one.upper is None else 100 * one.upper
     line = go.Scatter(
         x=[centre, upper],

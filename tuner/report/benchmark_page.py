@@ -6,31 +6,31 @@ from collections.abc import Sequence
 
 from tuner.metrics import objective as objectives
 from tuner.metrics.benchmark import (
-    LEAST_UNITS,
-    Contestant,
-    ContestRecord,
+    MIN_UNITS,
+    BenchmarkRecord,
     NonInferiority,
-    SurfaceContest,
+    SamplerResult,
+    TableBenchmark,
 )
 from tuner.report import benchmark_figures, document, formatting, tables
-from tuner.report.benchmark_figures import ranked
-from tuner.report.markup import Child, Markup, bullets, element, joined, table
-from tuner.settings import SCENARIO, load_in_words
+from tuner.report.benchmark_figures import rank_samplers
+from tuner.report.markup import Child, Markup, bullets, element, join, table
+from tuner.settings import SCENARIO, workload_in_words
 
 
-def render(record: ContestRecord) -> str:
+def render(record: BenchmarkRecord) -> str:
     """Return the page."""
     sections = [
-        (f"surface-{place}", surface.name, _surface(record, surface, place))
+        (f"surface-{place}", surface.name, _table_section(record, surface, place))
         for place, surface in enumerate(record.surfaces)
     ]
     if record.over_surfaces:
-        sections.insert(0, ("over-surfaces", "Over all surfaces", _over_surfaces(record)))
+        sections.insert(0, ("over-surfaces", "Over all surfaces", _over_tables(record)))
     sections.append(("method", "How it was compared", _method(record)))
     return document.render(title=title_of(record), head=_answer(record), sections=sections)
 
 
-def title_of(record: ContestRecord) -> str:
+def title_of(record: BenchmarkRecord) -> str:
     """Return the page's title."""
     others = formatting.plural(len(record.samplers) - 1, "other sampler")
     where = (
@@ -41,12 +41,12 @@ def title_of(record: ContestRecord) -> str:
     return f"{record.reference} against {others} on {where}"
 
 
-def _answer(record: ContestRecord) -> Markup:
+def _answer(record: BenchmarkRecord) -> Markup:
     line = (
         f"Comparison {record.name}: {formatting.plural(record.seeds, 'search')} of "
         f"{formatting.plural(record.trials, 'trial')} of each sampler on each surface, replayed; seeds shared."
     )
-    return joined(
+    return join(
         (
             element("h1", title_of(record)),
             element("p", line, class_="soft"),
@@ -56,7 +56,7 @@ def _answer(record: ContestRecord) -> Markup:
     )
 
 
-def _verdicts(record: ContestRecord) -> list[Markup]:
+def _verdicts(record: BenchmarkRecord) -> list[Markup]:
     """Return a box per budget: against which samplers non-inferiority is shown."""
     found, unit = decisive(record)
     made = []
@@ -72,14 +72,14 @@ def _verdicts(record: ContestRecord) -> list[Markup]:
     return made
 
 
-def decisive(record: ContestRecord) -> tuple[Sequence[NonInferiority], str]:
+def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
     """Return the decisive results and their unit: tables if several, else seeds."""
     if record.over_surfaces:
         return record.over_surfaces, "surface"
     return record.surfaces[0].noninferiority, "seed"
 
 
-def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int) -> str:
+def _sentence(record: BenchmarkRecord, each: Sequence[NonInferiority], budget: int) -> str:
     shown = [one.peer for one in each if one.standing in {"better", "non-inferior"}]
     open_ = [one.peer for one in each if one.standing == "not shown"]
     worse = [one.peer for one in each if one.standing == "worse"]
@@ -87,41 +87,41 @@ def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int
     if len(shown) == len(each):
         parts.append(f"no worse than any of the {formatting.plural(len(each), 'other')}")
     elif shown:
-        parts.append(f"no worse than {_listed(shown)}")
+        parts.append(f"no worse than {_join_names(shown)}")
     if len(open_) == len(each):
         parts.append(f"undecided against all of the {formatting.plural(len(each), 'other')}")
     elif open_:
-        parts.append(f"undecided against {_listed(open_)}")
+        parts.append(f"undecided against {_join_names(open_)}")
     if worse:
-        parts.append(f"worse than {_listed(worse)}")
+        parts.append(f"worse than {_join_names(worse)}")
     trials = formatting.plural(budget, "trial")
     return f"After {trials} {record.reference} is {'; '.join(parts)}."
 
 
-def _counts(record: ContestRecord, each: Sequence[NonInferiority], unit: str) -> str:
+def _counts(record: BenchmarkRecord, each: Sequence[NonInferiority], unit: str) -> str:
     better = [one.peer for one in each if one.standing == "better"]
     units = min(one.units for one in each)
-    if units < LEAST_UNITS:
-        return f"Nothing is shown of fewer than {LEAST_UNITS} {unit}s; here {units}."
-    beaten = f"Its regret is lower than that of {_listed(better)}. " if better else ""
+    if units < MIN_UNITS:
+        return f"Nothing is shown of fewer than {MIN_UNITS} {unit}s; here {units}."
+    beaten = f"Its regret is lower than that of {_join_names(better)}. " if better else ""
     return (
         f"{beaten}No worse: by {_points(record)} of regret at most, upper 95 % bound, corrected by Holm; "
         f"{formatting.plural(units, unit)}."
     )
 
 
-def _points(record: ContestRecord) -> str:
+def _points(record: BenchmarkRecord) -> str:
     points = 100 * record.margin
     return f"{points:g} point{'' if points == 1 else 's'}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _summary(record: ContestRecord) -> Markup:
+def _summary(record: BenchmarkRecord) -> Markup:
     """Return a row per sampler, means over the tables."""
     found, _ = decisive(record)
     budgets = sorted({one.budget for one in found}) or [record.trials]
@@ -149,7 +149,7 @@ def _summary(record: ContestRecord) -> Markup:
     return table(heads, rows, class_="figures")
 
 
-def _order(record: ContestRecord) -> list[str]:
+def _order(record: BenchmarkRecord) -> list[str]:
     """Return the reference, then the others by mean regret."""
 
     def mean(sampler: str) -> float:
@@ -161,7 +161,7 @@ def _order(record: ContestRecord) -> list[str]:
     return sorted(record.samplers, key=lambda name: (name != record.reference, mean(name)))
 
 
-def _medians(each: Sequence[Contestant], share: float) -> str:
+def _medians(each: Sequence[SamplerResult], share: float) -> str:
     """Return the median; for several tables its range and how many have none."""
     medians = [one.reached(share).median for one in each]
     known = [median for median in medians if median is not None]
@@ -174,13 +174,13 @@ def _medians(each: Sequence[Contestant], share: float) -> str:
     return f"{ends} ({missing} never)" if missing else ends
 
 
-def _name(record: ContestRecord, sampler: str) -> Markup:
+def _name(record: BenchmarkRecord, sampler: str) -> Markup:
     if sampler == record.reference:
         return element("td", element("strong", sampler))
     return element("td", sampler)
 
 
-def _over_surfaces(record: ContestRecord) -> Markup:
+def _over_tables(record: BenchmarkRecord) -> Markup:
     found = sorted(record.over_surfaces, key=lambda one: _order(record).index(one.peer))
     drawn = benchmark_figures.forest(found, record.margin)
     caption = (
@@ -191,11 +191,11 @@ def _over_surfaces(record: ContestRecord) -> Markup:
     shown = document.figure(
         drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
     )
-    return joined((shown, _standings(found)))
+    return join((shown, _results(found)))
 
 
-def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup:
-    return joined(
+def _table_section(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Markup:
+    return join(
         (
             element("p", _facts(surface), class_="soft"),
             bullets(surface.notes, class_="soft"),
@@ -212,10 +212,10 @@ def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
                 is_wide=True,
             ),
             document.figure(
-                benchmark_figures.within(surface, record.reference, record.trials),
+                benchmark_figures.tolerance_figure(surface, record.reference, record.trials),
                 name=f"within-{place}",
                 title="How soon the recommendation is good for good",
-                caption=_within_caption(surface),
+                caption=_tolerance_caption(surface),
                 is_wide=True,
             ),
             _against(record, surface, place),
@@ -225,9 +225,9 @@ def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
     )
 
 
-def _facts(surface: SurfaceContest) -> str:
-    objective = objectives.named(surface.objective)
-    load = load_in_words(
+def _facts(surface: TableBenchmark) -> str:
+    objective = objectives.find_objective(surface.objective)
+    load = workload_in_words(
         surface.concurrency,
         surface.client_batch,
         rate_per_s=surface.rate_per_s,
@@ -245,7 +245,7 @@ def _facts(surface: SurfaceContest) -> str:
     )
 
 
-def _within_caption(surface: SurfaceContest) -> str:
+def _tolerance_caption(surface: TableBenchmark) -> str:
     parts = [
         f"{formatting.percent(surface.tolerances[share])} ({surface.good_cells[share]} of "
         f"{surface.cells} configurations; random search, told the truth, meets one after "
@@ -261,7 +261,7 @@ def _within_caption(surface: SurfaceContest) -> str:
     )
 
 
-def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup | None:
+def _against(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Markup | None:
     if not surface.noninferiority:
         return None
     caption = (
@@ -269,7 +269,7 @@ def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
         "sampler, in points (left is good), and the way to its upper 95 % bound; the dashed line is "
         f"the margin of {_points(record)}."
     )
-    order = [one.sampler for one in ranked(surface, record.reference)]
+    order = [one.sampler for one in rank_samplers(surface, record.reference)]
     found = sorted(surface.noninferiority, key=lambda one: order.index(one.peer))
     shown = document.figure(
         benchmark_figures.forest(found, record.margin),
@@ -278,13 +278,13 @@ def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
         caption=caption,
         is_wide=True,
     )
-    return joined((shown, _standings(found)))
+    return join((shown, _results(found)))
 
 
-def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
+def _table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
     budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
     rows = []
-    for one in ranked(surface, record.reference):
+    for one in rank_samplers(surface, record.reference):
         cells: list[Child] = [element("td", one.sampler, data_value=one.sampler)]
         for budget in budgets:
             mean = one.regret.mean[budget - 1]
@@ -313,7 +313,7 @@ def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
     return table([tables.sorter(column) for column in columns], rows, class_="sortable")
 
 
-def _standings(found: Sequence[NonInferiority]) -> Markup:
+def _results(found: Sequence[NonInferiority]) -> Markup:
     """Return a row per peer, with results by budget."""
     budgets = sorted({one.budget for one in found})
     by_pair = {(one.peer, one.budget): one for one in found}
@@ -321,7 +321,7 @@ def _standings(found: Sequence[NonInferiority]) -> Markup:
     for peer in dict.fromkeys(one.peer for one in found):
         cells: list[Child] = [element("td", peer)]
         for budget in budgets:
-            cells += _standing(by_pair.get((peer, budget)))
+            cells += _result(by_pair.get((peer, budget)))
         rows.append(element("tr", *cells))
     heads: list[Child] = ["against"]
     for budget in budgets:
@@ -329,10 +329,10 @@ def _standings(found: Sequence[NonInferiority]) -> Markup:
     return table(heads, rows, class_="figures")
 
 
-def _standing(one: NonInferiority | None) -> list[Child]:
+def _result(one: NonInferiority | None) -> list[Child]:
     if one is None or one.upper is None or one.corrected_p is None:
         return [element("td", "–", class_="number")] * 4
-    colour, _ = benchmark_figures.STANDINGS[one.standing]
+    colour, _ = benchmark_figures.RESULT_MARKERS[one.standing]
     mark = element("span", "● ", style=f"color:{colour}")
     return [
         element("td", f"{100 * one.difference:+.2f}", class_="number"),
@@ -342,7 +342,7 @@ def _standing(one: NonInferiority | None) -> list[Child]:
     ]
 
 
-def _method(record: ContestRecord) -> Markup:
+def _method(record: BenchmarkRecord) -> Markup:
     tests = formatting.plural(len(record.samplers) - 1, "sampler")
     items = (
         (
@@ -362,4 +362,4 @@ def _method(record: ContestRecord) -> Markup:
         ),
         "The time that a prediction's profile takes counts as trials.",
     )
-    return joined((bullets([*items, *record.notes]),))
+    return join((bullets([*items, *record.notes]),))

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
-from tuner.report.axes import escaped, log_axis
+from tuner.report.axes import escape, log_axis
 from tuner.values.values import ComparisonRecord, SamplerRun
 
-FEWEST_FOR_QUARTILES = 4
+MIN_FOR_QUARTILES = 4
 """With fewer runs the band shows the range."""
 
 Array = NDArray[np.float64]
@@ -56,14 +56,14 @@ def spread(table: Array) -> tuple[Array, Array, Array]:
 
     NaN where any run has no value, as omitting it would flatter the sampler.
     """
-    shares = (0.25, 0.5, 0.75) if len(table) >= FEWEST_FOR_QUARTILES else (0.0, 0.5, 1.0)
+    shares = (0.25, 0.5, 0.75) if len(table) >= MIN_FOR_QUARTILES else (0.0, 0.5, 1.0)
     low, middle, high = np.quantile(table, shares, axis=0) if len(table) else np.empty((3, 0))
     return low, middle, high
 
 
 def best_so_far(record: ComparisonRecord) -> go.Figure:
     """Draw each sampler's runs, their median and band."""
-    objective = objectives.named(record.objective)
+    objective = objectives.find_objective(record.objective)
     drawn = theme.figure(height=460)
     tables = {sampler: curves(record, sampler) for sampler in record.samplers}
     for sampler, table in tables.items():
@@ -84,7 +84,7 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
 
 def winners(record: ComparisonRecord) -> go.Figure | None:
     """Draw the winners' re-evaluations, or return None."""
-    objective = objectives.named(record.objective)
+    objective = objectives.find_objective(record.objective)
     drawn = theme.figure(height=130 + 70 * len(record.samplers), has_legend=False)
     values: list[float] = []
     for row, sampler in enumerate(record.samplers):
@@ -127,7 +127,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
         xaxis=log_axis(values, objective.axis),
         yaxis={
             "tickvals": list(range(len(record.samplers))),
-            "ticktext": [escaped(sampler) for sampler in record.samplers],
+            "ticktext": [escape(sampler) for sampler in record.samplers],
             "range": [len(record.samplers) - 0.5, -0.5],
             "showgrid": False,
             "title": {"text": ""},
@@ -137,7 +137,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
 
 
 def _thin(run: SamplerRun, row: Array, colour: str) -> go.Scatter:
-    name = escaped(run.sampler)
+    name = escape(run.sampler)
     return go.Scatter(
         x=np.arange(1, len(row) + 1).tolist(),
         y=[None if np.isnan(value) else float(value) for value in row],
@@ -158,7 +158,7 @@ def _add_band(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: A
     if not x:
         return
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    name = escaped(sampler)
+    name = escape(sampler)
     edge = {"width": 0, "shape": "hv"}
     common = {"x": x, "mode": "lines", "legendgroup": name, "hoverinfo": "skip"}
     drawn.add_trace(go.Scatter(y=low[is_known].tolist(), line=edge, showlegend=False, **common))
@@ -188,4 +188,4 @@ def _add_band(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: A
 def _winner_hover(run: SamplerRun) -> str:
     lines = [f"{run.sampler}, repeat {run.repeat}"]
     lines += [f"{name} = {formatting.knob_value(v)}" for name, v in (run.winner or {}).items()]
-    return "<br>".join(map(escaped, lines))
+    return "<br>".join(map(escape, lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.metrics import objective as objectives
-from tuner.metrics.benchmark import Within
+from tuner.metrics.benchmark import TimeToTolerance
 from tuner.report import (
     comparison_figures,
     document,
@@ -16,9 +16,9 @@ from tuner.report import (
     theme,
 )
 from tuner.report.comparison_figures import runs_of
-from tuner.report.markup import Child, Markup, element, joined, table
-from tuner.report.time_to_tolerance_figure import soon
-from tuner.settings import load_in_words
+from tuner.report.markup import Child, Markup, element, join, table
+from tuner.report.time_to_tolerance_figure import time_to_tolerance
+from tuner.settings import workload_in_words
 from tuner.values.values import ComparisonRecord
 
 
@@ -36,7 +36,7 @@ def render(record: ComparisonRecord) -> str:
 
 def _load(record: ComparisonRecord) -> str:
     target = record.settings.get("target", {})
-    return load_in_words(
+    return workload_in_words(
         record.concurrency,
         record.client_batch,
         rate_per_s=target.get("rate"),
@@ -45,13 +45,13 @@ def _load(record: ComparisonRecord) -> str:
 
 
 def _answer(record: ComparisonRecord, title: str) -> Markup:
-    objective = objectives.named(record.objective)
+    objective = objectives.find_objective(record.objective)
     line = (
         f"Comparison {record.name}: objective {objective.label}, "
         f"{formatting.plural(record.repeats, 'repeat')} of {formatting.plural(record.trials, 'trial')} "
         "for each sampler, seeds shared within a repeat."
     )
-    return joined(
+    return join(
         (
             element("h1", title),
             element("p", line, class_="soft"),
@@ -107,12 +107,14 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
 
 def _summary(record: ComparisonRecord) -> Markup:
     """Return a row per sampler: search results, re-evaluations, time."""
-    objective = objectives.named(record.objective)
+    objective = objectives.find_objective(record.objective)
     rows = []
     for sampler in record.samplers:
         runs = runs_of(record, sampler)
         finals = [v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None]
-        again = study_view.Figure.over(objective.value(m) for run in runs for m in run.remeasured)
+        again = study_view.MetricSummary.over(
+            objective.value(m) for run in runs for m in run.remeasured
+        )
         colour, _ = comparison_figures.style(record, sampler)
         name = element("span", "● ", style=f"color:{colour}")
         rows.append(
@@ -120,11 +122,13 @@ def _summary(record: ComparisonRecord) -> Markup:
                 "tr",
                 element("td", name, sampler),
                 element("td", _median_range(finals), class_="number"),
-                element("td", _launches(again), class_="number"),
+                element("td", _evaluations(again), class_="number"),
                 *(
                     element(
                         "td",
-                        _reached(within(record, sampler, share)) if runs else "–",
+                        _reached_text(sampler_time_to_tolerance(record, sampler, share))
+                        if runs
+                        else "–",
                         class_="number",
                     )
                     for share in theme.TOLERANCES
@@ -148,7 +152,7 @@ def _summary(record: ComparisonRecord) -> Markup:
 def _searches(record: ComparisonRecord) -> Markup:
     band = (
         "the middle half of the runs"
-        if record.repeats >= comparison_figures.FEWEST_FOR_QUARTILES
+        if record.repeats >= comparison_figures.MIN_FOR_QUARTILES
         else "the range of the runs"
     )
     caption = (
@@ -158,22 +162,28 @@ def _searches(record: ComparisonRecord) -> Markup:
     )
     drawn = comparison_figures.best_so_far(record)
     best = document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)
-    return joined((best, _soon(record)))
+    return join((best, _time_to_tolerance(record)))
 
 
-def _soon(record: ComparisonRecord) -> Markup | None:
+def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
     """Draw the time to tolerance, or return None without data."""
     longest_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
     if _best(record) is None or not longest_s:
         return None
     rows = [
-        (sampler, {share: within(record, sampler, share) for share in theme.TOLERANCES})
+        (
+            sampler,
+            {
+                share: sampler_time_to_tolerance(record, sampler, share)
+                for share in theme.TOLERANCES
+            },
+        )
         for sampler in record.samplers
         if runs_of(record, sampler)
     ]
     labels = {share: f"within {100 * share:g} %" for share in theme.TOLERANCES}
     return document.figure(
-        soon(rows, labels, trials=record.trials, longest_s=longest_s),
+        time_to_tolerance(rows, labels, trials=record.trials, longest_s=longest_s),
         name="soon",
         title="How soon the best so far is near the best of all runs",
         caption=(
@@ -200,16 +210,16 @@ def _winners(record: ComparisonRecord) -> Markup:
         if drawn is not None
         else element("p", "No winner was re-measured.")
     )
-    return joined((shown, _winner_table(record)))
+    return join((shown, _winner_table(record)))
 
 
 def _winner_table(record: ComparisonRecord) -> Markup:
-    objective = objectives.named(record.objective)
+    objective = objectives.find_objective(record.objective)
     names = sorted({name for run in record.runs for name in run.winner or ()})
     rows = []
     for run in (run for sampler in record.samplers for run in runs_of(record, sampler)):
         seen = run.best_so_far[-1] if run.best_so_far else None
-        again = study_view.Figure.over(objective.value(m) for m in run.remeasured)
+        again = study_view.MetricSummary.over(objective.value(m) for m in run.remeasured)
         values = [
             formatting.knob_value(run.winner[name]) if run.winner and name in run.winner else "–"
             for name in names
@@ -241,9 +251,11 @@ def _winner_table(record: ComparisonRecord) -> Markup:
     return table([tables.sorter(column) for column in columns], rows, class_="sortable")
 
 
-def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
+def sampler_time_to_tolerance(
+    record: ComparisonRecord, sampler: str, share: float
+) -> TimeToTolerance:
     """Return when a sampler's runs came within a share of the overall best."""
-    best, objective = _best(record), objectives.named(record.objective)
+    best, objective = _best(record), objectives.find_objective(record.objective)
     trials, seconds = [], []
     for run in runs_of(record, sampler):
         first = np.inf
@@ -257,19 +269,19 @@ def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
         trials.append(run.profiling + first)
         is_timed = np.isfinite(first) and len(run.seconds) >= first
         seconds.append(run.seconds[int(first) - 1] if is_timed else np.inf)
-    return Within.over(share, trials, seconds)
+    return TimeToTolerance.over(share, trials, seconds)
 
 
 def _best(record: ComparisonRecord) -> float | None:
     """Return the best value of any run, or None."""
-    objective = objectives.named(record.objective)
+    objective = objectives.find_objective(record.objective)
     seen = [v for run in record.runs for v in run.best_so_far[-1:] if v is not None]
     if not seen:
         return None
     return min(seen) if objective.is_minimised else max(seen)
 
 
-def _reached(found: Within) -> str:
+def _reached_text(found: TimeToTolerance) -> str:
     """Return the median trials to tolerance, if most runs reached it."""
     known = [count for count in found.trials if count is not None]
     runs = len(found.trials)
@@ -290,7 +302,7 @@ def _median_range(values: list[float]) -> str:
     return f"{formatting.number(middle)} ({formatting.number(low)} to {formatting.number(high)})"
 
 
-def _launches(figure: study_view.Figure) -> str:
+def _evaluations(figure: study_view.MetricSummary) -> str:
     if not figure.middle > 0:
         return "–"
     ends = f"{formatting.number(figure.low)} to {formatting.number(figure.high)}"

@@ -18,7 +18,7 @@ _BAR = " | "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Copied:
+class LabelledCommand:
     """A labelled command or path, on its own line if too long."""
 
     label: str
@@ -42,14 +42,14 @@ def show(console: rich.console.Console, answer: rich.console.RenderableType) -> 
     console.print(answer, markup=False, soft_wrap=not is_folded, crop=False)
 
 
-def say(console: rich.console.Console, text: str, *, style: str = "") -> None:
+def write_line(console: rich.console.Console, text: str, *, style: str = "") -> None:
     """Print one sentence or table row, without markup."""
-    lines = folded(text, console.width) if console.is_terminal else [text]
+    lines = fold(text, console.width) if console.is_terminal else [text]
     for line in lines:
         console.print(rich.text.Text(line, style=style), soft_wrap=True)
 
 
-def folded(text: str, width: int) -> list[str]:
+def fold(text: str, width: int) -> list[str]:
     """Fold to `width`, preferably before a bar, keeping longer words."""
     lines: list[str] = []
     for part in text.split(_BAR):

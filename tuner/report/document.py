@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 import plotly.offline
 
 from tuner.report import theme
-from tuner.report.markup import Child, Markup, element, joined
+from tuner.report.markup import Child, Markup, element, join
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 """Policy without scripts, whose digests are added. Styles also occur in attributes."""
@@ -101,7 +101,7 @@ def _json(name: str, data: object) -> Markup:
 
 
 def _script(text: str) -> Markup:
-    return joined((Markup("\n<script>"), Markup(text), Markup("</script>\n")))
+    return join((Markup("\n<script>"), Markup(text), Markup("</script>\n")))
 
 
 def _normal(script: str) -> str:

@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from tuner.errors import StorageFailed
-from tuner.metrics.benchmark import ContestRecord
+from tuner.metrics.benchmark import BenchmarkRecord
 from tuner.report import benchmark_page, comparison_page, page
 from tuner.values.values import ComparisonRecord, StudyRecord
 
@@ -17,7 +17,7 @@ def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
     Raises:
         StorageFailed: the file cannot be written.
     """
-    return _written(page.render(study), path)
+    return _write_page(page.render(study), path)
 
 
 def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Path:
@@ -26,19 +26,19 @@ def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Pa
     Raises:
         StorageFailed: the file cannot be written.
     """
-    return _written(comparison_page.render(record), path)
+    return _write_page(comparison_page.render(record), path)
 
 
-def write_contest(record: ContestRecord, path: pathlib.Path) -> pathlib.Path:
+def write_benchmark(record: BenchmarkRecord, path: pathlib.Path) -> pathlib.Path:
     """Write a table benchmark's page, usually `compare.html`.
 
     Raises:
         StorageFailed: the file cannot be written.
     """
-    return _written(benchmark_page.render(record), path)
+    return _write_page(benchmark_page.render(record), path)
 
 
-def _written(text: str, path: pathlib.Path) -> pathlib.Path:
+def _write_page(text: str, path: pathlib.Path) -> pathlib.Path:
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

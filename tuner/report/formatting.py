@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuner.metrics.tail_latency import Tail
+from tuner.metrics.tail_latency import TailLatency
 from tuner.values.values import Interval, Value
 
 
@@ -39,14 +39,14 @@ def interval(ends: Interval) -> str:
     return f"{number(ends.low)} to {number(ends.high)}"
 
 
-def tail(found: Tail) -> str:
+def tail(found: TailLatency) -> str:
     """Format a p99 with interval and effective requests; "–" if not reportable."""
     if not found.is_told:
         return "–"
     return f"{number(found.value_ms)} {tail_spread(found)}"
 
 
-def tail_spread(found: Tail) -> str:
+def tail_spread(found: TailLatency) -> str:
     """Format a p99's interval and effective requests."""
     return f"({interval(found.interval)}; n {found.effective:,.0f})"
 
@@ -96,7 +96,7 @@ def reached(trials: float | None) -> str:
     return "not reached" if trials is None else f"{trials:.0f}"
 
 
-def wrapped(text: str, width: int = 60) -> list[str]:
+def wrap(text: str, width: int = 60) -> list[str]:
     """Return lines of at most `width` characters; longer words are cut."""
     lines: list[str] = []
     line = ""

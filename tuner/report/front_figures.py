@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, study_view, tables, theme
-from tuner.report.axes import escaped, log_axis
+from tuner.report.axes import escape, log_axis
 from tuner.report.markup import Child, Markup, element, table
 from tuner.report.trial_marks import trial_hover
-from tuner.values.values import FrontPoint, StudyRecord
+from tuner.values.values import ParetoPoint, StudyRecord
 
 
 def figure(study: StudyRecord) -> go.Figure:
@@ -80,10 +80,10 @@ def points(study: StudyRecord) -> Markup:
 def sides(study: StudyRecord) -> tuple[objectives.Objective, objectives.Objective]:
     """Return both objectives."""
     assert study.second is not None
-    return objectives.named(study.objective), objectives.named(study.second)
+    return objectives.find_objective(study.objective), objectives.find_objective(study.second)
 
 
-def _cells(point: FrontPoint) -> list[Markup]:
+def _cells(point: ParetoPoint) -> list[Markup]:
     found = []
     for place, value in enumerate(point.values):
         ends = point.interval(place)
@@ -132,9 +132,9 @@ def _add_front(
             error_y=spans[1],
             name="front, by all launches together",
             text=[
-                f"<b>{escaped(study_view.in_short(study, point.configuration))}</b><br>"
-                f"{escaped(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"
-                f"{escaped(second.label)} {formatting.quantity(point.values[1], second.unit)}"
+                f"<b>{escape(study_view.in_short(study, point.configuration))}</b><br>"
+                f"{escape(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"
+                f"{escape(second.label)} {formatting.quantity(point.values[1], second.unit)}"
                 for point in study.front
             ],
             hovertemplate="%{text}<extra></extra>",

@@ -24,17 +24,17 @@ from tuner.metrics import objective as objectives
 from tuner.report import study_view
 from tuner.values.values import Interval, KnobInfo, StudyRecord, Trial
 
-FEWEST_TRIALS = 12
+MIN_TRIALS = 12
 """With fewer, the intervals span everything."""
 DESIGN_TRIALS = 20
 """Minimum initial design to be used alone."""
 LEVEL_TRIALS = 3
 """Minimum trials of a level."""
-MOST_LEVELS = 5
+MAX_LEVELS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class MainEffect:
     """A knob's share of the log objective's variance, 0 to 1."""
 
     knob: KnobInfo
@@ -49,7 +49,7 @@ class Share:
 class Importance:
     """Main effects of the knobs, largest first."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[MainEffect, ...]
     trials: int
     basis: str
     """Which trials were used, in words."""
@@ -57,7 +57,7 @@ class Importance:
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
     """Return the trials to analyse, and their description."""
-    usable = study_view.succeeded(study.trials)
+    usable = study_view.successful_trials(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
         return usable, "all trials (drawn at random)"
@@ -77,16 +77,16 @@ def main_effects(
 ) -> Importance | None:
     """Return the main effects, or None with too few or equal values."""
     trials, words = basis(study)
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
-    if len(values) < FEWEST_TRIALS or (values <= 0).any() or np.ptp(values) == 0:
+    if len(values) < MIN_TRIALS or (values <= 0).any() or np.ptp(values) == 0:
         return None
     logs = np.log(values)
     shares = []
     for knob in study_view.varied_knobs(study):
         groups = levels(knob, trials)
         if groups.max() > 0:
-            shares.append(_judged(knob, groups, logs, rng, resamples))
+            shares.append(_main_effect(knob, groups, logs, rng, resamples))
     shares.sort(key=lambda share: -share.share)
     return Importance(shares=tuple(shares), trials=len(trials), basis=words) if shares else None
 
@@ -99,14 +99,14 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
     )
     order = [*knob.values, *others]
     counts = [tried.count(value) for value in order]
-    wanted = max(LEVEL_TRIALS, -(-len(trials) // (2 * MOST_LEVELS)))
+    wanted = max(LEVEL_TRIALS, -(-len(trials) // (2 * MAX_LEVELS)))
     level_of, level, held = {}, 0, 0
     remaining = len(trials)
     for value, count in zip(order, counts, strict=True):
         level_of[value] = level
         held += count
         remaining -= count
-        if held >= wanted and remaining >= wanted and level < MOST_LEVELS - 1:
+        if held >= wanted and remaining >= wanted and level < MAX_LEVELS - 1:
             level, held = level + 1, 0
     return np.array([level_of[value] for value in tried], dtype=np.intp)
 
@@ -130,13 +130,13 @@ def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDAr
     return np.where(is_known, share, 0.0)
 
 
-def _judged(
+def _main_effect(
     knob: KnobInfo,
     groups: NDArray[np.intp],
     logs: NDArray[np.float64],
     rng: np.random.Generator,
     resamples: int,
-) -> Share:
+) -> MainEffect:
     share = float(epsilon_squared(groups, logs))
     picks = rng.integers(len(logs), size=(resamples, len(logs)))
     drawn = epsilon_squared(groups[picks], logs[picks])
@@ -144,7 +144,7 @@ def _judged(
     orders = rng.permuted(np.tile(np.arange(len(logs)), (resamples, 1)), axis=1)
     shuffled = epsilon_squared(np.broadcast_to(groups, orders.shape), logs[orders])
     low, high, shown, chance = np.clip((low, high, share, np.quantile(shuffled, 0.95)), 0, 1)
-    return Share(
+    return MainEffect(
         knob=knob,
         share=float(shown),
         interval=Interval(low=float(low), high=float(high)),

@@ -16,8 +16,8 @@ import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, study_view, theme
-from tuner.report.axes import KnobAxis, escaped, knob_axis, log_axis, log_ticks
-from tuner.report.trial_marks import Placing, add_best, add_failures, add_trials, trial_hover
+from tuner.report.axes import KnobAxis, escape, knob_axis, log_axis, log_ticks
+from tuner.report.trial_marks import PlotContext, add_best, add_failures, add_trials, trial_hover
 from tuner.values.values import KnobInfo, StudyRecord, Trial, Value
 
 JITTER = 0.012
@@ -30,24 +30,24 @@ SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
     """Draw the objective against one knob; the others vary."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     trials = [t for t in study.trials if knob.name in t.configuration]
     places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
-    at = Placing(x=lambda trial: _place(places, knob, trial), knob=knob.name)
-    good = study_view.succeeded(trials)
+    at = PlotContext(x=lambda trial: _place(places, knob, trial), knob=knob.name)
+    good = study_view.successful_trials(trials)
     values = [value for trial in good if (value := objective.of(trial)) is not None]
     title = _in_lines(objective.axis, SLICE_LETTERS)
     drawn = theme.figure(
         height=300,
         has_legend=False,
         margin={"l": 56 + 18 * title.count("<br>"), "r": 8, "t": 8, "b": 44},
-        xaxis=places.axis(escaped(formatting.knob_label(knob.name, knob.unit))),
+        xaxis=places.axis(escape(formatting.knob_label(knob.name, knob.unit))),
         yaxis=log_axis(values, title, pad=0.1),
     )
     for origin in dict.fromkeys(trial.origin for trial in good):
         chosen = [trial for trial in good if trial.origin == origin]
         add_trials(drawn, study, chosen, origin, at=at)
-    add_failures(drawn, study, study_view.failed(trials), at=at)
+    add_failures(drawn, study, study_view.failed_trials(trials), at=at)
     add_best(drawn, study, at=at)
     drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     return drawn
@@ -55,7 +55,7 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
 
 def parallel(study: StudyRecord) -> go.Figure:
     """Draw a line per trial through its knobs and objective."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     trials = study.trials
     knobs = study_view.varied_knobs(study)
     axes = [
@@ -211,13 +211,13 @@ def _upright(index: int) -> dict[str, Any]:
 
 def _in_lines(title: str, letters: int) -> str:
     """Break a title into lines of so many letters."""
-    return "<br>".join(map(escaped, formatting.wrapped(title, letters)))
+    return "<br>".join(map(escape, formatting.wrap(title, letters)))
 
 
 def _texts(index: int, title: str, marks: dict[str, float]) -> list[dict[str, Any]]:
     """Return the axis' name above and labels on the left."""
     first, dot, rest = title.partition(".")
-    name = f"{escaped(first)}.<br>{escaped(rest)}" if dot else _in_lines(title, UPRIGHT_LETTERS)
+    name = f"{escape(first)}.<br>{escape(rest)}" if dot else _in_lines(title, UPRIGHT_LETTERS)
     common = {"x": index, "showarrow": False}
     head = {**common, "y": 1.03, "yanchor": "bottom", "text": name.replace(" (", "<br>(")}
     beside = {"xanchor": "right", "xshift": -4, "font": {"size": 11}}

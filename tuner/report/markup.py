@@ -36,10 +36,10 @@ def element(name: str, *children: Child, **attributes: str | float | bool | None
     start = f"<{' '.join(parts)}>"
     if name in VOID:
         return Markup(start)
-    return Markup(f"{start}{joined(children)}</{name}>")
+    return Markup(f"{start}{join(children)}</{name}>")
 
 
-def joined(children: Iterable[Child]) -> Markup:
+def join(children: Iterable[Child]) -> Markup:
     """Join children, escaping all but markup."""
     return Markup("".join(_text(child) for child in children if child is not None))
 

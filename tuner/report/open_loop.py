@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from tuner.metrics import tail_latency
 from tuner.report import formatting
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values.values import Measurement, OpenLoop, StudyRecord
+from tuner.values.values import Measurement, OpenLoopCheck, StudyRecord
 
-ROLES = ("default", "best")
-MOST_MORE = 1.15
+ARMS = ("default", "best")
+MAX_MORE = 1.15
 """Ratio of means, best over default, above which a caution is printed."""
 
 
-def title(found: OpenLoop) -> str:
+def title(found: OpenLoopCheck) -> str:
     """Describe the workload."""
     return (
         f"an open loop at {formatting.percent(found.share)} of the best's rate "
@@ -31,7 +31,7 @@ def sentences(study: StudyRecord) -> Iterator[str]:
     found = study.open_loop
     if found is None:
         return
-    told = "; ".join(f"the {role} {_did(found, role)}" for role in reversed(ROLES))
+    told = "; ".join(f"the {role} {_did(found, role)}" for role in reversed(ARMS))
     yield f"In {title(found)}, one fresh start each: {told}."
 
 
@@ -40,7 +40,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
     found = study.open_loop
     if found is None:
         return
-    best, default = (found.of(role) for role in reversed(ROLES))
+    best, default = (found.of(role) for role in reversed(ARMS))
     if best.measurement is None and best.outcome.cause == "overload":
         yield (
             f"The best could not serve {formatting.percent(found.share)} of its own rate when requests came at "
@@ -49,7 +49,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
     if best.measurement is None or default.measurement is None:
         return
     ratio = best.measurement.mean_ms / default.measurement.mean_ms
-    if ratio > MOST_MORE:
+    if ratio > MAX_MORE:
         waits = study.best is not None and study.best.get("batching.timeout_us")
         why = ": at a fixed concurrency, waiting for a full batch looks free" if waits else ""
         yield (
@@ -63,7 +63,7 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
     found = study.open_loop
     if found is None:
         return ()
-    sides = [found.of(role).measurement for role in ROLES]
+    sides = [found.of(role).measurement for role in ARMS]
     rows = [
         element("tr", element("td", label), *(_cell(side, field) for side in sides))
         for label, field in (
@@ -75,10 +75,10 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
             ("requests", "requests"),
         )
     ]
-    heads: list[Child] = ["", *(element("span", role, class_=f"is-{role}") for role in ROLES)]
+    heads: list[Child] = ["", *(element("span", role, class_=f"is-{role}") for role in ARMS)]
     failed = [
         element("p", f"The {role}: {found.of(role).outcome.reason}.", class_="soft")
-        for role in ROLES
+        for role in ARMS
         if found.of(role).measurement is None
     ]
     caption = (
@@ -93,7 +93,7 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
     )
 
 
-def _did(found: OpenLoop, role: str) -> str:
+def _did(found: OpenLoopCheck, role: str) -> str:
     start = found.of(role)
     if start.measurement is None:
         return f"{start.outcome.status} ({start.outcome.reason})"
@@ -101,7 +101,7 @@ def _did(found: OpenLoop, role: str) -> str:
 
 
 def _p99(measured: Measurement) -> str:
-    tail = tail_latency.of_one(measured)
+    tail = tail_latency.of_evaluation(measured)
     if not tail.is_told:
         return f"p99 not known from {tail.effective:,.0f} effective requests"
     return f"p99 {formatting.tail(tail)} ms"
@@ -109,7 +109,7 @@ def _p99(measured: Measurement) -> str:
 
 def _cell(measured: Measurement | None, field: str) -> Markup:
     if field == "p99_ms" and measured is not None:
-        tail = tail_latency.of_one(measured)
+        tail = tail_latency.of_evaluation(measured)
         shown = formatting.tail(tail) if tail.is_told else "too few"
     else:
         shown = formatting.number(None if measured is None else getattr(measured, field))

@@ -18,8 +18,8 @@ from tuner.report import (
     tables,
     theme,
 )
-from tuner.report.markup import Child, Markup, element, joined
-from tuner.values.values import LEAST_FOR_P99, StudyRecord
+from tuner.report.markup import Child, Markup, element, join
+from tuner.values.values import MIN_FOR_P99, StudyRecord
 
 
 def render(study: StudyRecord) -> str:
@@ -27,12 +27,12 @@ def render(study: StudyRecord) -> str:
     sections = (
         *_front(study),
         ("search", "The search", _search(study)),
-        ("round-trips", "Round trips of best and default", _round_trips(study)),
+        ("round-trips", "Round trips of best and default", _latencies(study)),
         ("knobs", "The knobs", _knobs(study)),
         ("trials", "All trials", _trials(study)),
         ("environment", "Environment and settings", tables.environment(study)),
     )
-    load = study_view.load(study)
+    load = study_view.workload(study)
     title = f"{study.model} at {load}: {study.name}"
     return document.render(title=title, head=page_header.answer(study), sections=sections)
 
@@ -65,7 +65,7 @@ def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
         (
             "front",
             "The front",
-            joined((drawn, front_figures.points(study), element("p", any_other, class_="soft"))),
+            join((drawn, front_figures.points(study), element("p", any_other, class_="soft"))),
         ),
     )
 
@@ -73,7 +73,7 @@ def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
 def _search(study: StudyRecord) -> Markup:
     if not study.trials:
         return element("p", "The study has no trial yet.")
-    if not study_view.succeeded(study.trials):
+    if not study_view.successful_trials(study.trials):
         return element(
             "p",
             "No trial gave a figure, so there is nothing to draw; the table of all trials has the "
@@ -99,7 +99,7 @@ def _search(study: StudyRecord) -> Markup:
     )
 
 
-def _round_trips(study: StudyRecord) -> Markup:
+def _latencies(study: StudyRecord) -> Markup:
     distribution = request_figures.distribution(study)
     over_time = request_figures.over_time(study)
     if distribution is None or over_time is None:
@@ -124,11 +124,11 @@ def _round_trips(study: StudyRecord) -> Markup:
     dotted = "A dotted line marks where measuring began. " if is_cut else ""
     missing = "Without an answer" if study.shared is None else "Refused, or without an answer"
     without = f" {missing}, and not drawn: {errors}." if errors else ""
-    short = any(len(phase.measured_ms) < LEAST_FOR_P99 for phase in kept.values())
+    short = any(len(phase.measured_ms) < MIN_FOR_P99 for phase in kept.values())
     refused = (
-        f" p99 is not marked below {LEAST_FOR_P99} requests, too few to know it." if short else ""
+        f" p99 is not marked below {MIN_FOR_P99} requests, too few to know it." if short else ""
     )
-    return joined(
+    return join(
         (
             document.figure(
                 distribution,
@@ -159,10 +159,10 @@ def _knobs(study: StudyRecord) -> Markup:
     varied = study_view.varied_knobs(study)
     if not varied:
         return element("p", "No knob was varied: there is nothing to compare yet.")
-    if not study_view.succeeded(study.trials):
+    if not study_view.successful_trials(study.trials):
         return element("p", "No trial gave a figure: there is nothing to compare the knobs by.")
     fixed = [knob.name for knob in study.knobs if knob not in varied]
-    axis = objectives.named(study.objective).axis
+    axis = objectives.find_objective(study.objective).axis
     slices = [
         document.figure(
             knob_figures.slice_of(study, knob),
@@ -172,7 +172,7 @@ def _knobs(study: StudyRecord) -> Markup:
         )
         for index, knob in enumerate(varied)
     ]
-    return joined(
+    return join(
         (
             _importance(study),
             element("h3", f"One knob at a time: {axis}"),
@@ -204,10 +204,10 @@ def _importance(study: StudyRecord) -> Markup:
     found = importance.main_effects(study, np.random.default_rng(0))
     if found is None:
         text = (
-            f"Fewer than {importance.FEWEST_TRIALS} trials gave figures that differ: too few to "
+            f"Fewer than {importance.MIN_TRIALS} trials gave figures that differ: too few to "
             "say which knob matters."
         )
-        return joined((element("h3", title), element("p", text)))
+        return join((element("h3", title), element("p", text)))
     caption = (
         f"From {formatting.plural(found.trials, 'trial')}: {found.basis}. A bar is the share of the "
         "variance of the log objective that the knob explains on its own (one-way analysis of "
@@ -223,9 +223,9 @@ def _importance(study: StudyRecord) -> Markup:
 
 def _key(study: StudyRecord) -> Markup:
     """Return the shared legend of the small knob figures."""
-    good = study_view.succeeded(study.trials)
+    good = study_view.successful_trials(study.trials)
     kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
-    kinds += list(dict.fromkeys(t.outcome.status for t in study_view.failed(study.trials)))
+    kinds += list(dict.fromkeys(t.outcome.status for t in study_view.failed_trials(study.trials)))
     kinds += ["best"] if study.best is not None else []
     glyphs = {
         "diamond": "◆",
@@ -248,4 +248,4 @@ def _trials(study: StudyRecord) -> Markup:
     if not study.trials:
         return element("p", "The study has no trial yet.")
     text = "A heading sorts by its column. Orange and green edges mark default and best."
-    return joined((element("p", text, class_="soft"), tables.trials(study)))
+    return join((element("p", text, class_="soft"), tables.trials(study)))

@@ -6,10 +6,10 @@ import pathlib
 import shlex
 from collections.abc import Mapping
 
-from tuner.advice import advised
+from tuner.advice import advise
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, open_loop, study_view, tables
-from tuner.report.markup import Markup, bullets, element, joined
+from tuner.report.markup import Markup, bullets, element, join
 from tuner.settings import serve_command
 from tuner.values.values import StudyRecord, VerdictOutcome
 
@@ -25,23 +25,23 @@ SHOWN: Mapping[VerdictOutcome, str | None] = {
 
 def answer(study: StudyRecord) -> Markup:
     """Return everything above the first section."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     tried = formatting.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {formatting.duration(study.used_s)} in all"
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
     if study.home == "docker":
         engine = "replicas in containers, "
-    load = study_view.load(study)
+    load = study_view.workload(study)
     label = objective.label
     if study.second is not None:
-        label += f" and {objectives.named(study.second).label}"
+        label += f" and {objectives.find_objective(study.second).label}"
     line = (
         f"Study {study.name}: {study_view.models(study)}{engine}objective {label}, {study_view.search(study)}, "
         f"{tried}{took}."
     )
     if (limits := study_view.limits(study)) is not None:
         line += f" A solution keeps to {limits}."
-    return joined(
+    return join(
         (
             element("h1", f"{study.model} at {load}"),
             element("p", line, class_="soft"),
@@ -52,7 +52,7 @@ def answer(study: StudyRecord) -> Markup:
             element(
                 "div",
                 element("div", element("h3", "Configuration"), tables.configurations(study)),
-                element("div", *_measured(study), *open_loop.section(study)),
+                element("div", *_measured_section(study), *open_loop.section(study)),
                 class_="halves",
             ),
             remarks(study_view.remarks(study)),
@@ -74,7 +74,7 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 def remarks(texts: tuple[str, ...]) -> Markup | None:
     """Return the notes for information."""
     made = bullets(texts, class_="soft")
-    return joined((element("h3", "Notes"), made)) if made else None
+    return join((element("h3", "Notes"), made)) if made else None
 
 
 def _inputs(study: StudyRecord) -> Markup | None:
@@ -82,14 +82,14 @@ def _inputs(study: StudyRecord) -> Markup | None:
     if study.sent is None:
         return None
     told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")
-    return joined((element("h3", "What was sent"), told))
+    return join((element("h3", "What was sent"), told))
 
 
 def _verdict(study: StudyRecord) -> Markup:
     class_ = f"verdict {study_view.tone(study) or ''}".strip()
     numbers: str | None = None
     if study.verdict is not None:
-        objective = objectives.named(study.objective)
+        objective = objectives.find_objective(study.objective)
         shown = formatting.ratio(study.verdict.ratio, study.verdict.interval)
         numbers = (
             f"{objective.label.capitalize()}, best over default: {shown}"
@@ -99,7 +99,7 @@ def _verdict(study: StudyRecord) -> Markup:
         )
     if study.verdict is not None and study.verdict.second is not None:
         second = study.verdict.second
-        label = objectives.named(second.objective).label.capitalize()
+        label = objectives.find_objective(second.objective).label.capitalize()
         numbers = f"{numbers} {label}: {formatting.ratio(second.ratio, second.interval)}."
     sentence = element("span", study_view.headline(study))
     small = element("span", numbers, class_="soft") if numbers else None
@@ -107,19 +107,19 @@ def _verdict(study: StudyRecord) -> Markup:
 
 
 def _cards(study: StudyRecord) -> Markup | None:
-    sides = {role: study_view.launches(study, role) for role in study_view.ROLES}
-    has_best = study_view.has_two_sides(study)
+    sides = {role: study_view.arm_measurements(study, role) for role in study_view.ARMS}
+    has_best = study_view.has_two_arms(study)
     if not any(side.measurements for side in sides.values()):
         return None
     made = []
     for name in study_view.figures_of_merit(study):
-        objective = objectives.named(name)
+        objective = objectives.find_objective(name)
         field = objective.field
-        found = study_view.compared(study, name) if has_best else None
+        found = study_view.compare_metric(study, name) if has_best else None
         shown = None if found is None else SHOWN[found.outcome]
         pair = [
             element("span", formatting.number(sides[role].figure(field).middle), class_=colour)
-            for role, colour in zip(study_view.ROLES[: 1 + has_best], (None, shown), strict=False)
+            for role, colour in zip(study_view.ARMS[: 1 + has_best], (None, shown), strict=False)
         ]
         between: list[Markup | str] = [pair[0]]
         if has_best:
@@ -146,18 +146,18 @@ def _cards(study: StudyRecord) -> Markup | None:
     return element("div", *made, class_="cards")
 
 
-def _plain_ratio(sides: dict[study_view.Role, study_view.Launches], field: str) -> str:
-    default, best = (sides[role].figure(field).middle for role in study_view.ROLES)
+def _plain_ratio(sides: dict[study_view.ArmName, study_view.ArmMeasurements], field: str) -> str:
+    default, best = (sides[role].figure(field).middle for role in study_view.ARMS)
     if not (default > 0 and best > 0):
         return f"no figure of the {'default' if not default > 0 else 'best'}"
     return f"best over default × {formatting.number(best / default)}, no interval"
 
 
-def _measured(study: StudyRecord) -> tuple[Markup, ...]:
+def _measured_section(study: StudyRecord) -> tuple[Markup, ...]:
     shown = tables.side_by_side(study)
     if shown is None:
         return (element("h3", "Measured"), element("p", "No launch could be measured."))
-    if study_view.launches(study, "default").is_verified:
+    if study_view.arm_measurements(study, "default").is_verified:
         title = "Measured side by side"
         caption = (
             "Default and best launched anew, alternating, after the search. Geometric mean over "
@@ -174,7 +174,7 @@ def _measured(study: StudyRecord) -> tuple[Markup, ...]:
 
 
 def _use(study: StudyRecord) -> Markup | None:
-    if not study.is_finished or advised(study) is None:
+    if not study.is_finished or advise(study) is None:
         return None
     file = pathlib.PurePath(study.folder) / "best.yaml"
     parts = [element("p", line) for line in study_view.advice(study)]
@@ -194,4 +194,4 @@ def _use(study: StudyRecord) -> Markup | None:
             parts.append(element("pre", element("code", command)))
     if (other := study_view.to_try(study)) is not None:
         parts += [element("p", study_view.TO_TRY), element("pre", element("code", other))]
-    return joined((element("h3", "Use it"), *parts))
+    return join((element("h3", "Use it"), *parts))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tuner.report import formatting, study_view, theme
 from tuner.report.axes import log_axis
-from tuner.report.requests import Phase, binned_median, phase, quantile_curve, thinned
-from tuner.values.values import LEAST_FOR_P99, StudyRecord
+from tuner.report.requests import PhaseRequests, binned_median, phase, quantile_curve, thin
+from tuner.values.values import MIN_FOR_P99, StudyRecord
 
 MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
@@ -25,10 +25,10 @@ LABEL_SHARE = 0.12
 Array = NDArray[np.float64]
 
 
-def phases(study: StudyRecord) -> dict[study_view.Role, Phase]:
+def phases(study: StudyRecord) -> dict[study_view.ArmName, PhaseRequests]:
     """Return the recorded phases by arm."""
-    found: dict[study_view.Role, Phase] = {}
-    for role in study_view.ROLES if study_view.has_two_sides(study) else study_view.ROLES[:1]:
+    found: dict[study_view.ArmName, PhaseRequests] = {}
+    for role in study_view.ARMS if study_view.has_two_arms(study) else study_view.ARMS[:1]:
         kept = phase(study, role)
         if kept is not None and len(kept.measured_ms) > 0:
             found[role] = kept
@@ -53,9 +53,9 @@ def distribution(study: StudyRecord) -> go.Figure | None:
         xaxis=axis,
         yaxis={
             "title": {"text": "percentile of requests (tail stretched)"},
-            "tickvals": [_stretched(share) for share in ticks],
+            "tickvals": [_log_tail(share) for share in ticks],
             "ticktext": ["fastest" if s == 0 else f"p{100 * s:g}" for s in ticks],
-            "range": [-0.05, _stretched(1 - 0.5 / most) + 0.15],
+            "range": [-0.05, _log_tail(1 - 0.5 / most) + 0.15],
         },
     )
     return drawn
@@ -70,7 +70,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
     values: list[float] = []
     for role, each in kept.items():
         colour = theme.mark(role).colour
-        chosen = thinned(each)
+        chosen = thin(each)
         values += [float(each.round_trip_ms.min()), float(each.round_trip_ms.max())]
         drawn.add_trace(
             go.Scatter(
@@ -103,13 +103,13 @@ def over_time(study: StudyRecord) -> go.Figure | None:
     return drawn
 
 
-def _stretched(share: float) -> float:
+def _log_tail(share: float) -> float:
     """Return -log10 of the share above: 0, 1 at p90, 2 at p99."""
     return float(-np.log10(1 - share))
 
 
 def _add_curve(
-    drawn: go.Figure, role: study_view.Role, values: Array, others: Sequence[Array]
+    drawn: go.Figure, role: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
     """Add one curve with its percentiles.
 
@@ -129,7 +129,7 @@ def _add_curve(
             hovertemplate="%{text}: %{x:.4g} ms<extra>" + role + "</extra>",
         )
     )
-    enough = [s for s in MARKED if s < 0.99 or len(values) >= LEAST_FOR_P99]
+    enough = [s for s in MARKED if s < 0.99 or len(values) >= MIN_FOR_P99]
     marks = [_percentile(values, share) for share in enough]
     is_left = [
         all(mark <= _percentile(other, share) for other in others)
@@ -138,7 +138,7 @@ def _add_curve(
     drawn.add_trace(
         go.Scatter(
             x=marks,
-            y=[_stretched(share) for share in enough],
+            y=[_log_tail(share) for share in enough],
             text=[
                 f"p{100 * share:g} {formatting.number(value)}"
                 for share, value in zip(enough, marks, strict=True)
@@ -159,7 +159,7 @@ def _percentile(values: Array, share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
-def _add_warmup(drawn: go.Figure, role: study_view.Role, each: Phase) -> None:
+def _add_warmup(drawn: go.Figure, role: study_view.ArmName, each: PhaseRequests) -> None:
     """Mark the end of a warm-up; the caption explains it."""
     if each.warmup_s is not None:
         line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}

@@ -24,7 +24,7 @@ FIT = 0.02
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Phase:
+class PhaseRequests:
     """Answered requests of one phase."""
 
     at_s: Array  # (n,) since the start, ascending: when it finished, in an open loop was due
@@ -42,7 +42,7 @@ class Phase:
         return self.round_trip_ms[self.at_s > self.warmup_s]
 
 
-def phase(study: StudyRecord, role: study_view.Role) -> Phase | None:
+def phase(study: StudyRecord, role: study_view.ArmName) -> PhaseRequests | None:
     """Return an arm's phase up to the end of its measured part, or None."""
     records = study.records.get(role)
     if records is None:
@@ -57,7 +57,7 @@ def phase(study: StudyRecord, role: study_view.Role) -> Phase | None:
     part = _measured_part(at_s[is_answered], _candidates(study, role))
     start_s, end_s = (-np.inf, np.inf) if part is None else part
     is_shown = is_answered & (at_s <= end_s)
-    return Phase(
+    return PhaseRequests(
         at_s=at_s[is_shown],
         round_trip_ms=round_trip_ms[is_shown],
         errors=int((~is_answered & (at_s > start_s) & (at_s <= end_s)).sum()),
@@ -78,7 +78,7 @@ def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
     return np.quantile(values, shares), shares
 
 
-def binned_median(phase: Phase, *, bins: int = 60) -> tuple[Array, Array]:
+def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array]:
     """Return (bin centre in s, median in ms); bins are multiples of 0.1 s."""
     span = max(float(phase.at_s[-1]), 0.1)
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
@@ -88,7 +88,7 @@ def binned_median(phase: Phase, *, bins: int = 60) -> tuple[Array, Array]:
     return (used + 0.5) * width, np.asarray(medians)
 
 
-def thinned(phase: Phase, *, limit: int = 1200) -> NDArray[np.intp]:
+def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
     """Return at most `limit` indices: the slowest hundredth and an even sample."""
     count = len(phase.at_s)
     if count <= limit:
@@ -100,14 +100,14 @@ def thinned(phase: Phase, *, limit: int = 1200) -> NDArray[np.intp]:
     return np.sort(np.concatenate((order[-slow:], even)))
 
 
-def _candidates(study: StudyRecord, role: study_view.Role) -> tuple[Measurement, ...]:
+def _candidates(study: StudyRecord, role: study_view.ArmName) -> tuple[Measurement, ...]:
     wanted = study_view.configuration_of(study, role)
     from_trials = tuple(
         trial.measurement
         for trial in study.trials
         if trial.measurement is not None and trial.configuration == wanted
     )
-    return study_view.launches(study, role).measurements + from_trials
+    return study_view.arm_measurements(study, role).measurements + from_trials
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:

@@ -6,15 +6,15 @@ import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, study_view, theme
-from tuner.report.axes import escaped, log_axis
-from tuner.report.importance import Importance, Share
+from tuner.report.axes import escape, log_axis
+from tuner.report.importance import Importance, MainEffect
 from tuner.report.trial_marks import add_best, add_failures, add_trials
 from tuner.values.values import StudyRecord
 
 
 def convergence(study: StudyRecord) -> go.Figure:
     """Draw every trial's objective, the best so far, and failures."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     drawn = theme.figure(height=440)
     steps = study_view.best_so_far(study)
     if steps:
@@ -28,11 +28,11 @@ def convergence(study: StudyRecord) -> go.Figure:
                 hovertemplate="best so far: %{y:.4g} " + objective.unit + "<extra></extra>",
             )
         )
-    good = study_view.succeeded(study.trials)
+    good = study_view.successful_trials(study.trials)
     for origin in dict.fromkeys(trial.origin for trial in good):
         add_trials(drawn, study, [trial for trial in good if trial.origin == origin], origin)
     add_best(drawn, study)
-    add_failures(drawn, study, study_view.failed(study.trials))
+    add_failures(drawn, study, study_view.failed_trials(study.trials))
     last = max((trial.number for trial in study.trials), default=0)
     ends = [
         end
@@ -54,7 +54,7 @@ def convergence(study: StudyRecord) -> go.Figure:
 def importance(found: Importance) -> go.Figure:
     """Draw each knob's explained variance, interval and chance level."""
     shares = found.shares[::-1]
-    names = [escaped(share.knob.name) for share in shares]
+    names = [escape(share.knob.name) for share in shares]
     centres = [100 * share.share for share in shares]
     lows = [100 * (share.share - (share.interval.low or 0.0)) for share in shares]
     highs = [100 * ((share.interval.high or 0.0) - share.share) for share in shares]
@@ -106,9 +106,9 @@ def importance(found: Importance) -> go.Figure:
     return drawn
 
 
-def _share_hover(share: Share) -> str:
+def _share_hover(share: MainEffect) -> str:
     return (
-        f"<b>{escaped(share.knob.name)}</b><br>explains {formatting.percent(share.share)} "
+        f"<b>{escape(share.knob.name)}</b><br>explains {formatting.percent(share.share)} "
         f"({formatting.percent(share.interval.low or 0.0)} to "
         f"{formatting.percent(share.interval.high or 0.0)})<br>"
         f"by chance: up to {formatting.percent(share.chance)}<br>"

@@ -10,18 +10,18 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from serving.settings import KNOBS
+from serving.settings import SETTINGS
 from tuner import advice as advices
-from tuner.advice import advised, export_of_best
+from tuner.advice import advise, export_of_best
 from tuner.metrics import objective as objectives
 from tuner.metrics import prices, tail_latency
-from tuner.metrics.tail_latency import Tail
+from tuner.metrics.tail_latency import TailLatency
 from tuner.report import formatting, open_loop
-from tuner.settings import MeasurementSettings, load_in_words
+from tuner.settings import MeasurementSettings, workload_in_words
 from tuner.values.values import (
     LATE_S,
-    MOST_LATE_SHARE,
-    MOST_LITTLE_ERROR,
+    MAX_LATE_SHARE,
+    MAX_LITTLES_LAW_ERROR,
     UNKNOWN,
     Configuration,
     Interval,
@@ -33,17 +33,17 @@ from tuner.values.values import (
     VerdictOutcome,
 )
 
-Role = Literal["default", "best"]
+ArmName = Literal["default", "best"]
 SHOWN = frozenset({"better", "worse", "no difference shown"})
 """Statuses of a best that was compared with the default."""
-P99 = objectives.named("p99").field
-ROLES: tuple[Role, Role] = ("default", "best")
+P99 = objectives.find_objective("p99").field
+ARMS: tuple[ArmName, ArmName] = ("default", "best")
 SEARCHES = {
     "structured": "a prediction from the model's profile and a Gaussian process",
     "gp": "a Gaussian process",
 }
 """Samplers in plain words."""
-MOST_GROUPS = 5
+MAX_GROUPS = 5
 """Maximum groups of models that are listed by name."""
 ALL = 0.999
 """Share of requests in time that leaves nothing to improve."""
@@ -66,7 +66,7 @@ PLAIN = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class MetricSummary:
     """A metric over an arm's evaluations."""
 
     middle: float
@@ -74,7 +74,7 @@ class Figure:
     high: float
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> Figure:
+    def over(cls, values: Iterable[float]) -> MetricSummary:
         """Summarise positive values; the geometric mean suits ratios."""
         known = [value for value in values if value > 0]
         if not known:
@@ -84,7 +84,7 @@ class Figure:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class MetricComparison:
     """A metric's ratio of best to default, from round evaluations."""
 
     ratio: float
@@ -94,7 +94,7 @@ class Compared:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class ArmMeasurements:
     """An arm's measurements and their origin."""
 
     measurements: tuple[Measurement, ...]
@@ -102,21 +102,21 @@ class Launches:
     """True: round evaluations after the search. False: the search's own."""
 
     @property
-    def tail(self) -> Tail:
+    def tail(self) -> TailLatency:
         """p99 of all their requests pooled."""
         return tail_latency.pooled(self.measurements)
 
-    def figure(self, field: str) -> Figure:
+    def figure(self, field: str) -> MetricSummary:
         """Summarise one field, such as `mean_ms`; p99 is pooled."""
         if field == P99:
             tail = self.tail
             ends = tail.interval
-            return Figure(
+            return MetricSummary(
                 middle=tail.value_ms,
                 low=tail.value_ms if ends.low is None else ends.low,
                 high=tail.value_ms if ends.high is None else ends.high,
             )
-        return Figure.over(getattr(item, field) for item in self.measurements)
+        return MetricSummary.over(getattr(item, field) for item in self.measurements)
 
     @property
     def fewest_requests(self) -> int:
@@ -124,9 +124,9 @@ class Launches:
         return min((item.requests for item in self.measurements), default=0)
 
 
-def load(study: StudyRecord) -> str:
+def workload(study: StudyRecord) -> str:
     """Describe the workload, as the end of a sentence."""
-    return load_in_words(
+    return workload_in_words(
         study.concurrency,
         study.client_batch,
         rate_per_s=study.rate_per_s,
@@ -151,25 +151,25 @@ def models(study: StudyRecord) -> str:
         return ""
     groups = study.shared.groups.values()
     listed = ", ".join(f"{copies} × {model.rpartition('/')[2]}" for model, copies in groups)
-    if len(groups) > MOST_GROUPS:
+    if len(groups) > MAX_GROUPS:
         listed = f"{len(groups)} kinds"
     count = sum(copies for _, copies in groups)
     return f"{formatting.plural(count, 'model')} on shared replicas ({listed}), "
 
 
-def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+def successful_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Return the trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
-def failed(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+def failed_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Return the infeasible and failed trials."""
     return tuple(trial for trial in trials if trial.outcome.status != "ok")
 
 
 def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
     """Return (trial number, best objective so far), from the first success."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     steps: list[tuple[int, float]] = []
     for trial in study.trials:
         value = objective.of(trial)
@@ -182,24 +182,24 @@ def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
     return steps
 
 
-def configuration_of(study: StudyRecord, role: Role) -> Configuration | None:
+def configuration_of(study: StudyRecord, role: ArmName) -> Configuration | None:
     """Return the arm's configuration."""
     return study.default if role == "default" else study.best
 
 
-def launches(study: StudyRecord, role: Role) -> Launches:
+def arm_measurements(study: StudyRecord, role: ArmName) -> ArmMeasurements:
     """Return the arm's measurements, from the verdict if any, else the search."""
     if study.verdict is not None:
         found = study.verdict.default if role == "default" else study.verdict.best
         if found:
-            return Launches(measurements=found, is_verified=True)
+            return ArmMeasurements(measurements=found, is_verified=True)
     wanted = configuration_of(study, role)
     measured = tuple(
         trial.measurement
         for trial in study.trials
         if trial.measurement is not None and trial.configuration == wanted
     )
-    return Launches(measurements=measured, is_verified=False)
+    return ArmMeasurements(measurements=measured, is_verified=False)
 
 
 def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
@@ -225,7 +225,7 @@ def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
     )
 
 
-def has_two_sides(study: StudyRecord) -> bool:
+def has_two_arms(study: StudyRecord) -> bool:
     """Whether there is a best to compare with the default."""
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
@@ -250,7 +250,7 @@ def headline(study: StudyRecord) -> str:
     """Return the result in one or two sentences."""
     if not study.is_finished:
         return f"The study is not finished: {_so_far(study)}."
-    found = advices.standing(study)
+    found = advices.best_status(study)
     if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
@@ -265,7 +265,7 @@ def headline(study: StudyRecord) -> str:
         second = study.verdict.second
         told = study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
         return f"{told}{_money(study)}"
-    default, best = advices.tallies(study)
+    default, best = advices.failure_counts(study)
     trouble = advices.trouble_of_default(study)
     again = "was not re-measured"
     if best.launched:
@@ -273,13 +273,13 @@ def headline(study: StudyRecord) -> str:
     return {
         "same": _same(study),
         "nothing works": f"The default does not work here ({trouble}), and the best that was found "
-        f"{advices.failed(best)}.",
+        f"{advices.failure_text(best)}.",
         "default lost": f"The default does not work here ({trouble}); the best {again}.",
-        "best fails": f"The best that was found is no solution: it {advices.failed(best)}, the "
+        "best fails": f"The best that was found is no solution: it {advices.failure_text(best)}, the "
         f"default {advices.share(default)}.",
-        "default fails": f"The default {advices.failed(default)}, the best {advices.share(best)}.",
+        "default fails": f"The default {advices.failure_text(default)}, the best {advices.share(best)}.",
         "not compared": "Too few pairs of fresh starts worked to compare default and best: the "
-        f"default {advices.failed(default)}, the best {advices.share(best)}.",
+        f"default {advices.failure_text(default)}, the best {advices.share(best)}.",
         "not measured": "A better configuration was seen in the search, but it was not re-measured "
         "beside the default: take its figures as a guess.",
     }[found]
@@ -309,7 +309,7 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
     """Return whether the best was shown better or worse."""
     if not study.is_finished:
         return None
-    found = advices.standing(study)
+    found = advices.best_status(study)
     if found in {"better", "traded", "default fails"}:
         return "better"
     return "worse" if found in {"worse", "best fails"} else None
@@ -321,7 +321,7 @@ def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
-def compared(study: StudyRecord, name: str) -> Compared | None:
+def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
     """Return the comparison in one metric, if the verdict has it."""
     verdict = study.verdict
     if verdict is None:
@@ -336,12 +336,12 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
     ratio, interval = known.get(name, (None, UNKNOWN))
     if ratio is None:
         return None
-    outcome = objectives.named(name).judged(interval)
+    outcome = objectives.find_objective(name).judged(interval)
     if name == study.objective:
         outcome = verdict.outcome
     if verdict.second is not None and name == verdict.second.objective:
         outcome = verdict.second.outcome
-    return Compared(ratio=ratio, interval=interval, outcome=outcome)
+    return MetricComparison(ratio=ratio, interval=interval, outcome=outcome)
 
 
 def limits(study: StudyRecord) -> str | None:
@@ -361,7 +361,7 @@ def has_energy(study: StudyRecord) -> bool:
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
     """Return what to run and why, unless already reported."""
-    found = advised(study) if study.is_finished else None
+    found = advise(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
 
 
@@ -393,8 +393,8 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *(() if meant is None else (meant,)),
         *_front(study),
         *_ties(study),
-        *_of_launches(study),
-        *_against_guess(study),
+        *_of_evaluations(study),
+        *_against_prediction(study),
         *_all_in_time(study),
         *open_loop.sentences(study),
         *_refused_tails(study),
@@ -405,7 +405,7 @@ def _front(study: StudyRecord) -> Iterator[str]:
     """Yield the points of the Pareto front."""
     if study.second is None or not study.front:
         return
-    sides = objectives.named(study.objective), objectives.named(study.second)
+    sides = objectives.find_objective(study.objective), objectives.find_objective(study.second)
     shown = "; ".join(
         ", ".join(
             formatting.quantity(value, side.unit)
@@ -422,7 +422,7 @@ def _front(study: StudyRecord) -> Iterator[str]:
     )
 
 
-def _of_launches(study: StudyRecord) -> Iterator[str]:
+def _of_evaluations(study: StudyRecord) -> Iterator[str]:
     """Yield the noise between evaluations, without machine drift."""
     if study.verdict is not None and study.verdict.launch_sd is not None:
         yield (
@@ -448,7 +448,7 @@ def _ties(study: StudyRecord) -> Iterator[str]:
     )
 
 
-def _against_guess(study: StudyRecord) -> Iterator[str]:
+def _against_prediction(study: StudyRecord) -> Iterator[str]:
     """Yield how the best compares with the prediction's choice."""
     against = None if study.verdict is None else study.verdict.against_guess
     if against is None:
@@ -463,7 +463,7 @@ def _against_guess(study: StudyRecord) -> Iterator[str]:
 
 def _all_in_time(study: StudyRecord) -> Iterator[str]:
     """Yield a note that a scenario demands too little to compare configurations."""
-    found = launches(study, "default").measurements
+    found = arm_measurements(study, "default").measurements
     offered = sum(one.offered_per_s for one in found)
     if study.shared is None or study.objective != "goodput" or not offered:
         return
@@ -494,10 +494,10 @@ def meaning_of_default(study: StudyRecord) -> str | None:
     limits = [
         f"{knob.name} = {formatting.knob_value(value)}"
         for knob in study.knobs
-        if knob.name in KNOBS
+        if knob.name in SETTINGS
         and not study.is_of_other_engine
-        and KNOBS[knob.name].default is None
-        and str not in KNOBS[knob.name].kinds  # the default variant is the untuned one
+        and SETTINGS[knob.name].default is None
+        and str not in SETTINGS[knob.name].kinds  # the default variant is the untuned one
         and (value := study.default.get(knob.name)) is not None
     ]
     if not limits:
@@ -510,7 +510,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 def is_luckier_than_best(study: StudyRecord) -> Trial | None:
     """Return the trial with the best measurement, unless it has the best configuration."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
     if not measured or study.best is None or not study.is_finished:
         return None
@@ -522,21 +522,21 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 def cautions(study: StudyRecord) -> tuple[str, ...]:
     """Return what the evaluations say against the result."""
     found = [*advices.failures(study), *_worse_beside(study)]
-    broken = failed(study.trials)
-    if broken and succeeded(study.trials):
+    broken = failed_trials(study.trials)
+    if broken and successful_trials(study.trials):
         whole = formatting.plural(len(study.trials), "trial")
         found.append(f"{len(broken)} of {whole} gave no figure: {_failures(broken)}.")
     off = [
         trial.number
         for trial in study.trials
         if trial.measurement is not None
-        and (trial.measurement.little_error or 0.0) > MOST_LITTLE_ERROR
+        and (trial.measurement.little_error or 0.0) > MAX_LITTLES_LAW_ERROR
     ]
     if off:
         numbers = ", ".join(map(str, off[:8])) + (" ..." if len(off) > 8 else "")
         found.append(
             f"The load was not what it should have been in {formatting.plural(len(off), 'trial')} "
-            f"({numbers}): throughput x mean is more than {formatting.percent(MOST_LITTLE_ERROR)} off the "
+            f"({numbers}): throughput x mean is more than {formatting.percent(MAX_LITTLES_LAW_ERROR)} off the "
             "concurrency."
         )
     found += _sent_late(study)
@@ -550,10 +550,10 @@ def _sent_late(study: StudyRecord) -> Iterator[str]:
     """Yield a note that clients were late in the comparison."""
     shares = {
         role: statistics.fmean(one.late_share or 0.0 for one in side.measurements)
-        for role in ROLES
-        if (side := launches(study, role)).is_verified
+        for role in ARMS
+        if (side := arm_measurements(study, role)).is_verified
     }
-    if max(shares.values(), default=0.0) > MOST_LATE_SHARE:
+    if max(shares.values(), default=0.0) > MAX_LATE_SHARE:
         told = (f"{formatting.percent(share)} of the {role}'s" for role, share in shares.items())
         yield (
             f"Of the requests by which they are compared, {' and '.join(told)} were sent more than "
@@ -564,8 +564,8 @@ def _sent_late(study: StudyRecord) -> Iterator[str]:
 
 def _refused_tails(study: StudyRecord) -> Iterator[str]:
     """Yield why a p99 is missing."""
-    for role in ROLES if has_two_sides(study) else ROLES[:1]:
-        side = launches(study, role)
+    for role in ARMS if has_two_arms(study) else ARMS[:1]:
+        side = arm_measurements(study, role)
         if side.measurements and not side.tail.is_told:
             yield f"No p99 of the {role}: {side.tail.why_not}."
 
@@ -575,18 +575,18 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
     if study.verdict is None or study.verdict.outcome == "worse":
         return
     for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
-        beside = compared(study, name)
+        beside = compare_metric(study, name)
         # p99 rises with the rate up to its bound, and with what a scenario's deadline admits.
         is_meant = (study.objective == "rate" or study.shared is not None) and name == "p99"
         if name == study.objective or is_meant:
             continue
-        objective = objectives.named(name)
+        objective = objectives.find_objective(name)
         if beside is None:
             yield from _longer_tail(study) if name == "p99" else ()
             continue
         if beside.outcome != "worse":
             continue
-        default, best = (launches(study, role).figure(field).middle for role in ROLES)
+        default, best = (arm_measurements(study, role).figure(field).middle for role in ARMS)
         yield (
             f"The {objective.label} of the best is worse than that of the default: "
             f"{formatting.number(default)} → {formatting.number(best)} {objective.unit}, "
@@ -596,7 +596,7 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
 
 def _longer_tail(study: StudyRecord) -> Iterator[str]:
     """Yield a note that the best's p99 is longer, by pooled requests."""
-    default, best = (launches(study, role).tail for role in ROLES)
+    default, best = (arm_measurements(study, role).tail for role in ARMS)
     ends = default.interval.high, best.interval.low
     if ends[0] is None or ends[1] is None or ends[1] <= ends[0]:
         return
@@ -631,7 +631,7 @@ def _same(study: StudyRecord) -> str:
             "more time (--max-time) or trials."
         )
     tried = formatting.plural(len(others) + 1, "configuration")
-    if not any(trial.configuration in others for trial in succeeded(study.trials)):
+    if not any(trial.configuration in others for trial in successful_trials(study.trials)):
         return f"The default configuration is the only one of {tried} that worked."
     return (
         f"The default configuration is the best of {tried} that were launched; nothing to change."
@@ -640,8 +640,8 @@ def _same(study: StudyRecord) -> str:
 
 def _reasons(trials: Iterable[Trial]) -> str:
     """Return the causes with counts, and an example."""
-    broken = failed(trials)
-    (most, _), *_ = _counted(broken)
+    broken = failed_trials(trials)
+    (most, _), *_ = _count_causes(broken)
     first = next(trial for trial in broken if most in (trial.outcome.cause, trial.outcome.status))
     return (
         f"{_failures(broken)}; for example trial {first.number}: {first.outcome.reason.rstrip('.')}"
@@ -650,9 +650,9 @@ def _reasons(trials: Iterable[Trial]) -> str:
 
 def _failures(trials: Iterable[Trial]) -> str:
     """Return the causes with counts, most frequent first: "oom 9, timeout 3"."""
-    return ", ".join(f"{cause} {count}" for cause, count in _counted(trials))
+    return ", ".join(f"{cause} {count}" for cause, count in _count_causes(trials))
 
 
-def _counted(trials: Iterable[Trial]) -> list[tuple[str, int]]:
+def _count_causes(trials: Iterable[Trial]) -> list[tuple[str, int]]:
     counts = collections.Counter(trial.outcome.cause or trial.outcome.status for trial in trials)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -44,8 +44,8 @@ def _not_searched(knob: KnobInfo) -> tuple[Child, ...]:
 
 def side_by_side(study: StudyRecord) -> Markup | None:
     """Return the metrics of default and best, or None."""
-    sides = [study_view.launches(study, role) for role in study_view.ROLES]
-    sides = sides if study_view.has_two_sides(study) else sides[:1]
+    sides = [study_view.arm_measurements(study, role) for role in study_view.ARMS]
+    sides = sides if study_view.has_two_arms(study) else sides[:1]
     if not any(side.measurements for side in sides):
         return None
     shown = [
@@ -89,7 +89,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         )
     )
     heads: list[Child] = [""]
-    for role, _ in zip(study_view.ROLES, sides, strict=False):
+    for role, _ in zip(study_view.ARMS, sides, strict=False):
         heads.append(element("span", role, class_=f"is-{role}"))
     return table(heads, rows, class_="figures")
 
@@ -189,7 +189,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *own,
         *_figures(measured),
-        *_refused(study, measured),
+        *_rejected_cells(study, measured),
         *_sent_late(study, measured),
         *(_energy(measured) if study_view.has_energy(study) else ()),
         *(
@@ -209,7 +209,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
 
 def _own(study: StudyRecord) -> list[Objective]:
     """Return the study's objectives without a common column."""
-    found = [objectives.named(name) for name in (study.objective, study.second) if name]
+    found = [objectives.find_objective(name) for name in (study.objective, study.second) if name]
     return [objective for objective in found if objective.field not in IN_EVERY_TABLE]
 
 
@@ -217,7 +217,7 @@ def _figures(measured: Measurement | None) -> list[Markup]:
     if measured is None:
         return [cell(None)] * 10
     ends = formatting.interval(measured.mean_interval)
-    tail = tail_latency.of_one(measured)
+    tail = tail_latency.of_evaluation(measured)
     between = formatting.interval(tail.interval) if tail.is_told else "–"
     return [
         cell(measured.mean_ms),
@@ -239,7 +239,7 @@ def _figures(measured: Measurement | None) -> list[Markup]:
     ]
 
 
-def _refused(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
+def _rejected_cells(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
     """Return how many of a scenario's requests were rejected."""
     if study.shared is None:
         return []
@@ -271,7 +271,7 @@ def _energy(measured: Measurement | None) -> list[Markup]:
     return [per_request, cell(energy.power_w), cell(energy.clock_mhz)]
 
 
-def _number(figure: study_view.Figure) -> Markup:
+def _number(figure: study_view.MetricSummary) -> Markup:
     """Return the middle with the smallest and largest evaluation."""
     if figure.low == figure.high:
         return element("td", formatting.number(figure.middle), class_="number")
@@ -284,7 +284,7 @@ def _number(figure: study_view.Figure) -> Markup:
     )
 
 
-def _tail(found: tail_latency.Tail) -> Markup:
+def _tail(found: tail_latency.TailLatency) -> Markup:
     """Return a p99 likewise."""
     if not found.is_told:
         return element("td", formatting.tail(found), class_="number")

@@ -14,7 +14,7 @@ import rich.text
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 from tuner.report import formatting, study_view
-from tuner.report.console_text import Copied, show
+from tuner.report.console_text import LabelledCommand, show
 from tuner.settings import serve_command
 from tuner.values.values import StudyRecord
 
@@ -28,7 +28,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         study: the finished or stopped study.
         files: written files by label ("report", "settings"), in order.
     """
-    load = study_view.load(study)
+    load = study_view.workload(study)
     title = f"{study.model} at {load} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"
@@ -40,7 +40,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts.append(rich.text.Text(study_view.headline(study), style=_style(study)))
     parts += [rich.text.Text(line) for line in study_view.advice(study)]
     if (command := study_view.to_try(study)) is not None:
-        parts.append(Copied(study_view.TO_TRY, command))
+        parts.append(LabelledCommand(study_view.TO_TRY, command))
     parts += [
         rich.text.Text(f"note: {note}", style="yellow") for note in study_view.warnings(study)
     ]
@@ -51,7 +51,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     if "models" in files:
         told["models"] = f"deployed then by: sh {shlex.quote(str(files['models']))}"
     width = max(map(len, told), default=0)
-    parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]
+    parts += [LabelledCommand(f"{name:{width}} ", text) for name, text in told.items()]
     return rich.console.Group(*parts)
 
 
@@ -88,9 +88,9 @@ def _table(study: StudyRecord) -> rich.table.Table:
 
 
 def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> None:
-    default, best = (study_view.launches(study, role) for role in study_view.ROLES)
+    default, best = (study_view.arm_measurements(study, role) for role in study_view.ARMS)
     for name in study_view.figures_of_merit(study):
-        objective = objectives.named(name)
+        objective = objectives.find_objective(name)
         cells = [f"{name} ({objective.unit})", _figure(default, objective)]
         if has_best:
             cells += [_figure(best, objective), _ratio(study, name)]
@@ -101,7 +101,7 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
         made.add_row(*map(rich.text.Text, ("items/s", *rates)))
 
 
-def _figure(side: study_view.Launches, objective: Objective) -> str:
+def _figure(side: study_view.ArmMeasurements, objective: Objective) -> str:
     """Return a metric; a p99 with its interval."""
     if objective.name == "p99":
         return formatting.tail(side.tail)
@@ -111,7 +111,7 @@ def _figure(side: study_view.Launches, objective: Objective) -> str:
 def _ratio(study: StudyRecord, name: str) -> str:
     if study.verdict is None:
         return "too few pairs" if study.fresh_starts else "not re-measured"
-    found = study_view.compared(study, name)
+    found = study_view.compare_metric(study, name)
     return "" if found is None else formatting.ratio(found.ratio, found.interval)
 
 

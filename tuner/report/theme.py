@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class MarkerStyle:
     """How one kind of trial is drawn."""
 
     label: str
@@ -24,14 +24,14 @@ class Mark:
 
 
 MARKS = {
-    "default": Mark("default", "#D55E00", "diamond", 13),
-    "initial": Mark("initial design", "#56A5D8", "circle-open", 9),
-    "guided": Mark("guided", "#0072B2", "circle", 9),
-    "replicate": Mark("repeated launch", "#E69F00", "square-open", 9),
-    "check": Mark("checked again", "#999999", "square-open", 9),
-    "best": Mark("best", "#009E73", "star", 15),
-    "infeasible": Mark("infeasible", "#CC79A7", "x-thin", 9),
-    "failed": Mark("failed", "#CC79A7", "triangle-down-open", 9),
+    "default": MarkerStyle("default", "#D55E00", "diamond", 13),
+    "initial": MarkerStyle("initial design", "#56A5D8", "circle-open", 9),
+    "guided": MarkerStyle("guided", "#0072B2", "circle", 9),
+    "replicate": MarkerStyle("repeated launch", "#E69F00", "square-open", 9),
+    "check": MarkerStyle("checked again", "#999999", "square-open", 9),
+    "best": MarkerStyle("best", "#009E73", "star", 15),
+    "infeasible": MarkerStyle("infeasible", "#CC79A7", "x-thin", 9),
+    "failed": MarkerStyle("failed", "#CC79A7", "triangle-down-open", 9),
 }
 """By origin, arm or outcome."""
 
@@ -48,7 +48,7 @@ SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
-def mark(kind: str) -> Mark:
+def mark(kind: str) -> MarkerStyle:
     """Return an origin's, arm's or outcome's marker; unknown ones look guided."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 import plotly.subplots
 
-from tuner.metrics.benchmark import Within
+from tuner.metrics.benchmark import TimeToTolerance
 from tuner.report import formatting, theme
-from tuner.report.axes import escaped
+from tuner.report.axes import escape
 
-Row = tuple[str, Mapping[float, Within]]
+Row = tuple[str, Mapping[float, TimeToTolerance]]
 """A sampler, and its time to each tolerance."""
 
 LINE = "#8b949e"
@@ -19,7 +19,7 @@ PALE = 0.25
 """Opacity of a full bar, which half of the searches never reach."""
 
 
-def soon(
+def time_to_tolerance(
     rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, longest_s: float
 ) -> go.Figure:
     """Draw a bar to the median and a line to the 90th percentile.
@@ -60,7 +60,7 @@ def soon(
 
 
 def _bars(
-    each: Sequence[tuple[str, Within]],
+    each: Sequence[tuple[str, TimeToTolerance]],
     colour: str,
     label: str,
     *,
@@ -75,7 +75,7 @@ def _bars(
     ]
     return go.Bar(
         x=[end if median is None else median for median in medians],
-        y=[escaped(sampler) for sampler, _ in each],
+        y=[escape(sampler) for sampler, _ in each],
         orientation="h",
         name=label,
         legendgroup=label,
@@ -102,9 +102,9 @@ def _bars(
     )
 
 
-def _hover(one: Within, label: str, *, is_time: bool) -> str:
+def _hover(one: TimeToTolerance, label: str, *, is_time: bool) -> str:
     median, high = (one.median_s, one.p90_s) if is_time else (one.median, one.p90)
     unit = "s" if is_time else "trials"
     half = "not in half of the searches" if median is None else f"median {median:,.0f} {unit}"
     most = "not in nine of ten" if high is None else f"90th percentile {high:,.0f} {unit}"
-    return f"{escaped(label)}: {half}, {most}, reached in {formatting.percent(one.reached)}"
+    return f"{escape(label)}: {half}, {most}, reached in {formatting.percent(one.reached)}"

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
-from tuner.report.axes import escaped
+from tuner.report.axes import escape
 from tuner.values.values import StudyRecord, Trial
 
 FLOOR = 0.03
@@ -18,7 +18,7 @@ FLOOR = 0.03
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Placing:
+class PlotContext:
     """Trials' x positions, and the knobs in their hover text."""
 
     x: Callable[[Trial], float] = lambda trial: trial.number
@@ -26,7 +26,7 @@ class Placing:
     """Only this knob, for short texts; None: all."""
 
 
-BY_NUMBER = Placing()
+BY_NUMBER = PlotContext()
 
 
 def add_trials(
@@ -35,10 +35,10 @@ def add_trials(
     trials: Sequence[Trial],
     kind: str,
     *,
-    at: Placing = BY_NUMBER,
+    at: PlotContext = BY_NUMBER,
 ) -> None:
     """Add ok trials as points with intervals."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     points = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
     if not points:
         return
@@ -61,7 +61,7 @@ def add_trials(
                 "width": 0,
                 "color": drawn_as.colour,
             },
-            name=escaped(drawn_as.label),
+            name=escape(drawn_as.label),
             text=[trial_hover(study, trial, at.knob) for trial, _ in points],
             hovertemplate="%{text}<extra></extra>",
         )
@@ -69,7 +69,7 @@ def add_trials(
 
 
 def add_failures(
-    drawn: go.Figure, study: StudyRecord, trials: Sequence[Trial], *, at: Placing = BY_NUMBER
+    drawn: go.Figure, study: StudyRecord, trials: Sequence[Trial], *, at: PlotContext = BY_NUMBER
 ) -> None:
     """Add failed trials just above the x axis."""
     for status in ("infeasible", "failed"):
@@ -97,9 +97,9 @@ def add_failures(
         }
 
 
-def add_best(drawn: go.Figure, study: StudyRecord, *, at: Placing = BY_NUMBER) -> None:
+def add_best(drawn: go.Figure, study: StudyRecord, *, at: PlotContext = BY_NUMBER) -> None:
     """Add the recommended configuration as stars."""
-    objective = objectives.named(study.objective)
+    objective = objectives.find_objective(study.objective)
     chosen = [
         (trial, value)
         for trial in study.trials
@@ -124,12 +124,12 @@ def add_best(drawn: go.Figure, study: StudyRecord, *, at: Placing = BY_NUMBER) -
 
 def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> str:
     """Return the hover text: outcome or metrics, then knobs."""
-    objective = objectives.named(study.objective)
-    lines = [f"<b>trial {trial.number}</b>, {escaped(theme.mark(trial.origin).label)}"]
+    objective = objectives.find_objective(study.objective)
+    lines = [f"<b>trial {trial.number}</b>, {escape(theme.mark(trial.origin).label)}"]
     if trial.measurement is None:
         cause = f", {trial.outcome.cause}" if trial.outcome.cause else ""
         lines.append(f"{trial.outcome.status}{cause}")
-        lines += [escaped(line) for line in formatting.wrapped(trial.outcome.reason)]
+        lines += [escape(line) for line in formatting.wrap(trial.outcome.reason)]
     else:
         measured = trial.measurement
         ends = formatting.interval(objective.interval(measured))
@@ -142,14 +142,14 @@ def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> st
                 f"{formatting.plural(measured.requests, 'request')}"
             )
     lines += [
-        escaped(f"{name} = {formatting.knob_value(value)}")
+        escape(f"{name} = {formatting.knob_value(value)}")
         for name, value in trial.configuration.items()
         if knob is None or name == knob
     ]
     return "<br>".join(lines)
 
 
-def _marker(drawn_as: theme.Mark, *, width: float) -> dict[str, Any]:
+def _marker(drawn_as: theme.MarkerStyle, *, width: float) -> dict[str, Any]:
     return {
         "symbol": drawn_as.symbol,
         "size": drawn_as.size,

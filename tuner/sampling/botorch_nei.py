@@ -2,7 +2,7 @@
 
 `SingleTaskGP` with its defaults and `qLogNoisyExpectedImprovement` of one point score every
 candidate that did not fail, including evaluated ones. Each proposal fits a new model, seeded by the
-trial's stream, to the data of `told`. Only this file uses BoTorch (extra `benchmarks`).
+trial's stream, to the data of `observations`. Only this file uses BoTorch (extra `benchmarks`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.external_sampler import is_too_early, told
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.external_sampler import is_too_early, observations
 
 Array = NDArray[np.float64]
 
@@ -25,14 +25,14 @@ TOGETHER = 512
 """Candidates scored at once; bounds the memory."""
 
 
-class BotorchSampler(CellSampler):
+class BotorchSampler(CandidateSampler):
     """BoTorch's default process and noisy expected improvement."""
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose at random first, then by noisy expected improvement."""
         if is_too_early(situation):
             return situation.at_random()
-        vectors, targets = told(situation)
+        vectors, targets = observations(situation)
         knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
         among = situation.not_lost
         worth = log_noisy_improvement(vectors, targets, knobs[among], situation.rng)

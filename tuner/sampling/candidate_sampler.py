@@ -1,6 +1,6 @@
 """Base class of the samplers, which makes one proposal per trial out of Optuna's calls.
 
-`CellSampler` calls `propose` once per trial and writes the proposal to the trial
+`CandidateSampler` calls `propose` once per trial and writes the proposal to the trial
 (`history.PROPOSAL`) for parallel trials, resumed studies and reports. With candidates, every
 parameter comes from the proposed one. Without, the space is what ended trials share, and other
 parameters are drawn from their distributions.
@@ -25,9 +25,9 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.sampling import blas
-from tuner.sampling.candidates import LIMIT, Candidates, sobol
+from tuner.sampling.candidates import LIMIT, CandidateSet, sobol
 from tuner.sampling.encoding import Cube, axis_of
 from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
 from tuner.values.values import Configuration
@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 Origin = Literal["initial", "guided", "replicate"]
 
 _TRIAL_STREAM, _DESIGN_STREAM, _PARAMETER_STREAM = range(3)
-_KEPT = 256
+_RETAINED = 256
 """Maximum proposals retained for running trials."""
 _CENTRES = 5
 """Best configurations around which a sample is denser."""
@@ -54,14 +54,14 @@ class Proposal:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class SamplerContext:
     """All that a sampler knows when it proposes."""
 
     study: Study
     trial: FrozenTrial
     distributions: Mapping[str, BaseDistribution]
     """Distributions shown so far; may be incomplete with candidates."""
-    candidates: Candidates
+    candidates: CandidateSet
     history: History
     unseen: NDArray[np.intp]  # positions of candidates that no trial has had
     initial: int
@@ -104,7 +104,7 @@ class Situation:
         return Proposal(configuration=chosen, origin=origin)
 
 
-class CellSampler(BaseSampler, abc.ABC):
+class CandidateSampler(BaseSampler, abc.ABC):
     """An Optuna sampler that proposes whole configurations."""
 
     models_limits: ClassVar[bool] = False
@@ -117,7 +117,7 @@ class CellSampler(BaseSampler, abc.ABC):
         *,
         seed: int,
         initial: int = 10,
-        candidates: Candidates | None = None,
+        candidates: CandidateSet | None = None,
     ) -> None:
         """Store the arguments.
 
@@ -126,10 +126,10 @@ class CellSampler(BaseSampler, abc.ABC):
             initial: trials before a model guides, including the default.
             candidates: None to use the study's distributions.
         """
-        self._seed = checked("seed", seed, least=0)
-        self._initial = checked("initial", initial, least=0)
+        self._seed = check_integer("seed", seed, least=0)
+        self._initial = check_integer("initial", initial, least=0)
         self._candidates = candidates
-        self._listed: tuple[dict[str, BaseDistribution], Candidates] | None = None
+        self._listed: tuple[dict[str, BaseDistribution], CandidateSet] | None = None
         self._proposals: dict[tuple[str, int], Proposal] = {}
         self._lock = threading.RLock()
 
@@ -142,7 +142,7 @@ class CellSampler(BaseSampler, abc.ABC):
         self._lock = threading.RLock()
 
     @abc.abstractmethod
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Return the configuration to try: a candidate, or any legal one of a sample."""
 
     def infer_relative_search_space(
@@ -151,7 +151,7 @@ class CellSampler(BaseSampler, abc.ABC):
         """Return the distributions shared by ended trials, of the candidates' knobs."""
         del trial  # the space is the same for every trial
         if len(study.directions) > 1:
-            raise WrongUse(
+            raise UsageError(
                 f"{type(self).__name__} has one objective, the study has {len(study.directions)}"
             )
         shared = shared_distributions(study.get_trials(deepcopy=False))
@@ -207,7 +207,7 @@ class CellSampler(BaseSampler, abc.ABC):
 
     def situation(
         self, study: Study, trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]
-    ) -> Situation:
+    ) -> SamplerContext:
         """Gather what is known before a trial."""
         trials = study.get_trials(deepcopy=False)
         rng = stream(self._seed, _TRIAL_STREAM, trial.number)
@@ -223,9 +223,9 @@ class CellSampler(BaseSampler, abc.ABC):
         )
         if candidates is None:
             best = history.vectors[np.argsort(history.targets, kind="stable")[:_CENTRES]]
-            candidates = Candidates.drawn(Cube.of(distributions), rng, around=best)
+            candidates = CandidateSet.drawn(Cube.of(distributions), rng, around=best)
         candidates = candidates.agreeing(trial.system_attrs.get("fixed_params", {}))
-        return Situation(
+        return SamplerContext(
             study=study,
             trial=trial,
             distributions=distributions,
@@ -237,13 +237,13 @@ class CellSampler(BaseSampler, abc.ABC):
             rng=rng,
         )
 
-    def _finite(self, distributions: dict[str, BaseDistribution]) -> Candidates | None:
+    def _finite(self, distributions: dict[str, BaseDistribution]) -> CandidateSet | None:
         """List the candidates of these distributions, or return None if too many."""
         if self._listed is None or self._listed[0] != distributions:
             cube = Cube.of(distributions)
             if cube.size is None or cube.size > LIMIT:
                 return None
-            self._listed = (distributions, Candidates.listed(cube))
+            self._listed = (distributions, CandidateSet.listed(cube))
         return self._listed[1]
 
     def _proposal(
@@ -263,7 +263,7 @@ class CellSampler(BaseSampler, abc.ABC):
                 # same.
                 study._storage.set_trial_user_attr(trial._trial_id, PROPOSAL, record)  # noqa: SLF001
                 self._proposals[key] = proposal
-                while len(self._proposals) > _KEPT:
+                while len(self._proposals) > _RETAINED:
                     del self._proposals[next(iter(self._proposals))]
             return self._proposals[key]
 
@@ -277,14 +277,14 @@ def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
     """Return a legal value, or raise WrongUse."""
     if axis_of(distribution).contains(value):
         return value
-    raise WrongUse(
+    raise UsageError(
         f"parameter {name!r}: the candidate value {value!r} is not in {distribution}; "
         "derive candidates and distributions from the same search space"
     )
 
 
-def checked(name: str, value: int, *, least: int) -> int:
+def check_integer(name: str, value: int, *, least: int) -> int:
     """Return a whole number of at least `least`, or raise WrongUse."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise WrongUse(f"{name} is {value!r}; expected a whole number, {least} or more")
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
     return int(value)

@@ -1,6 +1,6 @@
 """Candidates of a sampler, as configurations and as points of the unit cube.
 
-They come from a search space (`Candidates.of`) or from Optuna distributions. A finite grid of
+They come from a search space (`CandidateSet.of`) or from Optuna distributions. A finite grid of
 distributions is listed up to a limit; otherwise each proposal samples Sobol points and steps around
 the best configurations.
 
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
-from tuner.errors import WrongUse
-from tuner.sampling.encoding import Cube, place
+from tuner.errors import UsageError
+from tuner.sampling.encoding import Cube, encode_values
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ _STEPS = (0.2, 0.05, 0.01)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Varying:
+class _VaryingEncoding:
     """An encoding without constant entries, with derived features appended."""
 
     encode: Callable[[Configuration], Array]
@@ -51,7 +51,7 @@ class _Varying:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidates:
+class CandidateSet:
     """Candidates and their vectors: all, or a sample (with `decode`)."""
 
     cells: tuple[Configuration, ...]
@@ -65,11 +65,11 @@ class Candidates:
 
     def __post_init__(self) -> None:
         if not self.cells:
-            raise WrongUse(
+            raise UsageError(
                 "there are no candidates: the search space has no feasible cell; widen a knob or a constraint"
             )
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.cells):
-            raise WrongUse(
+            raise UsageError(
                 f"{len(self.cells)} cells need vectors of shape (m, d), given {self.vectors.shape}"
             )
 
@@ -79,7 +79,7 @@ class Candidates:
         cells: Collection[Configuration],
         encode: Callable[[Configuration], Array],
         features: Callable[[Configuration], Array] | None = None,
-    ) -> Candidates:
+    ) -> CandidateSet:
         """Build the candidates of a search space, without constant entries.
 
         Args:
@@ -92,7 +92,7 @@ class Candidates:
             return cls(cells=(), vectors=np.empty((0, 0)))
         width = len(encode(ordered[0]))
         more = 0 if features is None else len(features(ordered[0]))
-        whole = _Varying(encode, features, np.arange(width + more))
+        whole = _VaryingEncoding(encode, features, np.arange(width + more))
         vectors = np.array([whole(cell) for cell in ordered], dtype=float)
         entries = np.arange(width)
         if len(ordered) > 1:
@@ -105,7 +105,7 @@ class Candidates:
         )
 
     @classmethod
-    def listed(cls, cube: Cube) -> Candidates:
+    def listed(cls, cube: Cube) -> CandidateSet:
         """List a finite cube."""
         columns = [axis.values() for axis in cube.axes.values()]
         blocks = [
@@ -124,7 +124,7 @@ class Candidates:
     @classmethod
     def drawn(
         cls, cube: Cube, rng: np.random.Generator, *, around: Array, count: int = 2048
-    ) -> Candidates:
+    ) -> CandidateSet:
         """Sample an infinite cube: `count` Sobol points, half as many around the best (k, d)."""
         points = [sobol(cube.width, count, rng)]
         if len(around):
@@ -174,18 +174,20 @@ class Candidates:
         index = self.index_of(configuration)
         if index is not None:
             return np.asarray(self.vectors[index], dtype=float)
-        return None if self.encode is None else place(configuration, self.names, self.encode)
+        return (
+            None if self.encode is None else encode_values(configuration, self.names, self.encode)
+        )
 
     def placed(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
         """Return the vector (d,) with other features, or None."""
-        if not isinstance(self.encode, _Varying):
+        if not isinstance(self.encode, _VaryingEncoding):
             return None
         encode = self.encode
         if encode.features is not None:
             encode = dataclasses.replace(encode, features=features)
-        return place(configuration, self.names, encode)
+        return encode_values(configuration, self.names, encode)
 
     def unseen(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
         """Return the ascending positions of candidates not in `seen`."""
@@ -205,7 +207,7 @@ class Candidates:
             self.cells[self.nearest(vector, among)] if self.decode is None else self.decode(vector)
         )
 
-    def agreeing(self, fixed: Mapping[str, Any]) -> Candidates:
+    def agreeing(self, fixed: Mapping[str, Any]) -> CandidateSet:
         """Return the candidates with these values, or all if none has them."""
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:

@@ -16,12 +16,12 @@ from scipy.special import log_ndtr
 
 from tuner.metrics.metric_constraints import parse
 from tuner.sampling import model_averaging, surrogate
-from tuner.sampling.candidates import Candidates
-from tuner.sampling.gaussian_process import Process
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.gaussian_process import GaussianProcess
 from tuner.sampling.history import Column, History
-from tuner.sampling.knowledge import NOTHING, Knowledge
-from tuner.sampling.model_averaging import Averaged
-from tuner.sampling.surrogate import Seen
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.model_averaging import AveragedModel
+from tuner.sampling.surrogate import TrainingData
 
 Array = NDArray[np.float64]
 
@@ -34,11 +34,11 @@ WORTH_TRYING = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kept:
+class ConstraintModel:
     """Models of the metric constraints."""
 
     observed: Array  # (n,) log P at the evaluations
-    _models: tuple[Averaged | None, ...]
+    _models: tuple[AveragedModel | None, ...]
 
     @property
     def worth_trying(self) -> NDArray[np.bool_]:
@@ -58,10 +58,12 @@ class Kept:
         return found
 
 
-def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING) -> Kept:
+def fit(
+    history: History, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
+) -> ConstraintModel:
     """Fit the models of a history's constraints."""
     models = tuple(
-        model_averaging.fitted(told, candidates, _knowledge(text, known))
+        model_averaging.fit(told, candidates, _knowledge(text, known))
         if len(told.targets)
         else None
         for text, slack in history.slacks.items()
@@ -69,13 +71,13 @@ def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING)
     )
     places = [candidates.index_of(one) for one in history.configurations]
     at = np.array([place for place in places if place is not None], dtype=np.intp)
-    kept = Kept(observed=np.empty(0), _models=models)
+    kept = ConstraintModel(observed=np.empty(0), _models=models)
     observed = np.full(len(places), UNKNOWN if models else 0.0)
     observed[[place is not None for place in places]] = kept.log_probability(at)
     return dataclasses.replace(kept, observed=observed)
 
 
-def observed_without_cells(history: History) -> Array:
+def observed_without_candidates(history: History) -> Array:
     """Return log P (n,) at the evaluations of a study without candidates."""
     found = np.zeros(len(history.targets))
     for slack in history.slacks.values():
@@ -83,7 +85,7 @@ def observed_without_cells(history: History) -> Array:
         if not len(told.targets):
             found += UNKNOWN
             continue
-        process: Process = surrogate.fitted(Seen.of(told))
+        process: GaussianProcess = surrogate.fit(TrainingData.of(told))
         found += _log_kept(*process.predict(history.vectors))
     return found
 
@@ -129,13 +131,13 @@ def _of_limit(history: History, slack: Column) -> History:
     )
 
 
-def _knowledge(text: str, known: Knowledge) -> Knowledge:
+def _knowledge(text: str, known: PriorKnowledge) -> PriorKnowledge:
     """Return the predicted latency, if the constrained metric follows it."""
     limit = parse(text)
     if known.latency is None or not limit.of.grows:
-        return NOTHING
+        return NO_PRIOR_KNOWLEDGE
     sign = limit.of.grows * (1 if limit.is_upper else -1)
-    return Knowledge(guess=sign * known.latency)
+    return PriorKnowledge(guess=sign * known.latency)
 
 
 def _log_kept(mean: Array, sd: Array) -> Array:

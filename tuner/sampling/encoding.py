@@ -21,7 +21,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
@@ -178,7 +178,7 @@ def axis_of(distribution: BaseDistribution) -> Axis:
             distribution.step,
             is_integer=False,
         )
-    raise WrongUse(
+    raise UsageError(
         f"a distribution of type {type(distribution).__name__} is not known; "
         "expected a float, int or categorical distribution of Optuna"
     )
@@ -233,7 +233,7 @@ class Cube:
 
     def vector_of(self, values: Mapping[str, Any]) -> Array | None:
         """Return the vector (d,), or None outside the space; other parameters are ignored."""
-        return place(values, self.names, self.encode)
+        return encode_values(values, self.names, self.encode)
 
     def decode(self, vector: Array) -> Configuration:
         """Return the legal configuration nearest to a vector (d,)."""
@@ -250,7 +250,7 @@ class Cube:
         return [Configuration(dict(zip(names, row, strict=True))) for row in rows]
 
 
-def place(
+def encode_values(
     values: Mapping[str, Any], names: AbstractSet[str], encode: Callable[[Configuration], Array]
 ) -> Array | None:
     """Return the vector (d,), or None if a value is missing or outside the space."""

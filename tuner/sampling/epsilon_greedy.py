@@ -10,9 +10,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from tuner.errors import WrongUse
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.candidates import Candidates
+from tuner.errors import UsageError
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import History
 from tuner.values.values import Configuration
 
@@ -20,7 +20,7 @@ EPSILON = 0.5
 """Half of the trials explore, as repeats teach nothing about the space."""
 
 
-class EpsilonGreedySampler(CellSampler):
+class EpsilonGreedySampler(CandidateSampler):
     """Explore with probability epsilon, else exploit."""
 
     def __init__(
@@ -28,18 +28,18 @@ class EpsilonGreedySampler(CellSampler):
         *,
         seed: int,
         initial: int = 10,
-        candidates: Candidates | None = None,
+        candidates: CandidateSet | None = None,
         epsilon: float = EPSILON,
     ) -> None:
-        """Store the arguments; see `CellSampler`. `epsilon` is a probability, 0 to 1."""
+        """Store the arguments; see `CandidateSampler`. `epsilon` is a probability, 0 to 1."""
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if not 0 <= epsilon <= 1:
-            raise WrongUse(
+            raise UsageError(
                 f"epsilon is {epsilon!r}; expected a probability from 0 to 1, for example {EPSILON}"
             )
         self._epsilon = epsilon
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose a random candidate, or the best again."""
         is_initial = situation.history.earlier < situation.initial
         explores = situation.rng.random() < self._epsilon

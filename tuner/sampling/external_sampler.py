@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.expected_improvement import gain_ratio
 
 Array = NDArray[np.float64]
 
 
-def told(situation: Situation) -> tuple[Array, Array]:
+def observations(situation: SamplerContext) -> tuple[Array, Array]:
     """Return vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
     history = situation.history
     knobs = slice(situation.candidates.design_width)
@@ -28,14 +28,14 @@ def told(situation: Situation) -> tuple[Array, Array]:
     return vectors, np.concatenate([history.targets, worst])
 
 
-def is_too_early(situation: Situation) -> bool:
+def is_too_early(situation: SamplerContext) -> bool:
     """Whether to try a random candidate: at first, without successes, or with none untried."""
     history = situation.history
     is_initial = history.earlier < situation.initial
     return is_initial or not len(history.targets) or not len(situation.unseen)
 
 
-def at_random(situation: Situation) -> Proposal:
+def at_random(situation: SamplerContext) -> Proposal:
     """Return a random candidate; a replicate expects no improvement."""
     found = situation.at_random()
     if found.origin != "replicate":
@@ -48,7 +48,7 @@ def expectation(gains: Array) -> dict[str, Any]:
     return {"largest_expected_improvement": float(np.max(gains))}
 
 
-class Asked(NamedTuple):
+class ExternalProposal(NamedTuple):
     """A library's proposal."""
 
     point: Array
@@ -57,19 +57,19 @@ class Asked(NamedTuple):
     """Mean and standard deviation (m,) at the candidates, if the library gives them."""
 
 
-class PointSampler(CellSampler):
+class ExternalSampler(CandidateSampler):
     """Sampler around a library that proposes points: takes the nearest untried candidate.
 
     Each proposal builds the library's state anew from the trial's stream, so a study resumes
     exactly.
     """
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose at random first, then near the library's point."""
         if is_too_early(situation):
             return at_random(situation)
         candidates = situation.candidates
-        vectors, targets = told(situation)
+        vectors, targets = observations(situation)
         cells = candidates.vectors[situation.unseen, : candidates.design_width]
         found = self.asked(vectors, targets, cells, situation.rng)
         facts = {}
@@ -86,5 +86,5 @@ class PointSampler(CellSampler):
     @abc.abstractmethod
     def asked(
         self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
-    ) -> Asked:
+    ) -> ExternalProposal:
         """Return the library's proposal from (n, d) and (n,), and predictions at (m, d)."""

@@ -29,7 +29,7 @@ _TEXTURES = ((2.0, 1.0), (4.0, 0.2))
 """Standard deviation (logits) and length (times sqrt(d)) of the Matern term."""
 _SWEEPS = 2
 _ITERATIONS = 30
-_LEAST_CURVATURE = 1e-10
+_MIN_CURVATURE = 1e-10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
     latent = np.zeros(len(labels))
     for _ in range(_ITERATIONS):
         share = expit(_MEAN + latent)
-        curvature = np.maximum(share * (1 - share), _LEAST_CURVATURE)
+        curvature = np.maximum(share * (1 - share), _MIN_CURVATURE)
         root = np.sqrt(curvature)
         factor = cho_factor(np.eye(len(labels)) + root[:, None] * kernel * root, lower=True)
         right = curvature * latent + labels - share

@@ -43,7 +43,7 @@ SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
 """Length of the rough part, in axis lengths."""
 ITERATIONS = 40
-LEAST_SD = 0.5
+MIN_SD = 0.5
 """Minimum scale of standardisation, as a share of the median noise.
 
 Otherwise noise alone would look like a function.
@@ -81,7 +81,7 @@ class Hyperparameters:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Process:
+class GaussianProcess:
     """A fitted Gaussian process."""
 
     vectors: Array  # (n, d)
@@ -142,7 +142,7 @@ class Process:
         )
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
-    def expecting(self, pending: Array) -> Process:
+    def expecting(self, pending: Array) -> GaussianProcess:
         """Return a process without a guess as if running trials (p, d) had returned their predicted means.
 
         Uncertainty near them shrinks, so parallel trials spread out ("kriging believer":
@@ -196,7 +196,7 @@ class Process:
             - math.log(self._factor)
         )
 
-    def tempered(self, degrees: float) -> Process:
+    def tempered(self, degrees: float) -> GaussianProcess:
         """Give less weight to outlying evaluations.
 
         One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
@@ -238,7 +238,7 @@ def fit(
     variance: float = 1.0,
     drift: Array | None = None,
     rough_sd: float = 0.0,
-) -> Process:
+) -> GaussianProcess:
     """Fit the most probable hyper-parameters, from at most two starts.
 
     Args:
@@ -254,7 +254,7 @@ def fit(
     """
     width = vectors.shape[1]
     shift = float(np.mean(targets))
-    factor = max(float(np.std(targets)), LEAST_SD * noise.sd)
+    factor = max(float(np.std(targets)), MIN_SD * noise.sd)
     guess_shift = 0.0 if guess is None else float(np.mean(guess))
     standard_guess = None if guess is None else (guess - guess_shift) / factor
     residuals = (targets - shift) / factor
@@ -278,7 +278,7 @@ def fit(
         found, reached = target.climbed(first)
         if reached < height:
             best, height = found, reached
-    blank = Process(
+    blank = GaussianProcess(
         vectors=vectors,
         guess=standard_guess,
         hyperparameters=best,
@@ -297,13 +297,13 @@ def fit(
 
 
 def _conditioned(
-    process: Process,
+    process: GaussianProcess,
     vectors: Array,
     guess: Array | None,
     residuals: Array,
     shares: Array,
     drift: Array | None,
-) -> Process:
+) -> GaussianProcess:
     """Condition the process on these points."""
     at = process.hyperparameters
     covariance = _kernel(vectors, vectors, at) + LEVEL_SD**2

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.sampling import (
     constraint_model,
     feasibility,
@@ -35,24 +35,24 @@ from tuner.sampling import (
     pareto_front,
     recommendation,
 )
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.candidates import Candidates
-from tuner.sampling.constraint_model import Kept
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.constraint_model import ConstraintModel
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.knowledge import NOTHING, Earlier, Knowledge
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 
 LIKELY = 0.75
 """Less likely feasible candidates are skipped while enough others remain."""
-LEAST_GAIN = 1e-5
+MIN_GAIN = 1e-5
 """Below it a knowledge gradient is rounding error: expected improvement decides."""
 TURNS = 4
 """Every fourth guided proposal uses the plain process, as predictions may be wrong."""
 
 
-class GpSampler(CellSampler):
+class GpSampler(CandidateSampler):
     """Knowledge gradient times the probability of feasibility."""
 
     models_limits = True
@@ -63,11 +63,11 @@ class GpSampler(CellSampler):
         *,
         seed: int,
         initial: int = 10,
-        candidates: Candidates | None = None,
+        candidates: CandidateSet | None = None,
         first: Sequence[Configuration] = (),
-        earlier: Earlier | None = None,
+        earlier: WarmStart | None = None,
     ) -> None:
-        """Store the arguments; see `CellSampler`.
+        """Store the arguments; see `CandidateSampler`.
 
         The candidates `first` follow the default; `earlier` evaluations are in the candidates'
         axes.
@@ -81,7 +81,7 @@ class GpSampler(CellSampler):
         if earlier is not None and (
             candidates is None or earlier.vectors.shape[1] != candidates.width
         ):
-            raise WrongUse("earlier: expected launches in the axes of the candidates")
+            raise UsageError("earlier: expected launches in the axes of the candidates")
         self._earlier = earlier
         self._latency: Array | None = None
         self.largest_expected_improvement: float | None = None
@@ -93,16 +93,16 @@ class GpSampler(CellSampler):
 
     def recommend(self, study: Study) -> Configuration | None:
         """Return the best configuration by posterior mean, or None without successes."""
-        known = Knowledge(guess=self._guess, earlier=self._earlier, latency=self._latency)
+        known = PriorKnowledge(guess=self._guess, earlier=self._earlier, latency=self._latency)
         return recommendation.recommend(study, candidates=self._candidates, known=known)
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose the next design point, or the most valuable candidate."""
         self.largest_expected_improvement = None
         history = situation.history
         classifier = feasibility.fit(history.vectors, history.lost_vectors)
         if situation.is_initial and len(situation.unseen):
-            chosen = self._begun_with(situation) or designed(situation, classifier)
+            chosen = self._begun_with(situation) or next_design_candidate(situation, classifier)
             return Proposal(configuration=chosen, origin="initial")
         among = situation.not_lost
         vectors = situation.candidates.vectors[among]
@@ -114,7 +114,7 @@ class GpSampler(CellSampler):
             log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
-        kept = constraint_model.fitted(history, situation.candidates, self._known(situation))
+        kept = constraint_model.fit(history, situation.candidates, self._known(situation))
         log_kept = kept.log_probability(among)
         worth = np.flatnonzero(log_kept >= np.log(constraint_model.WORTH_TRYING))
         if len(history.targets) and len(worth) and kept.is_any_worth:
@@ -131,7 +131,7 @@ class GpSampler(CellSampler):
             facts={"feasible": float(np.exp(log_feasible[best])), **facts},
         )
 
-    def _begun_with(self, situation: Situation) -> Configuration | None:
+    def _begun_with(self, situation: SamplerContext) -> Configuration | None:
         """Return the next untried starting candidate, or None."""
         candidates, unseen = situation.candidates, set(situation.unseen.tolist())
         wanted = (candidates.index_of(one) for one in self._first)
@@ -141,10 +141,10 @@ class GpSampler(CellSampler):
 
     def _most_promising(
         self,
-        situation: Situation,
+        situation: SamplerContext,
         among: NDArray[np.intp],
         log_feasible: Array,
-        kept: Kept,
+        kept: ConstraintModel,
     ) -> tuple[int, dict[str, Any]]:
         """Return a position in `among`, and its expectations."""
         history, candidates = situation.history, situation.candidates
@@ -153,18 +153,16 @@ class GpSampler(CellSampler):
             weight = float(situation.rng.random())
             history, known, told = (
                 pareto_front.scalarised(history, weight),
-                NOTHING,
+                NO_PRIOR_KNOWLEDGE,
                 {"weight": weight},
             )
-        model = model_averaging.fitted(
-            history, candidates, known, is_plain=self._is_plain(situation)
-        )
+        model = model_averaging.fit(history, candidates, known, is_plain=self._is_plain(situation))
         incumbent = float(np.min(model.predict_observed()[0][kept.worth_trying]))
         expecting = model.expecting(history.pending_vectors)
         mean, sd = expecting.predict(among)
         tried, gains = expecting.knowledge_gradient(among)
         worth = gains * np.exp(log_feasible[tried])
-        if worth.max() <= LEAST_GAIN:
+        if worth.max() <= MIN_GAIN:
             best = int(np.argmax(log_expected_improvement(mean, sd, incumbent) + log_feasible))
         else:
             best = int(tried[int(np.argmax(worth))])
@@ -191,19 +189,19 @@ class GpSampler(CellSampler):
             facts["scale_reason"] = history.scale_reason
         return best, facts
 
-    def _is_plain(self, situation: Situation) -> bool:
+    def _is_plain(self, situation: SamplerContext) -> bool:
         """Whether to use the plain process only."""
         return (situation.history.earlier - situation.initial) % TURNS == TURNS - 1
 
-    def _known(self, situation: Situation) -> Knowledge:
+    def _known(self, situation: SamplerContext) -> PriorKnowledge:
         """Return the prior knowledge of these candidates."""
-        return Knowledge(
+        return PriorKnowledge(
             guess=self._of(self._guess, situation.candidates),
             earlier=self._earlier,
             latency=self._of(self._latency, situation.candidates),
         )
 
-    def _of(self, values: Array | None, candidates: Candidates) -> Array | None:
+    def _of(self, values: Array | None, candidates: CandidateSet) -> Array | None:
         """Return the values (m,) for a subset of the candidates."""
         if values is None or self._candidates is None:
             return None
@@ -222,9 +220,9 @@ class StructuredSampler(GpSampler):
         *,
         seed: int,
         initial: int = 10,
-        candidates: Candidates | None = None,
+        candidates: CandidateSet | None = None,
         first: Sequence[Configuration] = (),
-        earlier: Earlier | None = None,
+        earlier: WarmStart | None = None,
         latency: Array | None = None,
         guess: Array | None = None,
     ) -> None:
@@ -247,9 +245,9 @@ class StructuredSampler(GpSampler):
         if guess is None:
             return
         if candidates is None or len(guess) != len(candidates.cells):
-            raise WrongUse("guess: expected one value for each candidate")
+            raise UsageError("guess: expected one value for each candidate")
         if not (np.isfinite(guess).all() and (guess > 0).all()):
-            raise WrongUse("guess: expected positive values")
+            raise UsageError("guess: expected positive values")
         self._guess = np.log(guess)
 
 
@@ -262,7 +260,9 @@ def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 
 
-def designed(situation: Situation, classifier: feasibility.Feasibility | None) -> Configuration:
+def next_design_candidate(
+    situation: SamplerContext, classifier: feasibility.Feasibility | None
+) -> Configuration:
     """Return the likely feasible untried candidate nearest to the next design point."""
     among, point = situation.unseen, situation.design_point()
     if classifier is None:

@@ -32,12 +32,12 @@ _LENGTH_SCALE = 0.6
 _LENGTH_SCALE_SPREAD = 1.3
 _VARIANCE_SPREAD = 1.0
 _ITERATIONS = 60
-_LEAST_SD = 0.02
+_MIN_SD = 0.02
 """Minimum scale of standardisation; otherwise noise would look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Surrogate:
+class GpyModel:
     """A fitted process."""
 
     _model: Any
@@ -52,7 +52,7 @@ class Surrogate:
         sd = np.sqrt(np.maximum(variance[:, 0], 1e-12))
         return self._shift + self._factor * mean[:, 0], self._factor * sd
 
-    def expecting(self, pending: Array) -> Surrogate:
+    def expecting(self, pending: Array) -> GpyModel:
         """Return the process as if running trials (p, d) had returned their predicted means.
 
         See `gaussian_process.Process.expecting`.
@@ -72,7 +72,7 @@ class Surrogate:
 
 def fit(
     vectors: Array, targets: Array, *, noise_sd: float, start: Hyperparameters = ()
-) -> Surrogate:
+) -> GpyModel:
     """Fit by maximum a posteriori, from at most two starts.
 
     Args:
@@ -83,7 +83,7 @@ def fit(
     """
     width = vectors.shape[1]
     shift = float(np.mean(targets))
-    factor = max(float(np.std(targets)), _LEAST_SD / NOISE_SD * noise_sd, 1e-12)
+    factor = max(float(np.std(targets)), _MIN_SD / NOISE_SD * noise_sd, 1e-12)
     standard = ((targets - shift) / factor)[:, None]
     prior_noise = 2 * math.log(noise_sd / factor)
     floor = prior_noise + 2 * math.log(NOISE_FLOOR_SD / NOISE_SD)
@@ -92,7 +92,7 @@ def fit(
     reached = [_climb(vectors, standard, first, middle) for first in starts]
     _, best = min([(math.inf, middle), *reached], key=lambda pair: pair[0])
     chosen = (*best[:-1], max(best[-1], floor))
-    return Surrogate(_model(vectors, standard, chosen), shift, factor, chosen)
+    return GpyModel(_model(vectors, standard, chosen), shift, factor, chosen)
 
 
 def _climb(

@@ -9,21 +9,21 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.sampling import gp_model
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.external_sampler import at_random, expectation, is_too_early, told
+from tuner.sampling.external_sampler import at_random, expectation, is_too_early, observations
 
 
-class GpySampler(CellSampler):
+class GpySampler(CandidateSampler):
     """GPy's process and expected improvement over untried candidates."""
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose at random first, then by expected improvement."""
         history, candidates = situation.history, situation.candidates
         if is_too_early(situation):
             return at_random(situation)
         knobs = slice(candidates.design_width)
-        vectors, targets = told(situation)
+        vectors, targets = observations(situation)
         noise_sd = gp_model.NOISE_SD
         if history.scale == "raw":
             noise_sd *= max(float(np.std(targets)), 1e-9)

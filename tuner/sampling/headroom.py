@@ -2,7 +2,7 @@
 
 A Gaussian process models log(peak / limit), as a peak at 96 % of the limit says as much as a killed
 replica. A killed one lies somewhere above 0, so it takes its predicted value, at least
-`LEAST_OVER`. Pure.
+`MIN_OVER`. Pure.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from tuner.sampling import gaussian_process
-from tuner.sampling.gaussian_process import NoisePrior, Process
+from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior
 
 Array = NDArray[np.float64]
 
-LEAST_KNOWN = 3
+MIN_KNOWN = 3
 """Minimum known peaks for a model."""
-LEAST_OVER = 0.1
+MIN_OVER = 0.1
 """Minimum log excess of a killed replica: a tenth."""
 NOISE = NoisePrior(sd=0.03, spread=0.5)
 """Peaks of one configuration differ by a few per cent."""
@@ -30,7 +30,7 @@ NOISE = NoisePrior(sd=0.03, spread=0.5)
 class Headroom:
     """A fitted model of log (peak / limit)."""
 
-    _process: Process
+    _process: GaussianProcess
 
     def log_probability(self, vectors: Array) -> Array:
         """Return log P(peak < limit) (m,) at vectors (m, d)."""
@@ -47,11 +47,11 @@ def fit(vectors: Array, log_shares: Array, killed: Array) -> Headroom | None:
         killed: (k, d) of evaluations that ran out of memory.
     """
     known = np.isfinite(log_shares)
-    if np.count_nonzero(known) < LEAST_KNOWN:
+    if np.count_nonzero(known) < MIN_KNOWN:
         return None
     process = gaussian_process.fit(vectors[known], log_shares[known], noise=NOISE)
     if len(killed):
-        wanted = np.maximum(process.predict(killed)[0], LEAST_OVER)
+        wanted = np.maximum(process.predict(killed)[0], MIN_OVER)
         process = gaussian_process.fit(
             np.vstack([vectors[known], killed]),
             np.concatenate([log_shares[known], wanted]),

@@ -28,8 +28,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import History
 from tuner.values.values import Configuration
 
@@ -39,7 +39,7 @@ RADIUS = 3.0
 NEIGHBOURS = 3
 """Measured neighbours that a step needs."""
 MAGNITUDE = 5.0
-LONGEST = 2.0
+MAX_STEP = 2.0
 """Maximum step in any knob."""
 TOP = 3
 """Candidates repeated at the end."""
@@ -47,14 +47,14 @@ LOST = -2.0
 """Gain of a failed candidate: the worst symmetric difference."""
 
 
-class HillClimbSampler(CellSampler):
+class HillClimbSampler(CandidateSampler):
     """Model Analyzer's quick search over a grid."""
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose what the climb needs next, or repeat one of the best."""
         if not situation.candidates.is_complete:
             return situation.at_random()
-        seen = Seen.of(situation.history, situation.candidates)
+        seen = ClimbState.of(situation.history, situation.candidates)
         wanted = Climb(ranks(situation.candidates), seen).next_cell()
         if wanted is None:
             return self._again(situation, seen)
@@ -63,7 +63,7 @@ class HillClimbSampler(CellSampler):
             return situation.at_random()
         return Proposal(configuration=chosen, origin="guided")
 
-    def _again(self, situation: Situation, seen: Seen) -> Proposal:
+    def _again(self, situation: SamplerContext, seen: ClimbState) -> Proposal:
         """Propose the next of the best three."""
         best = sorted(seen.first, key=lambda place: seen.first[place])[:TOP]
         if not best:
@@ -73,7 +73,7 @@ class HillClimbSampler(CellSampler):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ClimbState:
     """State of the candidates, by position."""
 
     first: Mapping[int, float]
@@ -84,7 +84,7 @@ class Seen:
     is_log: bool
 
     @classmethod
-    def of(cls, history: History, candidates: Candidates) -> Seen:
+    def of(cls, history: History, candidates: CandidateSet) -> ClimbState:
         """Read the trials so far."""
         first: dict[int, float] = {}
         for configuration, target in zip(history.configurations, history.targets, strict=True):
@@ -122,7 +122,7 @@ class Climb:
         seen: their state.
     """
 
-    def __init__(self, points: Array, seen: Seen) -> None:
+    def __init__(self, points: Array, seen: ClimbState) -> None:
         self._points = points
         self._seen = seen
         self._known = seen.first.keys() | seen.lost
@@ -166,7 +166,7 @@ class Climb:
         gains = np.array([self._seen.gain(place, home) for place in measured])
         step = MAGNITUDE * (ways * gains[:, None]).mean(axis=0)
         longest = float(np.abs(step).max(initial=0.0))
-        return np.asarray(np.rint(step * min(1.0, LONGEST / longest) if longest else step))
+        return np.asarray(np.rint(step * min(1.0, MAX_STEP / longest) if longest else step))
 
     def _best_beside(self, home: int) -> tuple[int | None, int | None]:
         """Return (a direct neighbour to measure, None), or (None, the best if better than home)."""
@@ -198,7 +198,7 @@ class Climb:
         return int(np.argmin(np.linalg.norm(self._points - point, axis=1)))
 
 
-def ranks(candidates: Candidates) -> Array:
+def ranks(candidates: CandidateSet) -> Array:
     """Return points (m, k): value ranks of varying knobs; choices by appearance."""
     columns = []
     for name in sorted(candidates.names):
@@ -214,6 +214,6 @@ def ranks(candidates: Candidates) -> Array:
     return np.array(columns).T
 
 
-def _places(configurations: Collection[Configuration], candidates: Candidates) -> set[int]:
+def _places(configurations: Collection[Configuration], candidates: CandidateSet) -> set[int]:
     found = (candidates.index_of(one) for one in configurations)
     return {place for place in found if place is not None}

@@ -39,7 +39,7 @@ PROPOSAL = "sampler:proposal"
 """User attribute of a trial that holds its sampler's proposal."""
 
 
-class Place(Protocol):
+class Encoder(Protocol):
     """Encoder of configurations: candidates, or the axes of a cube."""
 
     @property
@@ -166,7 +166,7 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 def gather(
     trials: Iterable[FrozenTrial],
-    place: Place,
+    place: Encoder,
     *,
     number: int | None,
     maximise: bool,
@@ -205,7 +205,7 @@ def gather(
         seen.add(configuration)
         value = trial.value if reading == "observed" else None
         if with_missed and value is None:
-            value = _missed(trial)
+            value = _infeasible_value(trial)
         if value is not None:
             observed.append(
                 _Observed(
@@ -253,7 +253,7 @@ def _rows(vectors: Iterable[Array], width: int) -> Array:
     return np.array(list(vectors), dtype=float).reshape(-1, width)
 
 
-def _missed(trial: FrozenTrial) -> float | None:
+def _infeasible_value(trial: FrozenTrial) -> float | None:
     """Return the objective of an evaluation that violates a constraint."""
     value = trial.user_attrs.get("value")
     is_told = trial.state is TrialState.PRUNED and value is not None and math.isfinite(value)

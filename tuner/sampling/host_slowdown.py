@@ -42,12 +42,12 @@ NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
 """Standard deviations of the slowdown to average over."""
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
 """Their prior: median, and spread of the logarithm."""
-LEAST_KNOWN = 3
+MIN_KNOWN = 3
 """Minimum known CPU times."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slowness:
+class HostSlowdown:
     """Slowdowns of n evaluations, in log latency."""
 
     mean: Array  # (n,) to subtract from the targets; 0 if unknown
@@ -58,7 +58,7 @@ class Slowness:
     """The same afterwards."""
 
 
-def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness | None:
+def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> HostSlowdown | None:
     """Estimate the slowdowns, or return None if too few CPU times are known.
 
     Args:
@@ -67,7 +67,7 @@ def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness 
         drift: (n, n) prior covariance of machine drift.
     """
     known = np.flatnonzero(np.isfinite(efforts))
-    if len(known) < LEAST_KNOWN:
+    if len(known) < MIN_KNOWN:
         return None
     both = np.ix_(known, known)
     moments = None if drift is None else drift[both]
@@ -76,7 +76,7 @@ def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness 
     mean[known] = SHARE * told
     covariance[both] = (SHARE**2 + SHARE_SD**2) * left + SHARE_SD**2 * np.outer(told, told)
     left_sd = math.sqrt(float(np.mean(np.diag(covariance)[known])))
-    return Slowness(mean=mean, covariance=covariance, sd=SHARE * sd, left_sd=left_sd)
+    return HostSlowdown(mean=mean, covariance=covariance, sd=SHARE * sd, left_sd=left_sd)
 
 
 def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array, float]:

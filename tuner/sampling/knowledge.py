@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Earlier:
+class WarmStart:
     """k evaluations of the same model under other workloads."""
 
     vectors: Array  # (k, d)
@@ -33,14 +33,14 @@ class Earlier:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Knowledge:
+class PriorKnowledge:
     """Predictions and earlier evaluations; nothing by default."""
 
     guess: Array | None = None
     """(m,) log predicted objectives of the candidates."""
-    earlier: Earlier | None = None
+    earlier: WarmStart | None = None
     latency: Array | None = None
     """(m,) log predicted mean latencies, for metric constraints."""
 
 
-NOTHING = Knowledge()
+NO_PRIOR_KNOWLEDGE = PriorKnowledge()

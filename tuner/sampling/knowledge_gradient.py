@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tuner.sampling.gaussian_process import Process
+from tuner.sampling.gaussian_process import GaussianProcess
 
 Array = NDArray[np.float64]
 
 NODES = 32
-MOST_BEST = 150
+MAX_BEST = 150
 """Candidates with the lowest optimistic means that may be best."""
-MOST_TRIED = 500
+MAX_TRIED = 500
 """Candidates scored, likewise."""
 _OPTIMISM = 2.0
 _CHUNK = 64
 
 
 def knowledge_gradient(
-    process: Process,
+    process: GaussianProcess,
     vectors: Array,
     guess: Array | None,
     *,
@@ -48,8 +48,8 @@ def knowledge_gradient(
     """
     mean, sd = process.predict(vectors, guess)
     optimistic = mean - _OPTIMISM * sd
-    tried = _lowest(optimistic, may_launch, MOST_TRIED)
-    best = _lowest(optimistic, may_be_best, MOST_BEST)
+    tried = _lowest(optimistic, may_launch, MAX_TRIED)
+    best = _lowest(optimistic, may_be_best, MAX_BEST)
     surest = may_be_best[int(np.argmin(mean[may_be_best]))]
     best = np.union1d(best, [surest])
     z = ndtri((np.arange(NODES) + 0.5) / NODES)

@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tuner.sampling import surrogate
-from tuner.sampling.candidates import Candidates
-from tuner.sampling.gaussian_process import Process
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.gaussian_process import GaussianProcess
 from tuner.sampling.history import History
-from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.sampling.knowledge_gradient import knowledge_gradient
-from tuner.sampling.surrogate import Seen
+from tuner.sampling.surrogate import TrainingData
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 ODDS = 10.0
 """Prior odds of the structured process; a few noisy evaluations cannot decide."""
-LEAST_SHARE = 1e-3
+MIN_SHARE = 1e-3
 """Weight below which a process is ignored."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Averaged:
+class AveragedModel:
     """One process, or two with their weights."""
 
-    plain: Process
-    structured: Process | None
+    plain: GaussianProcess
+    structured: GaussianProcess | None
     weight: float
     """Weight of the structured process."""
     _inputs: Array  # (m, d) of the candidates, then the context if there are earlier evaluations
@@ -90,7 +90,7 @@ class Averaged:
         variance = self.weight * (spread**2 + other**2) + (1 - self.weight) * (sd**2 + mean**2)
         return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
 
-    def expecting(self, pending: Array) -> Averaged:
+    def expecting(self, pending: Array) -> AveragedModel:
         """Return the model as if running trials (p, d) had returned their predicted means.
 
         Pending points have no prediction, so the structured process is dropped.
@@ -110,11 +110,13 @@ class Averaged:
         every = np.arange(len(among))
         gains = np.zeros(len(among))
         weighed = np.zeros(len(among), dtype=bool)
-        parts: list[tuple[float, Process, Array | None]] = [(1 - self.weight, self.plain, None)]
+        parts: list[tuple[float, GaussianProcess, Array | None]] = [
+            (1 - self.weight, self.plain, None)
+        ]
         if self.structured is not None and self._guess is not None:
             parts.append((self.weight, self.structured, self._guess[among]))
         for share, process, guess in parts:
-            if share < LEAST_SHARE and len(parts) > 1:
+            if share < MIN_SHARE and len(parts) > 1:
                 continue
             tried, found = knowledge_gradient(
                 process, vectors, guess, may_launch=every, may_be_best=every
@@ -125,13 +127,13 @@ class Averaged:
         return tried, gains[tried]
 
 
-def fitted(
+def fit(
     history: History,
-    candidates: Candidates,
-    known: Knowledge = NOTHING,
+    candidates: CandidateSet,
+    known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
     *,
     is_plain: bool = False,
-) -> Averaged:
+) -> AveragedModel:
     """Fit a non-empty history; `is_plain` uses the plain process only."""
     earlier = known.earlier if history.scale == "log" else None
     context = np.empty(0) if earlier is None else earlier.own_context
@@ -144,7 +146,7 @@ def fitted(
         errors = np.concatenate([errors, earlier.errors])
         unknown = np.full(len(earlier.errors), np.nan)
         at_s, efforts = np.concatenate([at_s, unknown]), np.concatenate([efforts, unknown])
-    seen = Seen(
+    seen = TrainingData(
         vectors=rows,
         targets=targets,
         errors=errors,
@@ -153,7 +155,7 @@ def fitted(
         scale=history.scale,
         knobs=candidates.design_width,
     )
-    plain = surrogate.fitted(seen, start=history.hyperparameters)
+    plain = surrogate.fit(seen, start=history.hyperparameters)
     own_guess = _of_observed(history, candidates, known.guess)
     structured, weight, guess = None, 0.0, None
     if own_guess is not None and history.scale == "log" and len(targets) > 1:
@@ -162,10 +164,10 @@ def fitted(
             guesses = np.concatenate([own_guess, earlier.guess])
         if len(guesses) == len(targets):
             guess = known.guess
-            structured = surrogate.fitted(seen, guess=guesses)
+            structured = surrogate.fit(seen, guess=guesses)
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
             weight = float(expit(ahead + np.log(ODDS)))
-    return Averaged(
+    return AveragedModel(
         plain=plain,
         structured=structured,
         weight=0.0 if is_plain else weight,
@@ -184,7 +186,7 @@ def _with(vectors: Array, context: Array) -> Array:
     return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])
 
 
-def _of_observed(history: History, candidates: Candidates, guess: Array | None) -> Array | None:
+def _of_observed(history: History, candidates: CandidateSet, guess: Array | None) -> Array | None:
     """Return each observation's prediction (n,), or None if one is missing."""
     if guess is None:
         return None

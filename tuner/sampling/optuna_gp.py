@@ -13,12 +13,12 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from tuner.sampling.external_sampler import Asked, PointSampler
+from tuner.sampling.external_sampler import ExternalProposal, ExternalSampler
 
 Array = NDArray[np.float64]
 
 
-class OptunaGpSampler(PointSampler):
+class OptunaGpSampler(ExternalSampler):
     """`optuna.samplers.GPSampler` over the unit cube."""
 
     def asked(
@@ -27,7 +27,7 @@ class OptunaGpSampler(PointSampler):
         targets: Array,
         cells: Array,  # noqa: ARG002 - it does not tell what it expects
         rng: np.random.Generator,
-    ) -> Asked:
+    ) -> ExternalProposal:
         """Return a new sampler's proposal."""
         axes: dict[str, BaseDistribution] = {
             f"x{place:03}": FloatDistribution(0.0, 1.0) for place in range(vectors.shape[1])
@@ -49,4 +49,4 @@ class OptunaGpSampler(PointSampler):
                 for row, target in zip(vectors.tolist(), targets.tolist(), strict=True)
             )
             params = study.ask(axes).params
-        return Asked(np.array([params[name] for name in axes]))
+        return ExternalProposal(np.array([params[name] for name in axes]))

@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.sampling import blas, model_averaging, recommendation
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import Column, History
-from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 
 AUGMENTED = 0.05
 """Weight of the sum; without it dominated points count as equal."""
-LEAST_SPREAD = 0.02
+MIN_SPREAD = 0.02
 """Minimum log distance of best and median evaluation; less is noise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Front:
+class ParetoFront:
     """Non-dominated configurations, from best in the first objective to best in the second."""
 
     configurations: tuple[Configuration, ...]
@@ -51,7 +51,7 @@ def scalarised(history: History, weight: float) -> History:
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
     best = both.min(axis=0)
-    spread = np.maximum(np.median(both, axis=0) - best, LEAST_SPREAD)
+    spread = np.maximum(np.median(both, axis=0) - best, MIN_SPREAD)
     weighed = (both - best) / spread * np.array([weight, 1 - weight])
     distance = weighed.max(axis=1) + AUGMENTED * weighed.sum(axis=1)
     # Back to logarithms of a typical size, so the noise priors hold.
@@ -86,7 +86,9 @@ def knee(points: Array) -> int:
     return int(np.argmin(((points - points.min(axis=0)) / span).sum(axis=1)))
 
 
-def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -> Front | None:
+def pareto_front(
+    study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
+) -> ParetoFront | None:
     """Return the Pareto front of evaluated configurations that keep the metric constraints.
 
     `known` concerns the first objective.
@@ -100,8 +102,8 @@ def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -
     if history.second is None or not np.isfinite(history.second.values).all():
         return None
     with blas.single_threaded():
-        first = model_averaging.fitted(history, candidates, known).predict_observed()
-        other = model_averaging.fitted(
+        first = model_averaging.fit(history, candidates, known).predict_observed()
+        other = model_averaging.fit(
             of_second(history, history.second), candidates
         ).predict_observed()
         may_be = recommendation.likely_kept(history, candidates, known)
@@ -114,7 +116,7 @@ def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -
     at = np.array(list(places.values()))
     mean = np.column_stack([first[0][at], other[0][at]])
     chosen = non_dominated(mean)
-    return Front(
+    return ParetoFront(
         configurations=tuple(history.configurations[at[place]] for place in chosen),
         mean=mean[chosen],
         sd=np.column_stack([first[1][at], other[1][at]])[chosen],

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import WrongUse
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.candidates import Candidates
+from tuner.errors import UsageError
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.candidates import CandidateSet
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
@@ -22,7 +22,7 @@ EQUAL = 1.0001
 """Ratio below which predictions count as equal."""
 
 
-class GuessSampler(CellSampler):
+class PredictionSampler(CandidateSampler):
     """Propose the best predicted candidate; random ones without predictions."""
 
     def __init__(
@@ -30,11 +30,11 @@ class GuessSampler(CellSampler):
         *,
         seed: int,
         initial: int = 0,
-        candidates: Candidates | None = None,
+        candidates: CandidateSet | None = None,
         first: Sequence[Configuration] = (),
         guess: Array | None = None,
     ) -> None:
-        """Store the arguments; see `CellSampler`.
+        """Store the arguments; see `CandidateSampler`.
 
         `first` lists candidates preferred among equal predictions; `guess` (m,) is the predicted
         objective, minimised and positive.
@@ -44,11 +44,11 @@ class GuessSampler(CellSampler):
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None and (candidates is None or len(guess) != len(candidates.cells)):
-            raise WrongUse("guess: expected one value for each candidate")
+            raise UsageError("guess: expected one value for each candidate")
         self._guess = guess
         self._first = tuple(first)
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose the best predicted candidate that did not fail."""
         if self._guess is None or self._candidates is None:
             return situation.at_random()
@@ -56,7 +56,7 @@ class GuessSampler(CellSampler):
         is_new = chosen not in situation.history.seen
         return Proposal(configuration=chosen, origin="guided" if is_new else "replicate")
 
-    def _best(self, situation: Situation) -> Configuration:
+    def _best(self, situation: SamplerContext) -> Configuration:
         assert self._guess is not None
         assert self._candidates is not None
         allowed = [situation.candidates.cells[int(place)] for place in situation.not_lost]

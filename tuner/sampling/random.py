@@ -6,14 +6,14 @@ infinite space: independent draws.
 
 from __future__ import annotations
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 
 
-class RandomSampler(CellSampler):
+class RandomSampler(CandidateSampler):
     """Uniform over untried candidates."""
 
     searches_fronts = True
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose an untried candidate."""
         return situation.at_random()

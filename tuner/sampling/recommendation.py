@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
 from tuner.sampling import blas, constraint_model, model_averaging, surrogate
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
-from tuner.sampling.knowledge import NOTHING, Knowledge
-from tuner.sampling.surrogate import Seen
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogate import TrainingData
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
@@ -39,7 +39,10 @@ class Incumbent:
 
 
 def recommend(
-    study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
+    study: Study,
+    *,
+    candidates: CandidateSet | None = None,
+    known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Configuration | None:
     """Return the configuration of `incumbent`."""
     found = incumbent(study, candidates=candidates, known=known)
@@ -47,7 +50,10 @@ def recommend(
 
 
 def incumbent(
-    study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
+    study: Study,
+    *,
+    candidates: CandidateSet | None = None,
+    known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Incumbent | None:
     """Return the observed configuration with the best posterior mean.
 
@@ -62,10 +68,10 @@ def incumbent(
         return None
     with blas.single_threaded():
         if candidates is None:
-            process = surrogate.fitted(Seen.of(history))
+            process = surrogate.fit(TrainingData.of(history))
             (mean, sd), noise_sd = process.predict(history.vectors), process.noise_sd
         else:
-            both = model_averaging.fitted(history, candidates, known)
+            both = model_averaging.fit(history, candidates, known)
             (mean, sd), noise_sd = both.predict_observed(), both.noise_sd
         may_be = likely_kept(history, candidates, known)
     if not may_be.any():
@@ -87,8 +93,8 @@ def incumbent(
     )
 
 
-def drifted(
-    study: Study, *, candidates: Candidates, known: Knowledge = NOTHING
+def estimate_drift(
+    study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> tuple[Array, Array]:
     """Return the machine drift at each evaluation, on the log scale.
 
@@ -102,23 +108,23 @@ def drifted(
     unknown = np.full(len(history.efforts), np.nan)
     history = dataclasses.replace(history, efforts=unknown)
     with blas.single_threaded():
-        return model_averaging.fitted(history, candidates, known).drift()
+        return model_averaging.fit(history, candidates, known).drift()
 
 
 def likely_kept(
-    history: History, candidates: Candidates | None, known: Knowledge
+    history: History, candidates: CandidateSet | None, known: PriorKnowledge
 ) -> NDArray[np.bool_]:
     """Return which evaluations (n,) the metric constraints allow to recommend."""
     if not history.slacks:
         return np.ones(len(history.targets), dtype=bool)
     if candidates is None:
-        log_kept = constraint_model.observed_without_cells(history)
+        log_kept = constraint_model.observed_without_candidates(history)
     else:
-        log_kept = constraint_model.fitted(history, candidates, known).observed
+        log_kept = constraint_model.fit(history, candidates, known).observed
     return constraint_model.recommendable(log_kept, constraint_model.kept_once(history))
 
 
-def history_of(study: Study, candidates: Candidates | None) -> History | None:
+def history_of(study: Study, candidates: CandidateSet | None) -> History | None:
     """Read a study, or return None if nothing varies."""
     trials = study.get_trials(deepcopy=False)
     place = candidates or Cube.of(shared_distributions(trials))

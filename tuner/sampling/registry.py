@@ -14,23 +14,23 @@ from typing import Any
 from optuna.samplers import BaseSampler
 
 from serving.errors import nearest
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.sampling.botorch_nei import BotorchSampler
-from tuner.sampling.candidate_sampler import CellSampler
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidate_sampler import CandidateSampler
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
 from tuner.sampling.gp import GpSampler, StructuredSampler
 from tuner.sampling.gpy_ei import GpySampler
 from tuner.sampling.hill_climb import HillClimbSampler
 from tuner.sampling.optuna_gp import OptunaGpSampler
-from tuner.sampling.prediction import GuessSampler
+from tuner.sampling.prediction import PredictionSampler
 from tuner.sampling.random import RandomSampler
 from tuner.sampling.ridge import RidgeSampler
 from tuner.sampling.skopt_ei import SkoptSampler
 from tuner.sampling.smac_forest import SmacSampler
 from tuner.sampling.tpe import TpeSampler
 
-SAMPLERS: Mapping[str, type[CellSampler]] = {
+SAMPLERS: Mapping[str, type[CandidateSampler]] = {
     "gp": GpSampler,
     "structured": StructuredSampler,
     "random": RandomSampler,
@@ -38,7 +38,7 @@ SAMPLERS: Mapping[str, type[CellSampler]] = {
     "skopt": SkoptSampler,
     "gpy": GpySampler,
     "tpe": TpeSampler,
-    "guess": GuessSampler,
+    "guess": PredictionSampler,
     "ridge": RidgeSampler,
     "hill-climb": HillClimbSampler,
     "optuna-gp": OptunaGpSampler,
@@ -49,7 +49,7 @@ NAMES = tuple(SAMPLERS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Needed:
+class OptionalDependency:
     """An optional dependency of a sampler."""
 
     package: str
@@ -59,17 +59,17 @@ class Needed:
     """Modules that must exist."""
 
 
-NEEDED: Mapping[str, Needed] = {
-    "skopt": Needed("scikit-optimize", "skopt", ("skopt",)),
-    "gpy": Needed("GPy", "gpy", ("GPy",)),
-    "optuna-gp": Needed("PyTorch", "benchmarks", ("torch",)),
-    "smac": Needed("SMAC", "benchmarks", ("smac", "ConfigSpace")),
-    "botorch": Needed("BoTorch", "benchmarks", ("botorch", "gpytorch", "torch")),
+OPTIONAL_DEPENDENCIES: Mapping[str, OptionalDependency] = {
+    "skopt": OptionalDependency("scikit-optimize", "skopt", ("skopt",)),
+    "gpy": OptionalDependency("GPy", "gpy", ("GPy",)),
+    "optuna-gp": OptionalDependency("PyTorch", "benchmarks", ("torch",)),
+    "smac": OptionalDependency("SMAC", "benchmarks", ("smac", "ConfigSpace")),
+    "botorch": OptionalDependency("BoTorch", "benchmarks", ("botorch", "gpytorch", "torch")),
 }
 
 
 def create(
-    name: str, *, seed: int, initial: int, candidates: Candidates | None = None, **options: Any
+    name: str, *, seed: int, initial: int, candidates: CandidateSet | None = None, **options: Any
 ) -> BaseSampler:
     """Create a sampler.
 
@@ -84,12 +84,12 @@ def create(
         WrongUse: unknown name or option, wrong value, or missing package.
     """
     if name not in SAMPLERS:
-        raise WrongUse(
+        raise UsageError(
             f"sampler {name!r} is not known{nearest(name, NAMES)} (samplers: {', '.join(NAMES)})"
         )
     if not is_installed(name):
-        needed = NEEDED[name]
-        raise WrongUse(
+        needed = OPTIONAL_DEPENDENCIES[name]
+        raise UsageError(
             f"the sampler {name!r} needs {needed.package}: "
             f"pip install '.[{needed.extra}]' in a clone of Luthier"
         )
@@ -97,7 +97,7 @@ def create(
     own = _options(sampler)
     for option in options:
         if option not in own:
-            raise WrongUse(
+            raise UsageError(
                 f"sampler {name!r} has no option {option!r}{nearest(option, own)} (options: {', '.join(own) or 'none'})"
             )
     return sampler(seed=seed, initial=initial, candidates=candidates, **options)
@@ -105,7 +105,7 @@ def create(
 
 def is_installed(name: str) -> bool:
     """Whether a known sampler's dependencies are installed."""
-    modules = NEEDED[name].modules if name in NEEDED else ()
+    modules = OPTIONAL_DEPENDENCIES[name].modules if name in OPTIONAL_DEPENDENCIES else ()
     return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
@@ -119,7 +119,7 @@ def searches_fronts(name: str) -> bool:
     return name in SAMPLERS and SAMPLERS[name].searches_fronts
 
 
-def _options(sampler: type[CellSampler]) -> list[str]:
+def _options(sampler: type[CandidateSampler]) -> list[str]:
     return [
         option
         for option in inspect.signature(sampler).parameters

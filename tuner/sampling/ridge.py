@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.external_sampler import is_too_early, told
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.external_sampler import is_too_early, observations
 
 Array = NDArray[np.float64]
 
@@ -28,18 +28,18 @@ STRENGTHS = np.logspace(-3, 2, 11)
 """Penalties to try, for targets of unit variance."""
 
 
-class RidgeSampler(CellSampler):
+class RidgeSampler(CandidateSampler):
     """Propose the best predicted untried candidate, or a random one."""
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose at random first and sometimes later, else by prediction."""
         explores = situation.rng.random() < EXPLORE
         if is_too_early(situation) or explores:
             return situation.at_random()
-        vectors, targets = told(situation)
+        vectors, targets = observations(situation)
         among = situation.unseen
         knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
-        predicted = fitted(vectors, targets, knots_of(knobs)).predict(knobs[among])
+        predicted = fit(vectors, targets, knots_of(knobs)).predict(knobs[among])
         chosen = situation.candidates.cells[int(among[int(np.argmin(predicted))])]
         return Proposal(configuration=chosen, origin="guided")
 
@@ -57,7 +57,7 @@ class Additive:
         return np.asarray(self._middle + basis(vectors, self._knots) @ self._coefficients)
 
 
-def fitted(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
+def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
     """Fit with the penalty of the least leave-one-out error."""
     rows = basis(vectors, knots)
     spread = float(np.std(targets)) or 1.0

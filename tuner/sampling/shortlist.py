@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.sampling import blas, model_averaging, recommendation
-from tuner.sampling.candidates import Candidates
-from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 
-LEAST_CHANCE = 0.1
+MIN_CHANCE = 0.1
 """Minimum probability of being the best."""
 DRAWS = 2000
 WITHIN = 30
@@ -27,7 +27,7 @@ WITHIN = 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Finalists:
+class Shortlist:
     """Shortlisted configurations and their posterior."""
 
     configurations: tuple[Configuration, ...]
@@ -36,14 +36,14 @@ class Finalists:
     launch_sd: float
 
 
-def finalists(
+def make_shortlist(
     study: Study,
     *,
-    candidates: Candidates,
-    known: Knowledge = NOTHING,
+    candidates: CandidateSet,
+    known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
     but: Configuration | None = None,
     most: int,
-) -> Finalists | None:
+) -> Shortlist | None:
     """Return at most `most` configurations, or None without successes or logarithms.
 
     `but` is omitted because it is evaluated anyway: the default.
@@ -52,7 +52,7 @@ def finalists(
     if history is None or not len(history.targets) or history.scale != "log":
         return None
     with blas.single_threaded():
-        model = model_averaging.fitted(history, candidates, known)
+        model = model_averaging.fit(history, candidates, known)
         first = recommendation.recommend(study, candidates=candidates, known=known)
         may_be = recommendation.likely_kept(history, candidates, known)
         launched = {
@@ -71,13 +71,13 @@ def finalists(
         covariance = model.covariance(at[near])
     chances = _chances(mean[near], covariance)
     ordered = sorted(
-        (place for place in range(len(near)) if chances[place] >= LEAST_CHANCE),
+        (place for place in range(len(near)) if chances[place] >= MIN_CHANCE),
         key=lambda place: -chances[place],
     )
     chosen = [place for place in range(len(near)) if sound[near[place]] == first]
     chosen += [place for place in ordered if place not in chosen and sound[near[place]] != but]
     chosen = chosen[:most]
-    return Finalists(
+    return Shortlist(
         configurations=tuple(sound[near[place]] for place in chosen),
         mean=mean[near][chosen],
         covariance=covariance[np.ix_(chosen, chosen)],

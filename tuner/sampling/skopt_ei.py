@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.external_sampler import Asked, PointSampler
+from tuner.sampling.external_sampler import ExternalProposal, ExternalSampler
 
 Array = NDArray[np.float64]
-_LEAST_SD = 1e-9
+_MIN_SD = 1e-9
 """Keeps the expected improvement defined where its process is certain."""
 
 
-class SkoptSampler(PointSampler):
+class SkoptSampler(ExternalSampler):
     """skopt's Matern-5/2 process and its EI."""
 
     def asked(
         self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
-    ) -> Asked:
+    ) -> ExternalProposal:
         """Return the point that a new optimizer proposes, and its predictions."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
 
@@ -44,4 +44,4 @@ class SkoptSampler(PointSampler):
             point = np.asarray(optimizer.ask(), dtype=float)
             rows = optimizer.space.transform(cells.tolist())
             mean, sd = optimizer.models[-1].predict(rows, return_std=True)
-        return Asked(point, (mean, np.maximum(sd, _LEAST_SD)))
+        return ExternalProposal(point, (mean, np.maximum(sd, _MIN_SD)))

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.expected_improvement import gain_ratio
-from tuner.sampling.external_sampler import is_too_early, told
+from tuner.sampling.external_sampler import is_too_early, observations
 
 Array = NDArray[np.float64]
 
@@ -27,15 +27,15 @@ RANDOM = 0.2
 """Share of random proposals, as in SMAC."""
 
 
-class SmacSampler(CellSampler):
+class SmacSampler(CandidateSampler):
     """SMAC's forest and its expected improvement."""
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose at random first and sometimes later, else by expected improvement."""
         is_random = situation.rng.random() < RANDOM
         if is_too_early(situation) or is_random:
             return situation.at_random()
-        vectors, targets = told(situation)
+        vectors, targets = observations(situation)
         knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
         among = situation.unseen
         worth = expected_improvement(

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.sampling import gaussian_process, host_slowdown
-from tuner.sampling.gaussian_process import Hyperparameters, NoisePrior, Process
+from tuner.sampling.gaussian_process import GaussianProcess, Hyperparameters, NoisePrior
 from tuner.sampling.history import History
 
 Array = NDArray[np.float64]
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
 """Evaluations differ by 2 % on a quiet machine, 15 % on a small shared one."""
-LAUNCH_OVER_ERROR = 2.5
+EVALUATION_OVER_ERROR = 2.5
 """Noise between evaluations over the standard error within one (four blocks)."""
-LEAST_NOISE, MOST_NOISE = 0.02, 0.2
+MIN_NOISE, MAX_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
 """Share of the targets' variance that a prediction leaves."""
 ERROR_DEGREES = 3.0
@@ -44,7 +44,7 @@ ROUGH_SD = 0.12
 
 Without them a process on a smooth surface is certain of untried candidates.
 """
-KEPT = 16
+RETAINED = 16
 """Cached fits.
 
 A recommendation and the next proposal share one, and each metric constraint has its own.
@@ -52,13 +52,13 @@ A recommendation and the next proposal share one, and each metric constraint has
 PRIOR_DEGREES = 9.0
 """Weight of the evaluations' common error."""
 
-_fitted: dict[bytes, Process] = {}
+_fitted: dict[bytes, GaussianProcess] = {}
 _lock = threading.Lock()
 """Guards `_fitted` across threads; not held while fitting."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Seen:
+class TrainingData:
     """Evaluations to learn from, of one study or several."""
 
     vectors: Array  # (n, d)
@@ -71,7 +71,7 @@ class Seen:
     """Number of leading entries that are knobs, not derived; None: all."""
 
     @classmethod
-    def of(cls, history: History) -> Seen:
+    def of(cls, history: History) -> TrainingData:
         """Use one study."""
         return cls(
             vectors=history.vectors,
@@ -83,7 +83,9 @@ class Seen:
         )
 
 
-def fitted(seen: Seen, *, guess: Array | None = None, start: Sequence[float] = ()) -> Process:
+def fit(
+    seen: TrainingData, *, guess: Array | None = None, start: Sequence[float] = ()
+) -> GaussianProcess:
     """Fit at least one evaluation, or return the cached fit; a `start` of other axes is ignored."""
     key = _key(seen, guess, start)
     with _lock:
@@ -92,12 +94,12 @@ def fitted(seen: Seen, *, guess: Array | None = None, start: Sequence[float] = (
         found = _fit(seen, guess, start)
         with _lock:
             _fitted[key] = found
-            while len(_fitted) > KEPT:
+            while len(_fitted) > RETAINED:
                 del _fitted[next(iter(_fitted))]
     return found
 
 
-def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
+def _fit(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> GaussianProcess:
     prior = noise_prior(seen.errors)
     if seen.scale == "raw":
         # No unit for noise: use the same share of the spread.
@@ -149,9 +151,11 @@ def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
     """
     known = errors[np.isfinite(errors)]
     if not len(known):
-        return dataclasses.replace(NOISE, sd=_without(NOISE.sd / LAUNCH_OVER_ERROR, NOISE.sd, left))
+        return dataclasses.replace(
+            NOISE, sd=_without(NOISE.sd / EVALUATION_OVER_ERROR, NOISE.sd, left)
+        )
     error = float(np.median(known))
-    sd = min(max(LAUNCH_OVER_ERROR * error, LEAST_NOISE), MOST_NOISE)
+    sd = min(max(EVALUATION_OVER_ERROR * error, MIN_NOISE), MAX_NOISE)
     return NoisePrior(sd=_without(error, sd, left), spread=0.5)
 
 
@@ -160,7 +164,7 @@ def _without(error: float, sd: float, left: float) -> float:
     return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
 
 
-def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
+def _key(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> bytes:
     """Return a hash of a fit's inputs."""
     made = hashlib.blake2b(digest_size=16)
     first = np.array(start, dtype=float)

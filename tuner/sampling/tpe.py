@@ -16,16 +16,16 @@ from optuna.samplers import TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.sampling.candidate_sampler import CellSampler, Proposal, Situation, stream
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext, stream
 from tuner.values.values import Configuration
 
 _TPE_STREAM = 3
 
 
-class TpeSampler(CellSampler):
+class TpeSampler(CandidateSampler):
     """`optuna.samplers.TPESampler`, restricted to the candidates."""
 
-    def propose(self, situation: Situation) -> Proposal:
+    def propose(self, situation: SamplerContext) -> Proposal:
         """Propose TPE's point, or the nearest candidate."""
         ended = sum(
             trial.state in {TrialState.COMPLETE, TrialState.PRUNED}
@@ -55,7 +55,7 @@ class TpeSampler(CellSampler):
             study, trial, name, distribution
         )
 
-    def _say(self, situation: Situation) -> Configuration:
+    def _say(self, situation: SamplerContext) -> Configuration:
         tpe, study, trial = self._tpe(situation.trial), situation.study, situation.trial
         space = {
             name: dist

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from serving.settings import KNOBS
+from serving.settings import SETTINGS
 from tuner.errors import InvalidSpace
 from tuner.space import equivalence, files
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
@@ -33,10 +33,10 @@ _THREADS = (1, 2, 4, 8)
 _CPU_SHARES = (0.3, 0.5, 0.75, 1.0, 1.5)
 _PADS = (1, 8, 32, 128)
 _SHARES = (12, 25, 50, 100)
-_LARGEST_SIZE = 4096
-_SMALLEST_TIMEOUT_US = 50
-_LARGEST_TIMEOUT_US = 10_000_000
-_SMALLEST_MEMORY_MB = 8
+_MAX_SIZE = 4096
+_MIN_TIMEOUT_US = 50
+_MAX_TIMEOUT_US = 10_000_000
+_MIN_MEMORY_MB = 8
 
 
 class _Derived(NamedTuple):
@@ -69,7 +69,7 @@ def text(probe: ProbeResult) -> str:
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
     comments["head"] = (
         f"Search space of {probe.model}, derived by a probe at concurrency {probe.concurrency}"
-        f"{_batched(probe)} on {machine.cores} cores and {machine.memory_mb} MiB.\n"
+        f"{_batch_note(probe)} on {machine.cores} cores and {machine.memory_mb} MiB.\n"
         "The probe was short: look the ranges over. How to write such a file: "
         "docs/search-spaces.md."
     )
@@ -124,7 +124,7 @@ def _cpu(probe: ProbeResult) -> _Derived:
     values = sorted({max(0.05, min(cores, round(value, 2))) for value in wanted})
     knob = FloatKnob(
         name="replica.cpu",
-        unit=KNOBS["replica.cpu"].limits.unit,
+        unit=SETTINGS["replica.cpu"].limits.unit,
         low=values[0],
         high=values[-1],
         grid=tuple(values),
@@ -145,14 +145,14 @@ def _memory(probe: ProbeResult) -> _Derived:
     """
     smallest, peak = probe.peak_memory_mb[1], max(probe.peak_memory_mb.values())
     machine_mb = probe.machine.memory_mb
-    if machine_mb < max(smallest, probe.idle_memory_mb, _SMALLEST_MEMORY_MB):
+    if machine_mb < max(smallest, probe.idle_memory_mb, _MIN_MEMORY_MB):
         raise InvalidSpace(
             probe.model,
             "replica.memory_mb",
             f"one replica used {smallest:.0f} MiB in the probe, but the machine has {machine_mb} "
             "MiB: use a smaller model or a larger machine",
         )
-    low = min(machine_mb, max(_SMALLEST_MEMORY_MB, math.ceil(1.3 * smallest)))
+    low = min(machine_mb, max(_MIN_MEMORY_MB, math.ceil(1.3 * smallest)))
     high = min(machine_mb, max(low, math.ceil(4 * peak)))
     values = {min(high, math.ceil(value)) for value in _log_spread(low, high)}
     reason = (
@@ -176,7 +176,7 @@ def _thread_choices(probe: ProbeResult) -> list[int]:
 def _size(probe: ProbeResult) -> _Derived:
     """Make `batching.max_size`: powers of two up to the last that gains, and the default."""
     times = [f"{size}: {1000 * s:.3g} ms" for size, s in sorted(probe.service_time_s.items())]
-    default = KNOBS["batching.max_size"].default
+    default = SETTINGS["batching.max_size"].default
     assert isinstance(default, int)
     reason = (
         f"Time of a batch by its size: {', '.join(times)}. Sizes end where a larger batch gains "
@@ -195,13 +195,13 @@ def _sizes(probe: ProbeResult) -> list[int]:
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
     enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)
-    most = min(_LARGEST_SIZE, _power_above(probe.items))
+    most = min(_MAX_SIZE, _power_above(probe.items))
     if enough < max(per_item):
         most = min(most, _power_above(enough))
     return [2**power for power in range(most.bit_length())]
 
 
-def _longest_s(probe: ProbeResult) -> float:
+def _max_s(probe: ProbeResult) -> float:
     """Return the time of the largest possible batch, interpolated."""
     sizes = sorted(probe.service_time_s)
     times_s = [probe.service_time_s[size] for size in sizes]
@@ -210,9 +210,9 @@ def _longest_s(probe: ProbeResult) -> float:
 
 def _timeout(probe: ProbeResult) -> _Derived:
     """Make `batching.timeout_us`: half of one item's service time to twice the largest batch's."""
-    longest_s = _longest_s(probe)
-    low = max(_SMALLEST_TIMEOUT_US, 1e6 * probe.service_time_s[1] / 2)
-    high = min(_LARGEST_TIMEOUT_US, max(2e6 * longest_s, 4 * low))
+    longest_s = _max_s(probe)
+    low = max(_MIN_TIMEOUT_US, 1e6 * probe.service_time_s[1] / 2)
+    high = min(_MAX_TIMEOUT_US, max(2e6 * longest_s, 4 * low))
     values = {int(float(f"{value:.2g}")) for value in _log_spread(min(low, high), high)}
     reason = (
         "0 takes at once what waits. Above it, from half the service time of one item to twice "
@@ -232,7 +232,7 @@ def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
 
 def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
     """Return this model's equivalence rules, and why others do not hold."""
-    longest_s = _longest_s(probe)
+    longest_s = _max_s(probe)
     left_out: dict[str, str] = {}
     if longest_s >= LONG_BATCH_S:
         left_out["cpu-over-machine"] = (
@@ -257,7 +257,7 @@ def _unit(probe: ProbeResult) -> str:
     return "request" if probe.client_batch == 1 else "item"
 
 
-def _batched(probe: ProbeResult) -> str:
+def _batch_note(probe: ProbeResult) -> str:
     """Return the header's words on requests of several items."""
     return "" if probe.client_batch == 1 else f" with {probe.client_batch} items in each request"
 
@@ -266,7 +266,7 @@ def _log_knob(name: str, values: Iterable[int], *, default: int, zero: bool = Fa
     grid = tuple(sorted(set(values)))
     return IntKnob(
         name=name,
-        unit=KNOBS[name].limits.unit,
+        unit=SETTINGS[name].limits.unit,
         low=grid[0],
         high=grid[-1],
         grid=grid,

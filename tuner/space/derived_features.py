@@ -24,10 +24,10 @@ from tuner.space.equivalence import THREAD_OVERHEAD_CORES
 from tuner.values.values import Value
 
 _CAPACITY = (1 / 16, 1.0)
-_CROWD = (1 / 4, 4.0)
-_PACE = (1 / 8, 4.0)
-_FILL = (1 / 8, 8.0)
-_PATIENCE_US = (10.0, 1e5)
+_THREAD_OVERSUBSCRIPTION = (1 / 4, 4.0)
+_CORES_PER_BATCH = (1 / 8, 4.0)
+_BATCH_FILL = (1 / 8, 8.0)
+_BATCH_WAIT_US = (10.0, 1e5)
 
 
 def features(configuration: Mapping[str, Value], environment: Environment) -> NDArray[np.float64]:
@@ -42,11 +42,11 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
     fill, waits_us = _batch(environment, count, most, timeout_us)
     return np.array(
         [
-            _placed(count * used / cores, _CAPACITY),
-            _placed(count * threads / cores, _CROWD),
-            _placed(used, _PACE),
-            _placed(fill, _FILL),
-            _placed(waits_us, _PATIENCE_US) if waits_us else 0.0,
+            _log_position(count * used / cores, _CAPACITY),
+            _log_position(count * threads / cores, _THREAD_OVERSUBSCRIPTION),
+            _log_position(used, _CORES_PER_BATCH),
+            _log_position(fill, _BATCH_FILL),
+            _log_position(waits_us, _BATCH_WAIT_US) if waits_us else 0.0,
         ]
     )
 
@@ -66,7 +66,7 @@ def _batch(
     return fill, min(timeout_us, most / items_per_us) if most > 1 else 0.0
 
 
-def _placed(value: float, ends: tuple[float, float]) -> float:
+def _log_position(value: float, ends: tuple[float, float]) -> float:
     """Return a value's position between two ends on a log scale, clipped to [0, 1]."""
     low, high = map(math.log, ends)
     return min(1.0, max(0.0, (math.log(max(value, 1e-9)) - low) / (high - low)))

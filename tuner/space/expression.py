@@ -168,7 +168,7 @@ class _Compiler:
             case ast.Call():
                 return self._call(node)
             case _:
-                raise self._error(node, f"{_shown(node)} is not allowed; {_ALLOWED}")
+                raise self._error(node, f"{_excerpt(node)} is not allowed; {_ALLOWED}")
 
     def _constant(self, node: ast.Constant) -> _Part:
         value = node.value
@@ -204,7 +204,7 @@ class _Compiler:
             return node.id
         if isinstance(node, ast.Attribute):
             return f"{self._dotted(node.value)}.{node.attr}"
-        raise self._error(node, f"{_shown(node)} before a dot is not allowed; {_ALLOWED}")
+        raise self._error(node, f"{_excerpt(node)} before a dot is not allowed; {_ALLOWED}")
 
     def _arithmetic(self, node: ast.BinOp) -> _Part:
         apply = _BINARY[type(node.op)]
@@ -252,7 +252,7 @@ class _Compiler:
     def _call(self, node: ast.Call) -> _Part:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _CALLS or node.keywords:
-            raise self._error(node, f"{_shown(node)} is not allowed; {_ALLOWED}")
+            raise self._error(node, f"{_excerpt(node)} is not allowed; {_ALLOWED}")
         if len(node.args) < 2:
             raise self._error(node, f"{name}() takes two or more numbers")
         apply = _CALLS[name]
@@ -278,6 +278,6 @@ def _noun(kind: Kind) -> str:
     return " or ".join(repr(choice) for choice in kind)
 
 
-def _shown(node: ast.AST) -> str:
+def _excerpt(node: ast.AST) -> str:
     text = ast.unparse(node)
     return repr(text if len(text) <= 40 else text[:37] + "...")

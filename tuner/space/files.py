@@ -15,7 +15,7 @@ from tuner.document import Document, Path
 from tuner.errors import InvalidSpace
 from tuner.space import equivalence, knob_entry, writing
 from tuner.space.expression import Expression, ExpressionError
-from tuner.space.knob_schema import SERVING, Vocabulary
+from tuner.space.knob_schema import SERVING, KnobSchema
 from tuner.space.knobs import DeviceKnob, Knob
 from tuner.space.space import SearchSpace, symbol_kinds
 
@@ -26,7 +26,7 @@ _FOLDERS = (
 _KEYS = ("name", "knobs", "constraints", "equivalence")
 
 
-def load(path: str | pathlib.Path, vocabulary: Vocabulary = SERVING) -> SearchSpace:
+def load(path: str | pathlib.Path, vocabulary: KnobSchema = SERVING) -> SearchSpace:
     """Read the search space in a file.
 
     Raises:
@@ -50,7 +50,7 @@ def read_text(path: str | pathlib.Path) -> str:
         raise InvalidSpace(str(path), "", f"not text in UTF-8: {error.reason}") from error
 
 
-def bundled(model_name: str) -> SearchSpace | None:
+def load_bundled(model_name: str) -> SearchSpace | None:
     """Return a bundled model's space, or None."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", model_name):
         return None
@@ -59,7 +59,7 @@ def bundled(model_name: str) -> SearchSpace | None:
 
 
 def bundled_names() -> tuple[str, ...]:
-    """Return the names that `bundled` knows."""
+    """Return the names that `load_bundled` knows."""
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
 
 
@@ -72,7 +72,7 @@ def dump(space: SearchSpace, comments: Mapping[str, str] | None = None) -> str:
     return writing.text(space, comments or {})
 
 
-def parse(text: str, file: str, vocabulary: Vocabulary = SERVING) -> SearchSpace:
+def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace:
     """Parse a search space; errors call it `file`.
 
     Raises:

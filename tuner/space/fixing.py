@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.errors import nearest
-from tuner.errors import InvalidSpace, WrongUse
+from tuner.errors import InvalidSpace, UsageError
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, IntKnob, Knob, NumberKnob
 from tuner.space.space import SearchSpace
 from tuner.values.values import Value
@@ -27,16 +27,18 @@ def fixed(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
         knob = next((knob for knob in space.knobs if knob.name == name), None)
         if knob is None:
             names = [known.name for known in space.knobs]
-            raise WrongUse(
+            raise UsageError(
                 f"--fix {one}: the search space has no knob {name!r}{nearest(name, names)}; "
                 f"it has {', '.join(names)}"
             )
         try:
             space = _with(space, knob, _value(knob, text))
         except ValueError as error:
-            raise WrongUse(f"--fix {one}: {error}") from None
+            raise UsageError(f"--fix {one}: {error}") from None
     if given and all(not isinstance(k, DeviceKnob) and len(k.values()) == 1 for k in space.knobs):
-        raise WrongUse(f"--fix {' --fix '.join(given)}: no knob is left to be searched; fix fewer")
+        raise UsageError(
+            f"--fix {' --fix '.join(given)}: no knob is left to be searched; fix fewer"
+        )
     return space
 
 

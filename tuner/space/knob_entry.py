@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from serving.errors import InvalidSettings
-from serving.settings import Knob as Setting
+from serving.settings import SettingSpec as Setting
 from tuner.document import Document, Path
-from tuner.space.knob_schema import RESERVED, SERVING, Vocabulary
+from tuner.space.knob_schema import RESERVED, SERVING, KnobSchema
 from tuner.space.knobs import (
     ChoiceKnob,
     DeviceKnob,
@@ -43,7 +43,7 @@ KEYS: dict[KnobType, tuple[str, ...]] = {
 _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
-def read(content: Document, name: str, given: object, vocabulary: Vocabulary = SERVING) -> Knob:
+def read(content: Document, name: str, given: object, vocabulary: KnobSchema = SERVING) -> Knob:
     """Return the knob of an entry; `content` is the file, for errors.
 
     Raises:
@@ -69,7 +69,7 @@ def read(content: Document, name: str, given: object, vocabulary: Vocabulary = S
     return knob
 
 
-def _check_name(content: Document, name: str, path: Path, vocabulary: Vocabulary) -> None:
+def _check_name(content: Document, name: str, path: Path, vocabulary: KnobSchema) -> None:
     if name in RESERVED and name not in vocabulary.settings:
         raise content.error(path, f"not a knob of this engine{vocabulary.about_limits}")
     if vocabulary.others is not None:
@@ -178,11 +178,11 @@ def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key:
         try:
             setting.checked(value, content.file)
         except InvalidSettings:
-            text = f"the engine does not take {value!r}, expected {_allowed(setting)}"
+            text = f"the engine does not take {value!r}, expected {_allowed_text(setting)}"
             raise content.error(("knobs", knob.name, key), text) from None
 
 
-def _allowed(setting: Setting) -> str:
+def _allowed_text(setting: Setting) -> str:
     """Return the allowed values, with whole numbers written out."""
     low, high = setting.limits.low, setting.limits.high
     if low is None or high is None:

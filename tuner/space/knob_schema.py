@@ -1,6 +1,6 @@
 """Knob schemas: names that a search-space file for an engine may use. Pure.
 
-Luthier's knobs are fully known (`serving.settings.KNOBS`). Another engine's are names that its user
+Luthier's knobs are fully known (`serving.settings.SETTINGS`). Another engine's are names that its user
 chose (`tuner.engines`), except for limits that the tuner imposes.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from serving.settings import KNOBS
-from serving.settings import Knob as Setting
+from serving.settings import SETTINGS
+from serving.settings import SettingSpec as Setting
 from tuner.space import equivalence
 from tuner.space.narrowing import ENGINE_CPU, ENGINE_MEMORY, OF_DEVICE
 
 LIMITS: Mapping[str, Setting] = {
-    ENGINE_CPU: KNOBS["replica.cpu"],
-    ENGINE_MEMORY: KNOBS["replica.memory_mb"],
+    ENGINE_CPU: SETTINGS["replica.cpu"],
+    ENGINE_MEMORY: SETTINGS["replica.memory_mb"],
 }
 """Limits of another engine's whole server, in a replica's units and ranges."""
 LIMITS_OF_ANY = ("replica.cpu", "replica.memory_mb", *LIMITS)
@@ -26,7 +26,7 @@ RESERVED = (*LIMITS_OF_ANY, *sorted(OF_DEVICE))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
+class KnobSchema:
     """Names that a search space for one engine may use."""
 
     settings: Mapping[str, Setting]
@@ -45,17 +45,17 @@ class Vocabulary:
         return (*self.settings, *(self.others or ()))
 
 
-SERVING = Vocabulary(
-    settings=KNOBS,
+SERVING = KnobSchema(
+    settings=SETTINGS,
     rules=equivalence.RULES,
     about_limits=": this engine limits each replica (replica.cpu, replica.memory_mb)",
 )
 """Schema of Luthier."""
 
 
-def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> Vocabulary:
+def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> KnobSchema:
     """Return the schema of an engine that the tuner starts."""
-    return Vocabulary(
+    return KnobSchema(
         settings=LIMITS,
         others=tuple(names),
         beside=beside,
@@ -63,11 +63,11 @@ def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> Vocabul
     )
 
 
-OF_URL = Vocabulary(
+OF_URL = KnobSchema(
     settings={},
     others=None,
     about_limits=": the tuner limits no server that it does not start; name the knob otherwise",
 )
 """Schema of a running server, whose hook takes any knob."""
-OF_ANY = Vocabulary(settings=LIMITS, others=None)
+OF_ANY = KnobSchema(settings=LIMITS, others=None)
 """Schema of any engine in a benchmark table."""

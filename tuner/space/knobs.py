@@ -66,7 +66,7 @@ class _NumberKnob(Generic[Number]):
         choices: tuple[Value, ...] = (0, *self.grid) if self.zero else self.grid
         if self.grid and self.default not in choices:
             raise KnobError(
-                "default", f"{self.default!r} is not one of the choices {_listed(choices)}"
+                "default", f"{self.default!r} is not one of the choices {_list_values(choices)}"
             )
 
     def values(self) -> tuple[Number, ...]:
@@ -159,11 +159,12 @@ class ChoiceKnob:
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
             raise KnobError(
-                "choices", f"{_listed(self.choices)}: expected one or more different choices"
+                "choices", f"{_list_values(self.choices)}: expected one or more different choices"
             )
         if self.default not in self.choices:
             raise KnobError(
-                "default", f"{self.default!r} is not one of the choices {_listed(self.choices)}"
+                "default",
+                f"{self.default!r} is not one of the choices {_list_values(self.choices)}",
             )
 
     def values(self) -> tuple[str | bool, ...]:
@@ -177,7 +178,9 @@ class ChoiceKnob:
             ValueError: names the value and the choices.
         """
         if not isinstance(value, str | bool) or value not in self.choices:
-            raise ValueError(f"{self.name} = {value!r}, expected one of {_listed(self.choices)}")
+            raise ValueError(
+                f"{self.name} = {value!r}, expected one of {_list_values(self.choices)}"
+            )
 
     def to_unit(self, value: Value) -> float:
         """Return a choice's position, evenly spread; the order means nothing."""
@@ -265,11 +268,11 @@ def _check_grid(knob: _NumberKnob[Number]) -> None:
     if knob.grid:
         if any(low >= high for low, high in itertools.pairwise(knob.grid)):
             raise KnobError(
-                "choices", f"{_listed(knob.grid)}, expected ascending and different numbers"
+                "choices", f"{_list_values(knob.grid)}, expected ascending and different numbers"
             )
         if (knob.grid[0], knob.grid[-1]) != (knob.low, knob.high):
             raise KnobError(
-                "choices", f"{_listed(knob.grid)} do not span {knob.low!r} to {knob.high!r}"
+                "choices", f"{_list_values(knob.grid)} do not span {knob.low!r} to {knob.high!r}"
             )
 
 
@@ -292,5 +295,5 @@ def _noun(knob: _NumberKnob[Number]) -> str:
     return "a whole number" if isinstance(knob, IntKnob) else "a number"
 
 
-def _listed(values: tuple[Value, ...]) -> str:
+def _list_values(values: tuple[Value, ...]) -> str:
     return ", ".join(repr(value) for value in values)

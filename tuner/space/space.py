@@ -62,7 +62,7 @@ class SearchSpace:
         """
         if not self.knobs:
             raise self._error("knobs", "there is none, expected at least one")
-        for name, count in _counted(knob.name for knob in self.knobs):
+        for name, count in _count_names(knob.name for knob in self.knobs):
             if count > 1:
                 raise self._error(f"knobs.{name}", f"given {count} times")
         for i, rule in enumerate(self.equivalence):
@@ -376,5 +376,5 @@ def symbol_kinds(
     return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
 
 
-def _counted(names: Iterator[str]) -> list[tuple[str, int]]:
+def _count_names(names: Iterator[str]) -> list[tuple[str, int]]:
     return [(name, len(list(group))) for name, group in itertools.groupby(sorted(names))]

@@ -15,7 +15,7 @@ import traceback
 from typing import Any, Self
 
 LOGGERS = ("tuner", "serving")
-KEPT_EVENTS = 1000
+RETAINED_EVENTS = 1000
 """Maximum buffered events."""
 
 
@@ -63,7 +63,7 @@ class EventLog(logging.Handler):
         line = json.dumps(_event(record), default=str) + "\n"
         if self._path is not None:
             self._append(line)
-        elif len(self._waiting) < KEPT_EVENTS:
+        elif len(self._waiting) < RETAINED_EVENTS:
             self._waiting.append(line)
 
     def _append(self, text: str) -> None:

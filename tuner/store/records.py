@@ -12,14 +12,14 @@ import zipfile
 
 import numpy as np
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.values.values import RequestRecords
 
 COMPRESSION_LEVEL = 1
 COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")
 
 
-def encoded(records: RequestRecords) -> bytes:
+def encode(records: RequestRecords) -> bytes:
     """Return the bytes of the npz file."""
     columns = {name: getattr(records, name) for name in COLUMNS}
     if np.array_equal(columns["intended_s"], columns["started_s"]):
@@ -46,10 +46,10 @@ def read(path: pathlib.Path) -> RequestRecords | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise WrongUse(f"{path} cannot be read as request records: {error}") from error
+        raise UsageError(f"{path} cannot be read as request records: {error}") from error
     if "started_s" in columns:
         columns.setdefault("intended_s", columns["started_s"])
     try:
         return RequestRecords(**columns)
     except (TypeError, ValueError) as error:
-        raise WrongUse(f"{path} cannot be read as request records: {error}") from error
+        raise UsageError(f"{path} cannot be read as request records: {error}") from error

@@ -22,7 +22,7 @@ import yaml
 
 from serving.system import bounded_yaml
 from serving.system.yaml_problem import yaml_problem
-from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
+from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 
 SETTINGS_FILE = "settings.yaml"
 MARK = "# A study of Luthier."
@@ -151,13 +151,13 @@ class RunFolder:
             StorageFailed: it cannot be removed.
         """
         if not self.is_study():
-            raise WrongUse(
+            raise UsageError(
                 f"{self.path} is not the folder of a study, so --fresh leaves it alone; "
                 "choose another --study"
             )
         foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_ours(entry.name))
         if foreign:
-            raise WrongUse(
+            raise UsageError(
                 f"{self.path} holds files that no study wrote ({', '.join(foreign[:3])}), "
                 "so --fresh leaves it alone; move them, or choose another --study"
             )
@@ -174,13 +174,15 @@ class RunFolder:
         try:
             data = bounded_yaml.read(path)
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise WrongUse(f"{path} cannot be read: {yaml_problem(error)}") from error
+            raise UsageError(f"{path} cannot be read: {yaml_problem(error)}") from error
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
-            raise WrongUse(
+            raise UsageError(
                 f"{path} holds a value that cannot be read ({error}); a text goes in quotes"
             ) from error
         if not isinstance(data, dict):
-            raise WrongUse(f"{path} holds {type(data).__name__}, expected the settings of a study")
+            raise UsageError(
+                f"{path} holds {type(data).__name__}, expected the settings of a study"
+            )
         return data
 
     def read_json(self, name: str) -> dict[str, Any] | None:
@@ -195,7 +197,7 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise WrongUse(f"{path} cannot be read: {error}") from error
+            raise UsageError(f"{path} cannot be read: {error}") from error
         return data
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> pathlib.Path:

@@ -41,7 +41,7 @@ BUSY_TIMEOUT_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Proposed:
+class RunningTrial:
     """Running trial, with its configuration and origin."""
 
     trial: optuna.Trial
@@ -132,7 +132,7 @@ class StudyStore:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
-    def ask(self, distributions: Distributions, *, else_origin: str) -> Proposed:
+    def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
         """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
 
         `else_origin` applies if neither queue nor sampler gives an origin.
@@ -147,9 +147,11 @@ class StudyStore:
             trial.set_user_attr("configuration", dict(configuration))
             if attrs.get("origin") != origin:
                 trial.set_user_attr("origin", origin)
-        return Proposed(trial=trial, configuration=configuration, origin=origin, gain=_gain(attrs))
+        return RunningTrial(
+            trial=trial, configuration=configuration, origin=origin, gain=_gain(attrs)
+        )
 
-    def tell(self, proposed: Proposed, result: TrialResult) -> Trial:
+    def tell(self, proposed: RunningTrial, result: TrialResult) -> Trial:
         """End a trial with its result."""
         with _storage_errors(self._where):
             for name, value in trial_rows.attributes(result).items():
@@ -221,7 +223,7 @@ class StudyStore:
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
-        """Return `Proposed.gain` of ended trials of these origins, by number."""
+        """Return `RunningTrial.gain` of ended trials of these origins, by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)

@@ -21,18 +21,18 @@ import yaml
 
 from serving import zoo
 from serving.errors import InvalidSettings, ServingError
-from serving.settings import KNOBS, ServingSettings, read_file
+from serving.settings import SETTINGS, ServingSettings, read_file
 from serving.system import bounded_yaml
 from serving.system.yaml_problem import yaml_problem
-from tuner.advice import advised
+from tuner.advice import advise
 from tuner.engines.description import OtherEngine, UrlEngine
-from tuner.errors import TunerError, WrongUse
-from tuner.evaluation.evaluator import Bench
-from tuner.evaluation.interleaving import Contender, InTurn, NotResidentError, Residents
-from tuner.evaluation.open_loop import open_load_of
-from tuner.evaluation.outcomes import tallied
+from tuner.errors import TunerError, UsageError
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, SequentialRounds
+from tuner.evaluation.open_loop import make_open_loop_plan
+from tuner.evaluation.outcomes import count_failures
 from tuner.launching.command_engine import CommandLauncher
-from tuner.launching.engine import Launcher, Served
+from tuner.launching.engine import EngineInfo, Launcher
 from tuner.load_generator.payloads import Payloads
 from tuner.measurement import comparison, sequential
 from tuner.metrics import objective as objectives
@@ -43,18 +43,18 @@ from tuner.study import study_files, targets, verification
 from tuner.study.interruption import resumable
 from tuner.study.preparation import needs_of
 from tuner.study.progress import Terminal
-from tuner.values.values import Configuration, FreshStart, Tally, Value, Verdict
+from tuner.values.values import Configuration, FailureCount, RoundEvaluation, Value, Verdict
 
-ROLES = ("A", "B")
+ARMS = ("A", "B")
 NO_MODEL = "none"
 """Model name if the command gives none."""
 LOAD = ("concurrency", "rate", "arrivals", "client_batch")
 SENT = ("payload", "shape", "values")
 """Settings of the workload, only from the command.
 Those of inputs may also come from a compared study."""
-PRESUMED_SD = 0.05
+ASSUMED_SD = 0.05
 """Standard deviation of log ratios before any data, from recorded blocks."""
-MOST_ROUNDS = 1000
+MAX_ROUNDS = 1000
 METRICS = (
     "mean",
     "p50",
@@ -74,7 +74,7 @@ LOST_ROUNDS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Threshold:
     """Threshold: by how much B may be worse."""
 
     objective: str
@@ -85,11 +85,11 @@ class Limit:
     @property
     def at(self) -> float:
         """Log ratio of B to A at the threshold."""
-        is_minimised = objectives.named(self.objective).is_minimised
+        is_minimised = objectives.find_objective(self.objective).is_minimised
         return math.log1p(self.share if is_minimised else -self.share)
 
 
-def limit_of(text: str) -> Limit:
+def parse_threshold(text: str) -> Threshold:
     """Parse a threshold such as `p99 worse by 5 %`.
 
     Raises:
@@ -104,25 +104,25 @@ def limit_of(text: str) -> Limit:
         raise ValueError(f"{text!r}: {error}") from None
     if words[0] not in METRICS:
         raise ValueError(f"{text!r}: a limit is on one of {', '.join(METRICS)}")
-    most = 10 if objectives.named(words[0]).is_minimised else 1
+    most = 10 if objectives.find_objective(words[0]).is_minimised else 1
     if not 0 < share < most:
         raise ValueError(f"{text!r}: expected more than 0 % and less than {100 * most} %")
-    return Limit(objective=words[0], share=share, text=f"{words[0]} worse by {100 * share:g} %")
+    return Threshold(objective=words[0], share=share, text=f"{words[0]} worse by {100 * share:g} %")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class AbSpec:
     """Specification of a comparison."""
 
     words: tuple[str, str]
     """A and B, as given."""
     settings: StudySettings
     """Workload, measurement, time, and default model (or `NO_MODEL`)."""
-    limit: Limit | None = None
+    limit: Threshold | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class AbResult:
     """Result of a comparison."""
 
     words: tuple[str, str]
@@ -132,7 +132,7 @@ class Compared:
     load: str
     verdict: Verdict
     objective: str
-    limit: Limit | None
+    limit: Threshold | None
     decision: str
     """within, worse or undecided; without a threshold, the verdict's outcome."""
     why_in_turn: str | None
@@ -142,25 +142,25 @@ class Compared:
     seconds: float
     repeats: int
     """Slices or phases repeated or dropped for disturbance by neighbours."""
-    tallies: Mapping[str, Tally]
+    tallies: Mapping[str, FailureCount]
     """By arm: evaluations, and failures, whose rounds do not count."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Side:
+class AbArm:
     """Arm A or B."""
 
     told: str
     launcher: Launcher
     configuration: Configuration
-    payloads_of: Callable[[Served], Payloads]
+    payloads_of: Callable[[EngineInfo], Payloads]
     model: str
     """Name or file; a server's page may have none."""
     is_running: bool = False
     """Whether it already runs and stays unchanged."""
 
 
-def compare(order: Order, *, terminal: Terminal) -> Compared:
+def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
     """Compare B with A.
 
     Raises:
@@ -170,11 +170,11 @@ def compare(order: Order, *, terminal: Terminal) -> Compared:
     """
     begun_s = time.monotonic()
     settings = order.settings
-    sides = _sides(order, terminal)
-    load = open_load_of(settings.target, seed=settings.search.seed, rate_per_s=None)
+    sides = _arms(order, terminal)
+    load = make_open_loop_plan(settings.target, seed=settings.search.seed, rate_per_s=None)
     with resumable(None), contextlib.ExitStack() as owned:
         bench = owned.enter_context(
-            Bench(
+            Evaluator(
                 model=settings.target.model,
                 concurrency=settings.target.in_flight,
                 settings=settings.measurement,
@@ -185,33 +185,35 @@ def compare(order: Order, *, terminal: Terminal) -> Compared:
         owned.callback(sides["B"].launcher.close)
         source, why = owned.enter_context(_measuring(bench, sides))
         if why is not None:
-            console_text.say(terminal.console, f"launched afresh in turn, not side by side: {why}")
+            console_text.write_line(
+                terminal.console, f"launched afresh in turn, not side by side: {why}"
+            )
         rounds = _rounds(order, bench, source, terminal, begun_s=begun_s)
     verdict = _verdict(order, rounds)
-    return Compared(
+    return AbResult(
         words=order.words,
         told=(sides["A"].told, sides["B"].told),
         models=(sides["A"].model, sides["B"].model),
-        load=_load_in_words(settings.target),
+        load=_workload_in_words(settings.target),
         verdict=verdict,
         objective=_objective(order),
         limit=order.limit,
-        decision=_decision(order, verdict, tallied(rounds.starts)),
+        decision=_decision(order, verdict, count_failures(rounds.starts)),
         why_in_turn=why,
         runs=tuple(role for role, side in sides.items() if side.is_running),
         seconds=time.monotonic() - begun_s,
         repeats=sum(one.measurement.repeats for one in rounds.starts if one.measurement),
-        tallies=tallied(rounds.starts),
+        tallies=count_failures(rounds.starts),
     )
 
 
-def _objective(order: Order) -> str:
+def _objective(order: AbSpec) -> str:
     return order.limit.objective if order.limit else order.settings.measurement.first
 
 
 def _rounds(
-    order: Order,
-    bench: Bench,
+    order: AbSpec,
+    bench: Evaluator,
     source: verification.MeasuresRounds,
     terminal: Terminal,
     *,
@@ -220,26 +222,26 @@ def _rounds(
     """Evaluate rounds until they suffice or the time is over."""
     settings = order.settings
     name = _objective(order)
-    objective = objectives.named(name)
+    objective = objectives.find_objective(name)
     last_s = time.monotonic()
-    rule: comparison.Rule | None = None
+    rule: comparison.StoppingRule | None = None
 
-    def report(starts: Sequence[FreshStart], _launch: object) -> None:
+    def report(starts: Sequence[RoundEvaluation], _launch: object) -> None:
         terminal.check()
-        _check_sides(starts)
-        bench.stream = 1 + len(starts) // len(ROLES)
+        _check_arms(starts)
+        bench.stream = 1 + len(starts) // len(ARMS)
         if len(starts) % 2:
             return
         number, pair = len(starts) // 2, {one.role: one for one in starts[-2:]}
-        found = [pair[role].measurement for role in ROLES]
+        found = [pair[role].measurement for role in ARMS]
         if None in found:
             lost = [one for one in pair.values() if one.measurement is None]
             told = "; ".join(f"{one.role} failed: {one.outcome.reason}" for one in lost)
-            console_text.say(terminal.console, f"{number:3d} {told}", style="yellow")
+            console_text.write_line(terminal.console, f"{number:3d} {told}", style="yellow")
             return
         values = [objective.value(one) for one in found if one is not None]
         left_s = settings.search.max_time_s - (time.monotonic() - begun_s)
-        console_text.say(
+        console_text.write_line(
             terminal.console,
             f"{number:3d} A {formatting.quantity(values[0], objective.unit)}, "
             f"B {formatting.quantity(values[1], objective.unit)}: "
@@ -251,40 +253,40 @@ def _rounds(
         now_s = time.monotonic()
         round_s, last_s = now_s - last_s, now_s
         left_s = settings.search.max_time_s - (now_s - begun_s)
-        if rounds.counted < comparison.LEAST_PAIRS or left_s <= 0:
-            return left_s <= 0 and len(rounds.starts) >= len(ROLES) * comparison.LEAST_PAIRS
+        if rounds.counted < comparison.MIN_PAIRS or left_s <= 0:
+            return left_s <= 0 and len(rounds.starts) >= len(ARMS) * comparison.MIN_PAIRS
         if rule is None:  # from the last round's time, as servers settle in the first
             fits = rounds.counted + int(left_s / round_s)
-            rule = _rule(order, max(sequential.LEAST_PAIRS, min(MOST_ROUNDS, fits)))
+            rule = _rule(order, max(sequential.MIN_PAIRS, min(MAX_ROUNDS, fits)))
         both = rounds.measurements
         return comparison.is_enough(both["A"], both["B"], [name], rule)
 
     bench.stream = 1
     return verification.alternate(
-        source, rounds=MOST_ROUNDS, needs=needs_of(settings), report=report, is_enough=is_enough
+        source, rounds=MAX_ROUNDS, needs=needs_of(settings), report=report, is_enough=is_enough
     )
 
 
-def _rule(order: Order, most: int) -> comparison.Rule:
-    return comparison.Rule(
-        most=most, sd=PRESUMED_SD, at=0.0 if order.limit is None else order.limit.at
+def _rule(order: AbSpec, most: int) -> comparison.StoppingRule:
+    return comparison.StoppingRule(
+        most=most, sd=ASSUMED_SD, at=0.0 if order.limit is None else order.limit.at
     )
 
 
-def _check_sides(starts: Sequence[FreshStart]) -> None:
+def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
     """Give up if an arm has failed too often.
 
     Raises:
         TunerError: with its last reason.
     """
-    for role in ROLES:
+    for role in ARMS:
         own = [one for one in starts if one.role == role][-LOST_ROUNDS:]
         if len(own) == LOST_ROUNDS and all(one.measurement is None for one in own):
             raise TunerError(f"{role} cannot be measured: {own[-1].outcome.reason}")
 
 
-def _verdict(order: Order, rounds: verification.Rounds) -> Verdict:
-    if rounds.counted < comparison.LEAST_PAIRS:
+def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
+    if rounds.counted < comparison.MIN_PAIRS:
         reasons = [one.outcome.reason for one in rounds.starts if one.measurement is None]
         why = f": {reasons[-1]}" if reasons else ": give it more time (--max-time)"
         raise TunerError(f"{rounds.counted} rounds worked, too few to compare{why}")
@@ -292,13 +294,13 @@ def _verdict(order: Order, rounds: verification.Rounds) -> Verdict:
         default=rounds.measurements["A"],
         best=rounds.measurements["B"],
         objective=_objective(order),
-        rule=_rule(order, max(rounds.counted, comparison.LEAST_PAIRS)),
-        names=ROLES,
+        rule=_rule(order, max(rounds.counted, comparison.MIN_PAIRS)),
+        names=ARMS,
     )
-    return dataclasses.replace(found, launch_sd=verification.launch_sd(rounds.starts, ROLES))
+    return dataclasses.replace(found, launch_sd=verification.evaluation_sd(rounds.starts, ARMS))
 
 
-def _decision(order: Order, verdict: Verdict, tallies: Mapping[str, Tally]) -> str:
+def _decision(order: AbSpec, verdict: Verdict, tallies: Mapping[str, FailureCount]) -> str:
     """Apply the threshold to the interval; never "within" if B failed more often."""
     if order.limit is None:
         return verdict.outcome
@@ -306,25 +308,25 @@ def _decision(order: Order, verdict: Verdict, tallies: Mapping[str, Tally]) -> s
     assert low is not None
     assert high is not None
     ends = [math.log(low) - order.limit.at, math.log(high) - order.limit.at]
-    if not objectives.named(order.limit.objective).is_minimised:
+    if not objectives.find_objective(order.limit.objective).is_minimised:
         ends = [-end for end in reversed(ends)]
     if ends[1] <= 0:
         return "undecided" if fails_more(tallies) else "within"
     return "worse" if ends[0] > 0 else "undecided"
 
 
-def fails_more(tallies: Mapping[str, Tally]) -> bool:
+def fails_more(tallies: Mapping[str, FailureCount]) -> bool:
     """Whether evaluations of B failed more often than those of A."""
     return tallies["B"].failed > tallies["A"].failed
 
 
 @contextlib.contextmanager
 def _measuring(
-    bench: Bench, sides: Mapping[str, Side]
+    bench: Evaluator, sides: Mapping[str, AbArm]
 ) -> Iterator[tuple[verification.MeasuresRounds, str | None]]:
     """Yield the source of rounds, and why it does not interleave, or None."""
     contenders = {
-        role: Contender(
+        role: Arm(
             launcher=side.launcher,
             configuration=side.configuration,
             payloads_of=side.payloads_of,
@@ -332,15 +334,15 @@ def _measuring(
         for role, side in sides.items()
     }
     try:
-        residents = Residents.open(bench, contenders, round_trip_s=0.0)
-    except NotResidentError as error:
-        yield InTurn(bench, contenders), str(error)
+        residents = InterleavedRounds.open(bench, contenders, round_trip_s=0.0)
+    except CannotInterleave as error:
+        yield SequentialRounds(bench, contenders), str(error)
         return
     with residents:
         yield residents, None
 
 
-def _sides(order: Order, terminal: Terminal) -> dict[str, Side]:
+def _arms(order: AbSpec, terminal: Terminal) -> dict[str, AbArm]:
     """Return both arms, checked without starting anything.
 
     Raises:
@@ -348,8 +350,8 @@ def _sides(order: Order, terminal: Terminal) -> dict[str, Side]:
     """
     order = dataclasses.replace(order, settings=_with_sent(order))
     found = {
-        role: _side(role, text, order, terminal)
-        for role, text in zip(ROLES, order.words, strict=True)
+        role: _find_arm(role, text, order, terminal)
+        for role, text in zip(ARMS, order.words, strict=True)
     }
     same = _SameInputs()
     found = {
@@ -358,13 +360,13 @@ def _sides(order: Order, terminal: Terminal) -> dict[str, Side]:
     }
     a, b = found["A"], found["B"]
     if (a.told, a.configuration) == (b.told, b.configuration):
-        raise WrongUse(
+        raise UsageError(
             f"A and B are the same: {a.told}; to see what this machine's noise is, try tune doctor --noise"
         )
     return found
 
 
-def _with_sent(order: Order) -> StudySettings:
+def _with_sent(order: AbSpec) -> StudySettings:
     """Return the settings, with missing inputs from the compared studies.
 
     Raises:
@@ -372,7 +374,7 @@ def _with_sent(order: Order) -> StudySettings:
     """
     target = order.settings.target
     told: dict[str, Any] = {}
-    for role, text in zip(ROLES, order.words, strict=True):
+    for role, text in zip(ARMS, order.words, strict=True):
         folder = _study_folder(text, order)
         if folder is None:
             continue
@@ -382,14 +384,14 @@ def _with_sent(order: Order) -> StudySettings:
             if getattr(target, name) or not value:
                 continue
             if told.setdefault(name, value) != value:
-                raise WrongUse(
+                raise UsageError(
                     f"the studies were sent different inputs ({name}: {told[name]} and {value}, of {role}); say "
                     f"which both get (--{name})"
                 )
     return dataclasses.replace(order.settings, target=dataclasses.replace(target, **told))
 
 
-def _study_folder(text: str, order: Order) -> pathlib.Path | None:
+def _study_folder(text: str, order: AbSpec) -> pathlib.Path | None:
     """Return a study's folder by path or name, or None."""
     path = pathlib.Path(text)
     below = pathlib.Path(order.settings.store.runs_dir) / text
@@ -402,19 +404,19 @@ class _SameInputs:
     """Check that both models take the same inputs."""
 
     def __init__(self) -> None:
-        self._first: tuple[str, Served] | None = None
+        self._first: tuple[str, EngineInfo] | None = None
 
-    def checked(self, role: str, side: Side) -> Callable[[Served], Payloads]:
+    def checked(self, role: str, side: AbArm) -> Callable[[EngineInfo], Payloads]:
         """Return the arm's payload function with that check."""
 
-        def payloads_of(served: Served) -> Payloads:
+        def payloads_of(served: EngineInfo) -> Payloads:
             if self._first is None:
                 self._first = role, served
             first, before = self._first
             if before.signature is not None and served.signature is not None:
                 one, other = _inputs(before), _inputs(served)
                 if one != other:
-                    raise WrongUse(
+                    raise UsageError(
                         f"{first} takes {one}, {role} takes {other}: only what takes the same inputs is compared"
                     )
             return side.payloads_of(served)
@@ -422,12 +424,12 @@ class _SameInputs:
         return payloads_of
 
 
-def _inputs(served: Served) -> str:
+def _inputs(served: EngineInfo) -> str:
     signature = served.told_signature()
     return ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in signature.inputs)
 
 
-def _side(role: str, text: str, order: Order, terminal: Terminal) -> Side:
+def _find_arm(role: str, text: str, order: AbSpec, terminal: Terminal) -> AbArm:
     target = order.settings.target
     if "://" in text:
         return _of_url(role, text, target, terminal)
@@ -446,11 +448,11 @@ def _document(path: pathlib.Path) -> Mapping[str, object]:
     try:
         found = bounded_yaml.read(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise WrongUse(f"{path} is not YAML: {yaml_problem(error)}") from error
+        raise UsageError(f"{path} is not YAML: {yaml_problem(error)}") from error
     return found if isinstance(found, dict) else {}
 
 
-def _made(
+def _make_arm(
     role: str,
     told: str,
     target: TargetSettings,
@@ -459,23 +461,23 @@ def _made(
     *,
     engine: OtherEngine | None = None,
     is_running: bool = False,
-) -> Side:
+) -> AbArm:
     """Return an arm with its launcher; an `engine` of None is Luthier's own."""
-    card = targets.card_of(target, engine)
+    card = targets.find_spec(target, engine)
 
     def say(text: str) -> None:
-        console_text.say(terminal.console, f"{role}: {text}", style="yellow")
+        console_text.write_line(terminal.console, f"{role}: {text}", style="yellow")
 
     launcher = targets.launcher_of(engine, target, card, say=say)
     if isinstance(launcher, CommandLauncher):  # its reserved resources count, even by default
         configuration = Configuration({**launcher.defaults, **(configuration or {})})
 
-    def payloads_of(served: Served) -> Payloads:
+    def payloads_of(served: EngineInfo) -> Payloads:
         found = targets.payloads_of(engine, target, card, served, seed=0)
         assert isinstance(found, Payloads), "a scenario is no side"
         return found
 
-    return Side(
+    return AbArm(
         told=told,
         launcher=launcher,
         configuration=configuration or Configuration({}),
@@ -485,7 +487,7 @@ def _made(
     )
 
 
-def _load_in_words(target: TargetSettings) -> str:
+def _workload_in_words(target: TargetSettings) -> str:
     if target.rate is None:
         load = f"{target.concurrency:,} in flight" if target.concurrency else "a trace"
     else:
@@ -493,21 +495,23 @@ def _load_in_words(target: TargetSettings) -> str:
     return load if target.client_batch == 1 else f"{load}, {target.client_batch} items each"
 
 
-def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> Side:
+def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> AbArm:
     if not pathlib.Path(text).exists():
         try:
             zoo.find(text, is_trusted=target.trust)  # raises with known names
         except ServingError as error:
-            raise WrongUse(f"{role}: {text} is no file, no study, and no model: {error}") from error
-    return _made(
+            raise UsageError(
+                f"{role}: {text} is no file, no study, and no model: {error}"
+            ) from error
+    return _make_arm(
         role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
     )
 
 
-def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Terminal) -> Side:
+def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Terminal) -> AbArm:
     _check_model(role, engine, target)
     target = dataclasses.replace(target, engine=engine)
-    return _made(
+    return _make_arm(
         role,
         f"{target.model} behind {engine}",
         target,
@@ -516,51 +520,55 @@ def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Termina
     )
 
 
-def _of_settings(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
+def _of_settings(
+    role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal
+) -> AbArm:
     """Return the arm of a settings file, as from `tune export`."""
     _check_model(role, str(path), target)
     try:
         data = read_file(path)
         ServingSettings().changed(data, source=f"{role}: settings file {path}")
     except InvalidSettings as error:
-        raise WrongUse(str(error)) from error
+        raise UsageError(str(error)) from error
     flat = dict(_flat(data))
-    if (own_of := next((name for name in flat if name not in KNOBS), None)) is not None:
-        raise WrongUse(
+    if (own_of := next((name for name in flat if name not in SETTINGS), None)) is not None:
+        raise UsageError(
             f"{role}: {path} sets {own_of}, of one model alone: give it as a setting of all, without models.NAME"
         )
     own = {name: value for name, value in flat.items() if not name.startswith("server.")}
-    if left := [name for name in flat if name not in own and flat[name] != KNOBS[name].default]:
-        console_text.say(
+    if left := [name for name in flat if name not in own and flat[name] != SETTINGS[name].default]:
+        console_text.write_line(
             terminal.console,
             f"{role}: {', '.join(left)} of {path} are of a server, and not compared: both sides have the defaults",
             style="yellow",
         )
-    return _made(role, f"{target.model} with {path}", target, terminal, Configuration(own))
+    return _make_arm(role, f"{target.model} with {path}", target, terminal, Configuration(own))
 
 
-def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> Side:
+def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
     """Return the arm of a study's recommendation."""
     folder = run_folder.find(path.parent, path.name)
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
-        raise WrongUse(f"{role}: study {folder.name} is not finished, so it recommends nothing yet")
+        raise UsageError(
+            f"{role}: study {folder.name} is not finished, so it recommends nothing yet"
+        )
     record = study_files.read(folder, study_files.store_of(folder, settings), settings)
-    advice = advised(record)
+    advice = advise(record)
     if advice is None:
-        raise WrongUse(f"{role}: study {folder.name} has no configuration that worked")
+        raise UsageError(f"{role}: study {folder.name} has no configuration that worked")
     if record.shared is not None:
-        raise WrongUse(f"{role}: study {folder.name} is of a scenario; a side has one model")
+        raise UsageError(f"{role}: study {folder.name} is of a scenario; a side has one model")
     sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
     target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
     told = f"what study {folder.name} recommends for {target.model}"
     engine = targets.engine_of(target, kept=study_files.engine_copy(folder))
-    return _made(role, told, target, terminal, advice.configuration, engine=engine)
+    return _make_arm(role, told, target, terminal, advice.configuration, engine=engine)
 
 
-def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> Side:
+def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
     """Return the arm of a running server."""
-    engine = targets.running(url)
+    engine = targets.running_engine(url)
     _check_listens(role, url, engine)
     if engine.request.protocol == "raw" and target.payload is None:
         form = dataclasses.replace(engine.request, method="GET")
@@ -569,7 +577,7 @@ def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> 
     if engine.request.protocol == "open-inference":
         _check_model(role, url, dataclasses.replace(target, model=model))
     target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
-    return _made(role, url, target, terminal, engine=engine, is_running=True)
+    return _make_arm(role, url, target, terminal, engine=engine, is_running=True)
 
 
 def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
@@ -577,14 +585,14 @@ def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
     try:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:
-        raise WrongUse(
+        raise UsageError(
             f"{role}: nothing listens at {url} ({error.strerror or error}): start that server, or correct its address"
         ) from error
 
 
 def _check_model(role: str, text: str, target: TargetSettings) -> None:
     if target.model == NO_MODEL:
-        raise WrongUse(f"{role}: {text} names no model: give --model NAME|FILE")
+        raise UsageError(f"{role}: {text} names no model: give --model NAME|FILE")
 
 
 def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:

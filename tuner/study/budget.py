@@ -9,19 +9,19 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from tuner.measurement.sequential import LEAST_PAIRS
-from tuner.measurement.time_slices import EXPECTED_LAUNCH_S, Slices
+from tuner.measurement.sequential import MIN_PAIRS
+from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
 from tuner.settings import StudySettings
 
 EXPECTED_OVERHEAD_S = 0.5
 """Trial overhead before any data: new replicas, proposal, saving the result."""
 EXPECTED_START_S = 1.6
 """Start and end of a new server before any data."""
-KEPT_FOR_VERIFICATION = 1 / 3
+RESERVED_FOR_VERIFICATION = 1 / 3
 """Share of the maximum time reserved for verification, if usable."""
-MOST_FOR_VERIFICATION = 0.5
+MAX_FOR_VERIFICATION = 0.5
 """Maximum share, if that is too short for the fewest pairs."""
-MOST_FINALISTS = 3
+MAX_SHORTLIST = 3
 """Maximum shortlist."""
 OPEN_LOADS = 3
 """Length of the final open loop of default and best, in trials."""
@@ -92,13 +92,13 @@ class Budget:
         return dataclasses.replace(self, round_trip_s=round_trip_s)
 
     @property
-    def slices(self) -> Slices | None:
+    def slices(self) -> TimeSlices | None:
         """Time slices of interleaved evaluations, or None."""
         if not self.is_cut:
             return None
-        return Slices.of(
+        return TimeSlices.of(
             round_trip_s=self.round_trip_s,
-            launch_s=EXPECTED_LAUNCH_S if self.start_s is None else self.start_s,
+            launch_s=EXPECTED_STARTUP_S if self.start_s is None else self.start_s,
             measured_s=self.measured_s,
         )
 
@@ -119,7 +119,7 @@ class Budget:
         slices = self.slices
         if slices is None:
             return self.fresh_s
-        launch_s = EXPECTED_LAUNCH_S if self.start_s is None else self.start_s
+        launch_s = EXPECTED_STARTUP_S if self.start_s is None else self.start_s
         return launch_s + slices.loaded_s
 
     def _begun_s(self, roles: int) -> float:
@@ -132,7 +132,7 @@ class Budget:
         """Expected time of default and best in the final open loop."""
         return 2 * (self.fresh_s + (OPEN_LOADS - 1) * self.load_s) if self.shows_open else 0.0
 
-    def verification_s(self, pairs: int | None = None, *, finalists: int = MOST_FINALISTS) -> float:
+    def verification_s(self, pairs: int | None = None, *, finalists: int = MAX_SHORTLIST) -> float:
         """Return the expected time of final selection and verification.
 
         Args:
@@ -152,9 +152,9 @@ class Budget:
         """Return the verification rounds of a study in this time."""
         study = dataclasses.replace(self, max_time_s=spent_s)
         left_s = study.kept_s
-        finals = study.final_rounds_in(left_s, MOST_FINALISTS)
+        finals = study.final_rounds_in(left_s, MAX_SHORTLIST)
         if finals:
-            left_s -= finals * MOST_FINALISTS * self.compared_s + self._begun_s(MOST_FINALISTS)
+            left_s -= finals * MAX_SHORTLIST * self.compared_s + self._begun_s(MAX_SHORTLIST)
         return max(0, int((left_s - self.open_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
@@ -180,14 +180,14 @@ class Budget:
     @property
     def kept_s(self) -> float:
         """Time reserved for verification: a third, but enough for the fewest pairs."""
-        third = KEPT_FOR_VERIFICATION * self.max_time_s
-        least = min(self.least_s, MOST_FOR_VERIFICATION * self.max_time_s)
+        third = RESERVED_FOR_VERIFICATION * self.max_time_s
+        least = min(self.least_s, MAX_FOR_VERIFICATION * self.max_time_s)
         return min(self.verification_s() + self.open_s, max(third, least))
 
     @property
     def least_s(self) -> float:
         """Expected time of the fewest pairs and the open loop."""
-        return self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1) + self.open_s
+        return self.verification_s(min(self.pairs, MIN_PAIRS), finalists=1) + self.open_s
 
     def final_rounds_in(self, left_s: float, finalists: int) -> int:
         """Return the rounds of final selection that leave time for the fewest pairs."""

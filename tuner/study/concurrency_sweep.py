@@ -11,12 +11,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from tuner.advice import advised
+from tuner.advice import advise
 from tuner.report import console_text
 from tuner.settings import StudySettings
 from tuner.study import creation, study, targets, warm_start
 from tuner.study.progress import Terminal
-from tuner.study.study import Finished
+from tuner.study.study import StudyResult
 from tuner.values.values import Configuration
 
 LATER_SHARE = 0.5
@@ -24,7 +24,7 @@ LATER_SHARE = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ConfigurationChange:
     """Neighbouring concurrencies with different recommendations."""
 
     below: int
@@ -40,7 +40,7 @@ def tune(
     *,
     fresh: bool,
     terminal: Terminal,
-) -> tuple[Finished, ...]:
+) -> tuple[StudyResult, ...]:
     """Run a study for each concurrency.
 
     Args:
@@ -51,18 +51,18 @@ def tune(
     Raises:
         WrongUse, TunerError, Interrupted: as for one study; finished ones are saved.
     """
-    card = targets.card_of(settings.target, targets.engine_of(settings.target))
+    card = targets.find_spec(settings.target, targets.engine_of(settings.target))
     base = settings.store.study
     if base is None:
-        made = creation.named(settings, card, now=dt.datetime.now().astimezone())
+        made = creation.name_study(settings, card, now=dt.datetime.now().astimezone())
         base = str(made.store.study).replace(f"c{settings.target.concurrency}-", "", 1)
-    done: list[Finished] = []
+    done: list[StudyResult] = []
     for place, concurrency in enumerate(concurrencies):
         mine = _of_level(settings, concurrency, f"{base}-c{concurrency}", is_first=not done)
         mine = _learning(mine, [one.record.name for one in done])
         share = settings.search.max_time_s / len(concurrencies)
         mine = dataclasses.replace(mine, search=dataclasses.replace(mine.search, max_time_s=share))
-        console_text.say(
+        console_text.write_line(
             terminal.console,
             f"load {place + 1} of {len(concurrencies)}: concurrency {concurrency}",
             style="bold",
@@ -71,19 +71,21 @@ def tune(
     return tuple(done)
 
 
-def changes(finished: Sequence[Finished]) -> Iterator[Change]:
+def configuration_changes(finished: Sequence[StudyResult]) -> Iterator[ConfigurationChange]:
     """Yield the changes of the recommendation between concurrencies."""
     for one, other in itertools.pairwise(finished):
-        before, after = _advised(one), _advised(other)
+        before, after = _advised_configuration(one), _advised_configuration(other)
         if before is None or after is None:
             continue
         names = tuple(name for name in {**before, **after} if before.get(name) != after.get(name))
         if names:
-            yield Change(below=one.record.concurrency, above=other.record.concurrency, knobs=names)
+            yield ConfigurationChange(
+                below=one.record.concurrency, above=other.record.concurrency, knobs=names
+            )
 
 
-def _advised(finished: Finished) -> Configuration | None:
-    found = advised(finished.record)
+def _advised_configuration(finished: StudyResult) -> Configuration | None:
+    found = advise(finished.record)
     return None if found is None else found.configuration
 
 
@@ -107,6 +109,6 @@ def _learning(settings: StudySettings, before: Sequence[str]) -> StudySettings:
     """Return the settings with a warm start from earlier studies."""
     if not before or settings.search.learn_from == warm_start.NONE:
         return settings
-    names = ",".join(reversed(before[-warm_start.MOST_STUDIES :]))
+    names = ",".join(reversed(before[-warm_start.MAX_STUDIES :]))
     search = dataclasses.replace(settings.search, learn_from=names)
     return dataclasses.replace(settings, search=search)

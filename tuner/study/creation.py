@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from serving.accelerator import clocks
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tuner.engines.description import (
     COPY,
     SCENARIO_COPY,
@@ -17,9 +17,9 @@ from tuner.engines.description import (
     ScenarioEngine,
 )
 from tuner.errors import StudyExists
-from tuner.evaluation.simulation.profile import Profile
+from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
 from tuner.settings import RATE, TRACE, StudySettings, is_trace
 from tuner.store import study_store
@@ -27,12 +27,12 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, study_files, targets
 from tuner.study.interruption import resume_command
-from tuner.study.problem import Arena
-from tuner.values.values import SentInputs
+from tuner.study.problem import ProblemStatement
+from tuner.values.values import InputSummary
 
 
-def named(
-    settings: StudySettings, card: ModelCard, *, now: dt.datetime, prefix: str = ""
+def name_study(
+    settings: StudySettings, card: ModelSpec, *, now: dt.datetime, prefix: str = ""
 ) -> StudySettings:
     """Return the settings with a study name, and absolute paths."""
     target, store = settings.target, settings.store
@@ -52,8 +52,8 @@ def named(
         scenario=_absolute(target.scenario),
         space=_absolute(target.space),
         payload=_absolute(target.payload),
-        shape=tuple(map(_absolute_told, target.shape)),
-        values=tuple(map(_absolute_told, target.values)),
+        shape=tuple(map(_absolute_declared, target.shape)),
+        values=tuple(map(_absolute_declared, target.values)),
         engine=_absolute_engine(target.engine),
         arrivals=_absolute_trace(target.arrivals),
     )
@@ -81,16 +81,16 @@ def name_taken(folder: RunFolder) -> StudyExists:
     )
 
 
-def created(
+def create_study(
     folder: RunFolder,
     settings: StudySettings,
-    arena: Arena,
-    served: Served,
+    arena: ProblemStatement,
+    served: EngineInfo,
     *,
     fresh: bool,
     engine: OtherEngine | None = None,
-    profile: Profile | None = None,
-    sent: SentInputs | None = None,
+    profile: CostProfile | None = None,
+    sent: InputSummary | None = None,
 ) -> StudyStore:
     """Create the folder and the store.
 
@@ -116,8 +116,8 @@ def created(
     folder.create(kept.nested(), environment_facts(served))
     try:
         folder.write_text("space.yaml", arena.text)
-        keep_engine(folder, engine)
-        keep_prices(folder, settings)
+        save_engine(folder, engine)
+        save_prices(folder, settings)
         return StudyStore.create(
             folder.name,
             database=folder.database,
@@ -131,7 +131,7 @@ def created(
         raise
 
 
-def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
+def save_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
     """Copy the engine or scenario file, for an unchanged resume."""
     if isinstance(engine, CommandEngine):
         folder.write_text(COPY, engine.text)
@@ -139,14 +139,14 @@ def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
         folder.write_text(SCENARIO_COPY, engine.text)
 
 
-def keep_prices(folder: RunFolder, settings: StudySettings) -> None:
+def save_prices(folder: RunFolder, settings: StudySettings) -> None:
     """Copy the price file, for an unchanged resume."""
     found = prices.read(settings.measurement.prices)
     if found.text:
         folder.write_text(prices.COPY, found.text)
 
 
-def environment_facts(served: Served) -> dict[str, Any]:
+def environment_facts(served: EngineInfo) -> dict[str, Any]:
     """Return the content of `environment.json`."""
     found = clocks.supported_clocks_mhz()
     return {
@@ -176,7 +176,7 @@ def _absolute_trace(arrivals: str | None) -> str | None:
     return TRACE + str(pathlib.Path(arrivals.removeprefix(TRACE)).absolute())
 
 
-def _absolute_told(text: str) -> str:
+def _absolute_declared(text: str) -> str:
     """Return NAME=@FILE with an absolute path."""
     name, at, path = text.partition("=@")
     return f"{name}{at}{pathlib.Path(path).absolute()}" if at else text

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tuner.measurement.best_arm import Array, Belief, choose, launch_sd
-from tuner.metrics.metric_constraints import Limit, missed
+from tuner.measurement.best_arm import Array, Posterior, choose, evaluation_sd
+from tuner.metrics.metric_constraints import MetricConstraint, violated
 from tuner.metrics.objective import Objective
 from tuner.report import formatting
-from tuner.sampling.shortlist import Finalists
+from tuner.sampling.shortlist import Shortlist
 from tuner.space.footprint import differences, footprint
 from tuner.study import verification
-from tuner.values.values import Configuration, Finalist, FreshStart, Value
+from tuner.values.values import Configuration, RoundEvaluation, ShortlistEntry, Value
 
-LEAST_SD = 0.005
+MIN_SD = 0.005
 """Minimum spread of a ratio: no machine varies by less than half a per cent."""
 INFLATION = 1.15
 OWN_SHARE = 0.4
@@ -28,20 +28,20 @@ OWN_SHARE = 0.4
 Recorded half-second blocks gave 0.33 to 0.46."""
 
 
-def roles_of(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
+def name_arms(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
     """Return the shortlist by arm."""
     return {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
 
 
-def standings(
-    believed: Finalists,
-    starts: Sequence[FreshStart],
+def rank_shortlist(
+    believed: Shortlist,
+    starts: Sequence[RoundEvaluation],
     *,
     objective: Objective,
     default: Configuration,
     cores: int,
-    limits: Sequence[Limit] = (),
-) -> tuple[Finalist, ...]:
+    limits: Sequence[MetricConstraint] = (),
+) -> tuple[ShortlistEntry, ...]:
     """Return the shortlist, with the chosen configuration first, then the tied ones.
 
     One that failed in a round, or misses a limit over all rounds, is out, unless all are.
@@ -51,12 +51,12 @@ def standings(
         starts: complete rounds of all; may be empty.
         default: ties go to the cheapest, then to the nearest to it.
     """
-    roles = list(roles_of(believed.configurations))
+    roles = list(name_arms(believed.configurations))
     failed = {start.role for start in starts if start.measurement is None}
     failed |= {
         role
         for role in roles
-        if missed(
+        if violated(
             limits, [one.measurement for one in starts if one.role == role and one.measurement]
         )
     }
@@ -66,7 +66,7 @@ def standings(
     values = _values(starts, [roles[place] for place in kept], objective)
     configurations = [believed.configurations[place] for place in kept]
     choice = choose(
-        Belief(
+        Posterior(
             mean=believed.mean[kept],
             covariance=believed.covariance[np.ix_(kept, kept)],
             launch_sd=believed.launch_sd,
@@ -75,7 +75,7 @@ def standings(
         [(footprint(one, cores=cores), differences(one, default)) for one in configurations],
     )
     found = [
-        Finalist(
+        ShortlistEntry(
             configuration=one,
             ratio=choice.ratios[place] if objective.is_minimised else 1 / choice.ratios[place],
             interval=choice.intervals[place]
@@ -89,9 +89,11 @@ def standings(
     return (found[choice.chosen], *sorted(others, key=lambda one: not one.is_tied))
 
 
-def _values(starts: Sequence[FreshStart], roles: Sequence[str], objective: Objective) -> Array:
+def _values(starts: Sequence[RoundEvaluation], roles: Sequence[str], objective: Objective) -> Array:
     """Return the minimised objective, (rounds, arms), of rounds without failures."""
-    rounds = verification.counted([start for start in starts if start.role in roles], tuple(roles))
+    rounds = verification.count_rounds(
+        [start for start in starts if start.role in roles], tuple(roles)
+    )
     values = [
         [objective.to_minimise(rounds.measurements[role][index]) for role in roles]
         for index in range(rounds.counted)
@@ -99,13 +101,13 @@ def _values(starts: Sequence[FreshStart], roles: Sequence[str], objective: Objec
     return np.array(values, dtype=float).reshape(-1, len(roles))
 
 
-def side_by_side(believed: Finalists) -> Finalists:
+def for_interleaving(believed: Shortlist) -> Shortlist:
     """Return the shortlist for interleaved evaluations, which cancel machine drift."""
     return dataclasses.replace(believed, launch_sd=OWN_SHARE * believed.launch_sd)
 
 
-def presumed_sd(
-    believed: Finalists, starts: Sequence[FreshStart] = (), *, objective: Objective
+def assumed_sd(
+    believed: Shortlist, starts: Sequence[RoundEvaluation] = (), *, objective: Objective
 ) -> float:
     """Return the assumed spread of log ratios of two evaluations.
 
@@ -115,12 +117,14 @@ def presumed_sd(
         believed: the search's posterior.
         starts: complete rounds of all.
     """
-    values = _values(starts, list(roles_of(believed.configurations)), objective)
-    sd = launch_sd(np.log(values), believed.launch_sd) if len(values) else believed.launch_sd
-    return max(LEAST_SD, INFLATION * math.sqrt(2) * sd)
+    values = _values(starts, list(name_arms(believed.configurations)), objective)
+    sd = evaluation_sd(np.log(values), believed.launch_sd) if len(values) else believed.launch_sd
+    return max(MIN_SD, INFLATION * math.sqrt(2) * sd)
 
 
-def told(found: Sequence[Finalist], named: Callable[[Mapping[str, Value]], str]) -> Iterator[str]:
+def describe(
+    found: Sequence[ShortlistEntry], named: Callable[[Mapping[str, Value]], str]
+) -> Iterator[str]:
     """Yield the result of the final selection for people, if there was one."""
     if not found:
         return

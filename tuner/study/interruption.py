@@ -9,7 +9,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tuner.errors import Interrupted, WrongUse
+from tuner.errors import Interrupted, UsageError
 from tuner.settings import runs_dir_option, storage_option
 from tuner.store.run_folder import RunFolder
 
@@ -37,7 +37,7 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
         raise Interrupted(f"{kept}; {go_on(folder)}") from None
 
 
-def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
+def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
     """Return what an interrupted study has saved.
 
     Args:
@@ -68,12 +68,12 @@ def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
         study = shlex.quote(str(folder.path.absolute()))
     else:
         study = f"{shlex.quote(folder.name)}{runs_dir_option(folder.runs_dir)}"
-    return f"tune resume {study}{storage_option(_kept_storage(folder))}"
+    return f"tune resume {study}{storage_option(_saved_storage(folder))}"
 
 
-def _kept_storage(folder: RunFolder) -> object:
+def _saved_storage(folder: RunFolder) -> object:
     try:
         store = folder.settings().get("store")
-    except WrongUse:  # unreadable settings
+    except UsageError:  # unreadable settings
         return None
     return store.get("storage") if isinstance(store, dict) else None

@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 
 from tuner.errors import TunerError
 from tuner.evaluation import profiler
-from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.simulation import closed_form, discrete
-from tuner.evaluation.simulation.closed_form import Load
-from tuner.evaluation.simulation.profile import Profile
+from tuner.evaluation.simulation.closed_form import Workload
+from tuner.evaluation.simulation.profile import CostProfile
 from tuner.metrics import prices
-from tuner.metrics.metric_constraints import Limit
+from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.metrics.objective import COSTS
-from tuner.metrics.prices import DEFAULT, Prices, held
+from tuner.metrics.prices import DEFAULT, Prices, allocated_by
 from tuner.sampling import registry
 from tuner.settings import SearchSettings, StudySettings
 from tuner.space import footprint
 from tuner.space.environment import Environment
-from tuner.study.problem import Arena
+from tuner.study.problem import ProblemStatement
 from tuner.values.values import Configuration
 
 SIMULATED = 40
-"""Candidates that `simulated` simulates."""
+"""Candidates that `simulate` simulates."""
 OBJECTIVES = COSTS | {
     "mean",
     "p50",
@@ -79,14 +79,14 @@ def why_none(settings: StudySettings) -> str | None:
     return f"no prediction: {why}; {instead}"
 
 
-def settled(settings: StudySettings) -> StudySettings:
+def adjust_settings(settings: StudySettings) -> StudySettings:
     """Return the settings, with more initial trials without a prediction."""
     if is_wanted(settings):
         return settings
-    return dataclasses.replace(settings, search=unpredicted(settings.search))
+    return dataclasses.replace(settings, search=without_prediction(settings.search))
 
 
-def unpredicted(search: SearchSettings) -> SearchSettings:
+def without_prediction(search: SearchSettings) -> SearchSettings:
     """Return the search settings without a prediction.
 
     Four initial evaluations suffice with one; otherwise the search stays more often in the valley
@@ -98,7 +98,7 @@ def unpredicted(search: SearchSettings) -> SearchSettings:
     return dataclasses.replace(search, initial=initial)
 
 
-def profile_of(bench: Bench, arena: Arena) -> Profile | None:
+def profile_of(bench: Evaluator, arena: ProblemStatement) -> CostProfile | None:
     """Profile all searched numbers of threads; None on failure."""
     environment, cells = arena.environment, arena.candidates.cells
     largest = max(
@@ -106,7 +106,7 @@ def profile_of(bench: Bench, arena: Arena) -> Profile | None:
         for cell in cells
     )
     try:
-        return profiler.profiled(
+        return profiler.profile_model(
             bench,
             most=min(environment.items, largest),
             client_batch=environment.client_batch,
@@ -116,14 +116,14 @@ def profile_of(bench: Bench, arena: Arena) -> Profile | None:
         return None
 
 
-def with_guess(
-    arena: Arena,
-    profile: Profile | None,
+def with_prediction(
+    arena: ProblemStatement,
+    profile: CostProfile | None,
     objective: str = "mean",
     *,
     paid: Prices = DEFAULT,
-    limits: Sequence[Limit] = (),
-) -> Arena:
+    limits: Sequence[MetricConstraint] = (),
+) -> ProblemStatement:
     """Add the profile's predictions.
 
     Args:
@@ -133,24 +133,28 @@ def with_guess(
     """
     if profile is None:
         return arena
-    load = load_of(arena.environment)
+    load = workload_of(arena.environment)
     latency = closed_form.all_ms(profile, load, arena.candidates.cells)
     guess = latency
     if objective in COSTS:
         cores = arena.environment.machine.cores
-        guess = guess * [_held(cell, objective, cores, paid) for cell in arena.candidates.cells]
+        guess = guess * [
+            _cost_per_s(cell, objective, cores, paid) for cell in arena.candidates.cells
+        ]
     within = _within(latency, load, limits)
     return dataclasses.replace(arena, guess=guess, latency=latency, within=within)
 
 
-def with_guess_of(settings: StudySettings, arena: Arena, profile: Profile | None) -> Arena:
-    """Apply `with_guess` with a study's settings.
+def with_prediction_of(
+    settings: StudySettings, arena: ProblemStatement, profile: CostProfile | None
+) -> ProblemStatement:
+    """Apply `with_prediction` with a study's settings.
 
     Raises:
         WrongUse: the price file is invalid.
     """
     measurement = settings.measurement
-    return with_guess(
+    return with_prediction(
         arena,
         profile,
         measurement.first,
@@ -159,7 +163,9 @@ def with_guess_of(settings: StudySettings, arena: Arena, profile: Profile | None
     )
 
 
-def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.bool_] | None:
+def _within(
+    latency: Array, load: Workload, limits: Sequence[MetricConstraint]
+) -> NDArray[np.bool_] | None:
     """Predict whether candidates (m,) meet latency-related constraints."""
     per_s = 1e3 * load.concurrency / latency
     predicted = {
@@ -180,10 +186,10 @@ def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.b
     return kept
 
 
-def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:
+def _cost_per_s(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:
     """Return a configuration's cost per second."""
     used, memory_mib, _ = footprint.footprint(cell, cores=cores)
-    used = max(used, held(cell, cores=cores).cores)
+    used = max(used, allocated_by(cell, cores=cores).cores)
     if objective == "cpu":
         return used
     if objective == "memory":
@@ -191,13 +197,15 @@ def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> floa
     return paid.of(cpu_s=used, memory_mib_s=memory_mib, gpu_s=0.0)
 
 
-def simulated(arena: Arena, profile: Profile) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def simulate(
+    arena: ProblemStatement, profile: CostProfile
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return mean latencies (m,), with the most promising simulated event by event.
 
     The others are the closed form times the median ratio. Unused in searches: on recorded tables it
     separates the best no better, and takes 1,000 times as long (docs/decisions/0012).
     """
-    load, cells = load_of(arena.environment), arena.candidates.cells
+    load, cells = workload_of(arena.environment), arena.candidates.cells
     guess = closed_form.all_ms(profile, load, cells)
     promising = np.argsort(guess, kind="stable")[:SIMULATED]
     found = np.array([discrete.mean_ms(profile, load, cells[place]) for place in promising])
@@ -206,9 +214,9 @@ def simulated(arena: Arena, profile: Profile) -> np.ndarray[tuple[int], np.dtype
     return guess
 
 
-def load_of(environment: Environment) -> Load:
+def workload_of(environment: Environment) -> Workload:
     """Return the simulators' workload."""
-    return Load(
+    return Workload(
         concurrency=environment.concurrency,
         client_batch=environment.client_batch,
         cores=environment.machine.cores,

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
 from serving.tensors.input_values import SMALL
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tuner.engines.description import OtherEngine, ScenarioEngine
-from tuner.errors import LaunchFailed, WrongUse
+from tuner.errors import LaunchFailed, UsageError
 from tuner.evaluation import probe
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Bench
-from tuner.evaluation.open_loop import open_load_of
+from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
+from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.evaluation.scenarios import tuning
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching import machine
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.load_generator.payloads import Payloads
 from tuner.measurement import meters
-from tuner.measurement.outcome import Needs
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import prices
 from tuner.report import console_text
 from tuner.sampling import registry
@@ -28,7 +28,7 @@ from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
 from tuner.study import problem, targets
 from tuner.study.budget import Budget
-from tuner.study.problem import Arena
+from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Terminal
 from tuner.study.search import sampler_of
 from tuner.values.values import OUR_ENGINE, Configuration
@@ -37,9 +37,9 @@ BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us", "batching.pad_to")
 CACHE_KNOB = "cache.capacity_mb"
 
 
-def bench_of(
-    settings: StudySettings, card: ModelCard, engine: OtherEngine | None, terminal: Terminal
-) -> Bench:
+def make_evaluator(
+    settings: StudySettings, card: ModelSpec, engine: OtherEngine | None, terminal: Terminal
+) -> Evaluator:
     """Return a study's evaluator; start nothing.
 
     Raises:
@@ -47,13 +47,13 @@ def bench_of(
     """
 
     def say(text: str) -> None:
-        console_text.say(terminal.console, text, style="yellow")
+        console_text.write_line(terminal.console, text, style="yellow")
 
-    return Bench(
+    return Evaluator(
         model=settings.target.model,
         concurrency=settings.target.in_flight,
         settings=settings.measurement,
-        open_load=open_load_of(
+        open_load=make_open_loop_plan(
             settings.target,
             seed=settings.search.seed,
             rate_per_s=FIRST_RATE_PER_S if settings.measurement.objective == RATE else None,
@@ -63,7 +63,7 @@ def bench_of(
     )
 
 
-def budget_of(settings: StudySettings, bench: Bench) -> Budget:
+def budget_of(settings: StudySettings, bench: Evaluator) -> Budget:
     """Return the study's budget.
 
     Another engine starts for each trial; a scenario's new server deploys all models. Both cost as
@@ -77,9 +77,9 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
     return dataclasses.replace(found, fresh_start_s=bench.start_s)
 
 
-def needs_of(settings: StudySettings) -> Needs:
+def needs_of(settings: StudySettings) -> EvaluationRequirements:
     """Return what each evaluation must measure and satisfy."""
-    return Needs.of(settings.measurement)
+    return EvaluationRequirements.of(settings.measurement)
 
 
 def check_front(settings: StudySettings) -> None:
@@ -91,21 +91,21 @@ def check_front(settings: StudySettings) -> None:
     sampler = settings.search.sampler
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
         able = [name for name in registry.NAMES if registry.searches_fronts(name)]
-        raise WrongUse(
+        raise UsageError(
             f"--objective {settings.measurement.objective}: the sampler {sampler} has one objective; "
             f"take one of {', '.join(able)}"
         )
 
 
-def prepared(
-    bench: Bench,
+def prepare(
+    bench: Evaluator,
     settings: StudySettings,
-    card: ModelCard,
+    card: ModelSpec,
     engine: OtherEngine | None,
     terminal: Terminal,
     *,
     goes_on: bool = False,
-) -> tuple[Arena, Payloads | ScenarioRequests, Served]:
+) -> tuple[ProblemStatement, Payloads | ScenarioRequests, EngineInfo]:
     """Check the inputs, start the engine, and bind the space to this machine.
 
     Args:
@@ -124,9 +124,9 @@ def prepared(
         )
     _check_energy(settings)
     for what in clocks.restore_stale().done:
-        console_text.say(terminal.console, f"restored the {what}")
+        console_text.write_line(terminal.console, f"restored the {what}")
     environment = problem.environment_of(target, machine.read(), card)
-    known = targets.vocabulary_of(engine)
+    known = targets.knob_schema_of(engine)
     text = targets.space_text_of(engine, target, card, goes_on=goes_on)
     source = target.space or f"{card.name}.yaml"
 
@@ -138,29 +138,33 @@ def prepared(
     if text is not None:  # raises before anything starts
         wanted = asked_of(text)
         offered = problem.with_gpu(environment, text, is_tried=False)
-        expected = problem.arena_of(wanted, offered, source=source, limits="enforced", known=known)
+        expected = problem.make_problem(
+            wanted, offered, source=source, limits="enforced", known=known
+        )
         problem.with_note_of_fixed(expected, target)
         sampler_of(settings.search, expected)
         first = None if engine is None else expected.default
     seed = settings.search.seed
     asked = None if target.scenario is None else f"--scenario {target.scenario}"
-    served = started(bench, first, asked=asked)
+    served = start_target(bench, first, asked=asked)
     payloads = targets.payloads_of(engine, target, card, served, seed=seed)
     bench.send(payloads)
     if isinstance(payloads, Payloads) and payloads.sent is not None:
         for line in payloads.sent.lines:
-            console_text.say(terminal.console, line)
+            console_text.write_line(terminal.console, line)
     _check_energy(settings, served)
     environment = problem.with_gpu(environment, text, device=served.device)
     if text is None:
-        text = _derived(bench, environment, served, terminal)
+        text = _derive_space(bench, environment, served, terminal)
     text, note = asked_of(text), None
     if isinstance(engine, ScenarioEngine) and served.largest_mb is not None and not goes_on:
         scenario = targets.scenario_of(engine)
         space = files.parse(text, file=source, vocabulary=known)
         space, note = tuning.with_room(space, scenario, largest_mb=served.largest_mb)
         text = files.dump(space)
-    arena = problem.arena_of(text, environment, source=source, limits=served.limits, known=known)
+    arena = problem.make_problem(
+        text, environment, source=source, limits=served.limits, known=known
+    )
     arena = problem.with_note_of_fixed(arena, target)
     if note is not None:
         arena = dataclasses.replace(arena, notes=(*arena.notes, note))
@@ -168,7 +172,7 @@ def prepared(
     return arena, payloads, served
 
 
-def _check_energy(settings: StudySettings, served: Served | None = None) -> None:
+def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> None:
     """Reject an energy objective without counters.
 
     Raises:
@@ -177,20 +181,20 @@ def _check_energy(settings: StudySettings, served: Served | None = None) -> None
     if "energy" not in settings.measurement.names:
         return
     if served is not None and not served.is_here:
-        raise WrongUse(
+        raise UsageError(
             f"--objective energy: {served.engine} runs on another machine, whose energy cannot be counted "
             "from here; run `tune` there"
         )
-    with meters.opened(gpu=served is None or served.device != "cpu") as found:
+    with meters.open_counters(gpu=served is None or served.device != "cpu") as found:
         if not found.counters:
-            raise WrongUse(
+            raise UsageError(
                 f"--objective energy: no energy can be counted here: {'; '.join(found.lacking)}"
             )
 
 
-def started(
-    bench: Bench, first: Configuration | None = None, *, asked: str | None = None
-) -> Served:
+def start_target(
+    bench: Evaluator, first: Configuration | None = None, *, asked: str | None = None
+) -> EngineInfo:
     """Start the engine; errors name the model as given.
 
     Args:
@@ -209,9 +213,9 @@ def started(
 
 
 def notes_of(
-    arena: Arena,
+    arena: ProblemStatement,
     payloads: Payloads | ScenarioRequests,
-    served: Served,
+    served: EngineInfo,
     counted: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield notes on space, payloads, limits and energy."""
@@ -249,7 +253,9 @@ def notes_of(
         )
 
 
-def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:
+def _derive_space(
+    bench: Evaluator, environment: Environment, served: EngineInfo, terminal: Terminal
+) -> str:
     text = f"no search space for {served.model}: probing the model to derive one"
-    console_text.say(terminal.console, text)
+    console_text.write_line(terminal.console, text)
     return probe.text(bench, environment, served)

@@ -1,6 +1,6 @@
 """Problem statement of a study, checked before anything is written: model, space and payloads.
 
-An `Arena` is the space bound to machine and workload. Errors name the option or the file. Starts
+An `ProblemStatement` is the space bound to machine and workload. Errors name the option or the file. Starts
 nothing.
 """
 
@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from serving import zoo
 from serving.accelerator import clocks, mps
 from serving.errors import ServingError
-from serving.values import ModelCard
-from tuner.errors import WrongUse
+from serving.values import ModelSpec
+from tuner.errors import UsageError
 from tuner.evaluation import request_source
-from tuner.evaluation.open_loop import open_load_of
-from tuner.launching.engine import Served
-from tuner.launching.engine_process import ServingLauncher
+from tuner.evaluation.open_loop import make_open_loop_plan
+from tuner.launching.engine import EngineInfo
+from tuner.launching.engine_process import LuthierLauncher
 from tuner.launching.machine import MachineFacts
 from tuner.load_generator.payloads import Payloads
-from tuner.sampling.candidates import Candidates
-from tuner.sampling.knowledge import Earlier
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.knowledge import WarmStart
 from tuner.settings import TargetSettings
 from tuner.space import derived_features, distributions, files, fixing, footprint, knob_schema
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
-from tuner.space.knob_schema import Vocabulary
+from tuner.space.knob_schema import KnobSchema
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
@@ -44,7 +44,7 @@ LIMITED_KNOBS = knob_schema.LIMITS_OF_ANY
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arena:
+class ProblemStatement:
     """Search space on this machine under this workload."""
 
     text: str
@@ -53,7 +53,7 @@ class Arena:
     """Space on this machine."""
     environment: Environment
     default: Configuration
-    candidates: Candidates
+    candidates: CandidateSet
     distributions: Distributions
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
@@ -63,7 +63,7 @@ class Arena:
     """Predicted mean latency of the candidates in ms, (m,)."""
     within: NDArray[np.bool_] | None = None
     """Whether each candidate is predicted to keep the limits, (m,); None without any."""
-    earlier: Earlier | None = None
+    earlier: WarmStart | None = None
     """Evaluations of the model's earlier studies under other workloads."""
     winners: tuple[Configuration, ...] | None = None
     """Their winners among the candidates."""
@@ -91,7 +91,7 @@ class Arena:
         return same == self.space.canonical(self.default, self.environment)
 
 
-def card_of(model: str, *, is_trusted: bool = False) -> ModelCard:
+def find_spec(model: str, *, is_trusted: bool = False) -> ModelSpec:
     """Return a model's spec; `is_trusted` as in `zoo.find`.
 
     Raises:
@@ -100,17 +100,17 @@ def card_of(model: str, *, is_trusted: bool = False) -> ModelCard:
     try:
         return zoo.find(model, is_trusted=is_trusted)
     except ServingError as error:
-        raise WrongUse(f"--model: {error}") from error
+        raise UsageError(f"--model: {error}") from error
 
 
-def absolute_model(model: str, card: ModelCard) -> str:
+def absolute_model(model: str, card: ModelSpec) -> str:
     """Return the model with an absolute path, if it is a file."""
     if model in zoo.names() or card.path is None or not pathlib.Path(model).exists():
         return model
     return str(pathlib.Path(model).absolute())
 
 
-def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
+def space_text_of(target: TargetSettings, card: ModelSpec) -> str | None:
     """Return the given or bundled search-space file; None if one must be derived.
 
     Raises:
@@ -120,11 +120,11 @@ def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
     if target.space is not None:
         files.load(target.space)
         return files.read_text(target.space)
-    bundled = files.bundled(card.name) if target.model in zoo.names() else None
+    bundled = files.load_bundled(card.name) if target.model in zoo.names() else None
     return None if bundled is None else files.dump(bundled)
 
 
-def with_variants(text: str, target: TargetSettings, card: ModelCard, *, source: str) -> str:
+def with_variants(text: str, target: TargetSettings, card: ModelSpec, *, source: str) -> str:
     """Return the space with a variant knob and an accuracy constraint, if wanted.
 
     Raises:
@@ -150,7 +150,7 @@ def with_fixed(
     target: TargetSettings,
     *,
     source: str,
-    known: Vocabulary = knob_schema.SERVING,
+    known: KnobSchema = knob_schema.SERVING,
 ) -> str:
     """Return the space with the fixed knobs at one value each.
 
@@ -164,7 +164,7 @@ def with_fixed(
     return files.dump(fixing.fixed(space, target.fixed))
 
 
-def with_note_of_fixed(arena: Arena, target: TargetSettings) -> Arena:
+def with_note_of_fixed(arena: ProblemStatement, target: TargetSettings) -> ProblemStatement:
     """Return the problem statement with a note of the fixed knobs.
 
     Raises:
@@ -176,23 +176,23 @@ def with_note_of_fixed(arena: Arena, target: TargetSettings) -> Arena:
         name = one.partition("=")[0]
         if name not in arena.space.names:
             why = next((note for note in arena.notes if note.startswith(name)), "left out here")
-            raise WrongUse(f"--fix {one}: {why}")
+            raise UsageError(f"--fix {one}: {why}")
     note = f"fixed, and not searched: {', '.join(target.fixed)}"
     return dataclasses.replace(arena, notes=(*arena.notes, note))
 
 
-def _check_variants(target: TargetSettings, card: ModelCard) -> None:
+def _check_variants(target: TargetSettings, card: ModelSpec) -> None:
     if target.min_accuracy is not None and not card.variants:
-        raise WrongUse(
+        raise UsageError(
             f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants to choose from; "
             "give a model whose model.yaml lists some, as resnet's does (docs/models.md)"
         )
 
 
-def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
+def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelSpec) -> Environment:
     """Return machine, workload and variants; `with_gpu` adds the GPU."""
     forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
-    load = open_load_of(target)
+    load = make_open_loop_plan(target)
     return Environment(
         concurrency=target.in_flight,
         client_batch=target.client_batch,
@@ -234,14 +234,14 @@ def with_gpu(
     return dataclasses.replace(environment, machine=machine)
 
 
-def arena_of(
+def make_problem(
     text: str,
     environment: Environment,
     *,
     source: str,
     limits: str,
-    known: Vocabulary = knob_schema.SERVING,
-) -> Arena:
+    known: KnobSchema = knob_schema.SERVING,
+) -> ProblemStatement:
     """Bind a space to this machine and workload.
 
     Args:
@@ -256,12 +256,12 @@ def arena_of(
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
     # The default represents its class: the user's own values run first.
-    candidates = Candidates.of(
+    candidates = CandidateSet.of(
         [default if cell == representative else cell for cell in cells],
         narrowed.encode,
         lambda cell: derived_features.features(cell, environment),
     )
-    return Arena(
+    return ProblemStatement(
         text=text,
         space=narrowed,
         environment=environment,
@@ -279,33 +279,35 @@ def space_of(
     *,
     source: str,
     limits: str,
-    known: Vocabulary = knob_schema.SERVING,
+    known: KnobSchema = knob_schema.SERVING,
 ) -> SearchSpace:
-    """Return the bound space; otherwise like `arena_of`."""
+    """Return the bound space; otherwise like `make_problem`."""
     narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
     if limits != "enforced":
         narrowed = _without_limits(narrowed, limits)
     return narrowed
 
 
-def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
+def payloads_of(
+    target: TargetSettings, card: ModelSpec, served: EngineInfo, *, seed: int
+) -> Payloads:
     """Return the payloads; see `request_source`.
 
     Raises:
         WrongUse: an unreadable or unfitting file, an unknown size, or no client batches.
     """
-    found = request_source.sending(target, card, served.told_signature())
+    found = request_source.make_request_source(target, card, served.told_signature())
     return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
 
 
-def launcher_of(target: TargetSettings) -> ServingLauncher:
+def launcher_of(target: TargetSettings) -> LuthierLauncher:
     """Return the launcher of Luthier's engine with the model.
 
     Raises:
         WrongUse: malformed sizes or values, or their file is unreadable.
     """
     request_source.check(target)
-    return ServingLauncher(
+    return LuthierLauncher(
         target.model,
         target.home,
         is_trusted=target.trust,

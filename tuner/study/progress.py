@@ -32,7 +32,7 @@ class Terminal:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StudyPlan:
     """Plan of a study."""
 
     name: str
@@ -68,10 +68,10 @@ class Progress:
         self._console = console
         self._default = default
         self._short = short_names(default)
-        self._objective = objectives.named(objective)
-        self._second = None if second is None else objectives.named(second)
+        self._objective = objectives.find_objective(objective)
+        self._second = None if second is None else objectives.find_objective(second)
 
-    def plan(self, plan: Plan, *, now: dt.datetime) -> None:
+    def plan(self, plan: StudyPlan, *, now: dt.datetime) -> None:
         """Print the plan."""
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
@@ -171,7 +171,7 @@ class Progress:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print a sentence or row."""
-        console_text.say(self._console, text, style=style)
+        console_text.write_line(self._console, text, style=style)
 
     def differences(self, configuration: Mapping[str, Value]) -> str:
         """List differences from the default, by short name."""

@@ -16,41 +16,41 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import special
 
-from tuner.evaluation.evaluator import Launch
+from tuner.evaluation.evaluator import Evaluation
 from tuner.load_generator.plan import Race
-from tuner.measurement.blocks import MOST_BATCHES
-from tuner.measurement.cpu_per_request import log_effort
-from tuner.measurement.outcome import Needs
+from tuner.measurement.blocks import MAX_BATCHES
+from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
-from tuner.metrics.metric_constraints import Limit
+from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
-from tuner.sampling.knowledge import NOTHING, Knowledge
-from tuner.sampling.shortlist import Finalists
+from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.shortlist import Shortlist
 from tuner.settings import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
 from tuner.study.budget import Budget
-from tuner.study.problem import Arena
+from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
-from tuner.values.values import Configuration, FrontPoint, Measurement, Trial
+from tuner.values.values import Configuration, Measurement, ParetoPoint, Trial
 
 STOP_AFTER = 3
 """Low-gain proposals in a row that end a search; one may be a bad fit."""
-MOST_REFUSED = 8
+MAX_FAILED_IN_A_ROW = 8
 """Initial failures that end the study."""
 MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
 """Memory limits of a replica, or of another engine."""
-MOST_DRIFT = 0.05
+MAX_DRIFT = 0.05
 """Reported drift over a search; evaluations differ by as much anyway."""
 CHECK_EVERY = 8
 """Trials between checks of incumbent and default, in turn.
 
 A lucky evaluation must not mislead; the default tells a slower machine from a slower configuration.
 """
-LEAST_FOR_RACE = 4
+MIN_FOR_RACE = 4
 """Successes before racing; until then the best is uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
 """Origins of trials with an expected gain; once all is evaluated, a repeat has none."""
@@ -61,10 +61,10 @@ OF_RANKS = frozenset({"p50", "p95", "p99"})
 _log = logging.getLogger(__name__)
 
 
-class LaunchesConfigurations(Protocol):
+class EvaluatesConfigurations(Protocol):
     """A search's evaluator."""
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration, failures included, at most until its race is lost."""
         ...
 
@@ -76,11 +76,11 @@ class Search:
         self,
         *,
         store: StudyStore,
-        arena: Arena,
-        bench: LaunchesConfigurations,
+        arena: ProblemStatement,
+        bench: EvaluatesConfigurations,
         budget: Budget,
         objective: str,
-        limits: tuple[Limit, ...],
+        limits: tuple[MetricConstraint, ...],
         stop_ei: float,
         keep_in: RunFolder | None,
         racing: Racing | None = None,
@@ -90,19 +90,19 @@ class Search:
         self.store = store
         self.arena = arena
         self.budget = budget
-        self.objective = objectives.named(objective)
+        self.objective = objectives.find_objective(objective)
         self.trials: tuple[Trial, ...] = store.trials()
         self.walls_s: list[float] = []
         """Wall time of this process's trials."""
         self._loads_s: list[float] = []
         self._bench = bench
-        self.second = None if second is None else objectives.named(second)
-        self._needs = Needs(objective=objective, second=second, limits=limits)
+        self.second = None if second is None else objectives.find_objective(second)
+        self._needs = EvaluationRequirements(objective=objective, second=second, limits=limits)
         self._point = point
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._racing = racing
-        self._known = NOTHING
+        self._known = NO_PRIOR_KNOWLEDGE
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
 
@@ -112,7 +112,7 @@ class Search:
         self.store.use_sampler(sampler_of(settings, self.arena))
         takes_guess = registry.takes(settings.sampler, "guess")
         guess = self.arena.guess if takes_guess else None
-        self._known = Knowledge(
+        self._known = PriorKnowledge(
             guess=None if guess is None else np.log(guess),
             earlier=self.arena.earlier if registry.takes(settings.sampler, "earlier") else None,
             latency=None
@@ -135,7 +135,7 @@ class Search:
                 f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
                 f"to be more than {self._stop_ei:.1%} better than the best (--stop-ei)"
             )
-        if len(self.trials) >= MOST_REFUSED and all(
+        if len(self.trials) >= MAX_FAILED_IN_A_ROW and all(
             trial.measured is None for trial in self.trials
         ):
             return (
@@ -204,14 +204,14 @@ class Search:
     def drift(self) -> str | None:
         """Describe considerable machine drift."""
         worked = [trial for trial in self.trials if trial.objective is not None]
-        mean, error = recommendation.drifted(
+        mean, error = recommendation.estimate_drift(
             self.store.study, candidates=self.arena.candidates, known=self._known
         )
         if len(mean) != len(worked) or not len(mean):
             return None
         slow, quick = int(np.argmax(mean)), int(np.argmin(mean))
         apart = float(mean[slow] - mean[quick])
-        if apart < MOST_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
+        if apart < MAX_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
             return None
         return (
             f"the machine was {math.expm1(apart):.0%} slower around trial {worked[slow].number} than around "
@@ -232,11 +232,11 @@ class Search:
         )
         return None if found is None else Configuration({**self.arena.default, **found})
 
-    def front(self) -> tuple[FrontPoint, ...]:
+    def front(self) -> tuple[ParetoPoint, ...]:
         """Return the Pareto front, best first objective first."""
         found = None
         if self.second is not None:
-            found = fronts.front(
+            found = fronts.pareto_front(
                 self.store.study, candidates=self.arena.candidates, known=self._known
             )
         if found is None or self.second is None:
@@ -250,7 +250,7 @@ class Search:
             whole = Configuration({**self.arena.default, **one})
             sides = zip((self.objective, self.second), found.mean[place], strict=True)
             points.append(
-                FrontPoint(
+                ParetoPoint(
                     configuration=whole,
                     values=tuple(side.from_minimised(math.exp(mean)) for side, mean in sides),
                     sds=tuple(map(float, found.sd[place])),
@@ -260,9 +260,9 @@ class Search:
             )
         return tuple(points)
 
-    def finalists(self, most: int) -> Finalists | None:
+    def finalists(self, most: int) -> Shortlist | None:
         """Return the shortlist with posterior, recommendation first."""
-        found = shortlist.finalists(
+        found = shortlist.make_shortlist(
             self.store.study,
             candidates=self.arena.candidates,
             known=self._known,
@@ -274,7 +274,7 @@ class Search:
         whole = (Configuration({**self.arena.default, **one}) for one in found.configurations)
         return dataclasses.replace(found, configurations=tuple(whole))
 
-    def _result(self, launch: Launch, wall_s: float) -> TrialResult:
+    def _result(self, launch: Evaluation, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
         if measurement is not None:
             outcome = self._needs.outcome(measurement)
@@ -295,7 +295,9 @@ class Search:
             launch_s=launch.launch_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
-            error=None if measurement is None else relative_error(self.objective, measurement),
+            error=None
+            if measurement is None
+            else relative_standard_error(self.objective, measurement),
             headroom=None if measurement is None else _headroom(launch.configuration, measurement),
             effort=None if measurement is None else self._effort(measurement),
         )
@@ -304,7 +306,7 @@ class Search:
         """Return log CPU time per request, if the objective feels drift."""
         if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
             return None
-        return log_effort(measurement)
+        return log_cpu_per_request(measurement)
 
     def _enqueue_check(self) -> None:
         """Enqueue the due check of `CHECK_EVERY`."""
@@ -318,7 +320,7 @@ class Search:
     def _race(self) -> Race | None:
         """Return the next trial's race, if any."""
         measured = [one.measurement for one in self.trials if one.measurement is not None]
-        if self._racing is None or len(measured) < LEAST_FOR_RACE:
+        if self._racing is None or len(measured) < MIN_FOR_RACE:
             return None
         incumbent = recommendation.incumbent(
             self.store.study, candidates=self.arena.candidates, known=self._known
@@ -328,7 +330,8 @@ class Search:
         errors = [
             error
             for one in measured
-            if not one.ended_early and (error := relative_error(self.objective, one)) is not None
+            if not one.ended_early
+            and (error := relative_standard_error(self.objective, one)) is not None
         ]
         return self._racing.race(
             self.objective.name,
@@ -343,14 +346,18 @@ class Search:
         if self.second is None:
             return None
         value = math.log(self.second.to_minimise(measurement))
-        return value, relative_error(self.second, measurement)
+        return value, relative_standard_error(self.second, measurement)
 
     def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
         """Return excess over each constraint and standard error."""
         found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self._needs.limits:
             same = limit.of.objective
-            error = None if same is None else relative_error(objectives.named(same), measurement)
+            error = (
+                None
+                if same is None
+                else relative_standard_error(objectives.find_objective(same), measurement)
+            )
             slack = limit.slack(limit.of.value(measurement))
             found[limit.text] = (None if math.isnan(slack) else slack, error)
         return found
@@ -362,14 +369,16 @@ class Search:
             gain is not None and gain < self._stop_ei for gain in last
         )
 
-    def _keep_records(self, number: int, launch: Launch) -> None:
+    def _keep_records(self, number: int, launch: Evaluation) -> None:
         if self._folder is not None and launch.records is not None:
             self._folder.write_bytes(
-                f"trials/{number}/requests.npz", records.encoded(launch.records)
+                f"trials/{number}/requests.npz", records.encode(launch.records)
             )
 
 
-def relative_error(objective: objectives.Objective, measurement: Measurement) -> float | None:
+def relative_standard_error(
+    objective: objectives.Objective, measurement: Measurement
+) -> float | None:
     """Return the standard error of an objective's logarithm, from one evaluation alone.
 
     Half the interval's log width over its quantile; None if an end is unknown.
@@ -380,7 +389,7 @@ def relative_error(objective: objectives.Objective, measurement: Measurement) ->
     quantile = 1.96
     if objective.name not in OF_RANKS:
         count = len(measurement.blocks)
-        batches = count // math.ceil(count / MOST_BATCHES)
+        batches = count // math.ceil(count / MAX_BATCHES)
         quantile = float(special.stdtrit(batches - 1, 0.975))
     return math.log(ends.high / ends.low) / (2 * quantile)
 
@@ -393,7 +402,7 @@ def _headroom(configuration: Configuration, measurement: Measurement) -> float |
     return math.log(peak_mb / limit_mb) if peak_mb and limit_mb else None
 
 
-def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
+def sampler_of(settings: SearchSettings, arena: ProblemStatement) -> Sampler:
     """Return the named sampler.
 
     Raises:

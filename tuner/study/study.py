@@ -18,23 +18,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tuner import export
-from tuner.advice import advised, why_nothing
+from tuner.advice import advise, why_nothing
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.evaluation import correctness_check
-from tuner.evaluation.evaluator import Bench, Launch
+from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.evaluation.scenarios.requests import ScenarioRequests
-from tuner.evaluation.simulation.profile import Profile
+from tuner.evaluation.simulation.profile import CostProfile
 from tuner.export import deploy_script
 from tuner.export import serving as serving_export
 from tuner.launching import machine
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import OpenLoad
+from tuner.load_generator.plan import OpenLoopPlan
 from tuner.measurement import comparison, sequential
-from tuner.measurement.measurement_warnings import doubts
+from tuner.measurement.measurement_warnings import warnings_of
 from tuner.report import console_text, formatting
 from tuner.report import files as report_files
-from tuner.settings import StudySettings, load_in_words
+from tuner.settings import StudySettings, workload_in_words
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -47,23 +47,23 @@ from tuner.study import (
     verification,
     warm_start,
 )
-from tuner.study.budget import FINAL_ROUNDS, MOST_FINALISTS, OPEN_LOADS
-from tuner.study.creation import created, folder_of, name_taken, named
+from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST, OPEN_LOADS
+from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
-from tuner.study.preparation import bench_of, budget_of, needs_of, notes_of, prepared
-from tuner.study.problem import Arena
-from tuner.study.progress import Plan, Progress, Terminal
+from tuner.study.preparation import budget_of, make_evaluator, needs_of, notes_of, prepare
+from tuner.study.problem import ProblemStatement
+from tuner.study.progress import Progress, StudyPlan, Terminal
 from tuner.study.racing import Racing
 from tuner.study.search import Search
 from tuner.values.values import (
     Configuration,
-    Ending,
-    Finalist,
-    FreshStart,
     Measurement,
-    OpenLoop,
+    OpenLoopCheck,
+    RoundEvaluation,
+    ShortlistEntry,
     StudyRecord,
     Verdict,
+    VerificationState,
 )
 
 OPEN_SHARE = 0.8
@@ -75,7 +75,7 @@ WRITTEN = {serving_export.FILE_NAME: "settings", deploy_script.SCRIPT: "models"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class StudyResult:
     """Result of a study."""
 
     record: StudyRecord
@@ -86,14 +86,14 @@ class Finished:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setup:
+class StudyRun:
     """Parts of a running study."""
 
     settings: StudySettings
     folder: RunFolder
     store: StudyStore
-    arena: Arena
-    bench: Bench
+    arena: ProblemStatement
+    bench: Evaluator
     payloads: Payloads | ScenarioRequests
     terminal: Terminal
     progress: Progress
@@ -113,7 +113,7 @@ class Setup:
         self.store.keep_used_s(self.used_s())
 
 
-def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finished:
+def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> StudyResult:
     """Run a new study.
 
     Args:
@@ -125,17 +125,19 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
         Interrupted: a signal came; measurements are saved.
     """
     engine = targets.engine_of(settings.target)
-    card = targets.card_of(settings.target, engine)
-    settings = prediction.settled(named(settings, card, now=dt.datetime.now().astimezone()))
+    card = targets.find_spec(settings.target, engine)
+    settings = prediction.adjust_settings(
+        name_study(settings, card, now=dt.datetime.now().astimezone())
+    )
     folder = folder_of(settings)
     if folder.exists() and not fresh:
         raise name_taken(folder)
-    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
-        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
+    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepare(bench, settings, card, engine, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
             profile = _profile(bench, settings, arena, terminal)
-            arena, taught = _taught(settings, arena, served, profile)
-            store = created(
+            arena, taught = _add_prior_knowledge(settings, arena, served, profile)
+            store = create_study(
                 folder,
                 settings,
                 arena,
@@ -153,11 +155,11 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
                     store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
-                    console_text.say(terminal.console, note)
-                return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
+                    console_text.write_line(terminal.console, note)
+                return _run(_set_up(settings, folder, store, arena, bench, payloads, terminal))
 
 
-def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Finished:
+def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> StudyResult:
     """Continue a study to its budget, or report a finished one.
 
     Args:
@@ -171,50 +173,51 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         terminal.log.write_to(folder.log)
         store = study_files.store_of(folder, settings, url=storage)
         if study_files.is_finished(folder):
-            return _finished(folder, store, settings)
+            return _finish(folder, store, settings)
         engine = targets.engine_of(settings.target, kept=study_files.engine_copy(folder))
-        card = targets.card_of(settings.target, engine)
+        card = targets.find_spec(settings.target, engine)
         space = str(folder.path / "space.yaml")  # as searched, even if derived
         target = dataclasses.replace(settings.target, space=space)
-        with bench_of(settings, card, engine, terminal) as bench:
+        with make_evaluator(settings, card, engine, terminal) as bench:
             searched = dataclasses.replace(settings, target=target)
-            arena, payloads, served = prepared(
-                bench, searched, card, engine, terminal, goes_on=True
-            )
+            arena, payloads, served = prepare(bench, searched, card, engine, terminal, goes_on=True)
             study_files.check_same_space(store, arena)
-            arena, _ = _taught(settings, arena, served, study_files.profile_of(store))
-            return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
+            arena, _ = _add_prior_knowledge(settings, arena, served, study_files.profile_of(store))
+            return _run(_set_up(settings, folder, store, arena, bench, payloads, terminal))
 
 
 def _profile(
-    bench: Bench, settings: StudySettings, arena: Arena, terminal: Terminal
-) -> Profile | None:
+    bench: Evaluator, settings: StudySettings, arena: ProblemStatement, terminal: Terminal
+) -> CostProfile | None:
     """Profile the model if the search can use it."""
     if not prediction.is_wanted(settings):
         return None
-    console_text.say(terminal.console, "profiling the model, to predict every configuration")
+    console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
     return prediction.profile_of(bench, arena)
 
 
-def _taught(
-    settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
-) -> tuple[Arena, str | None]:
+def _add_prior_knowledge(
+    settings: StudySettings,
+    arena: ProblemStatement,
+    served: EngineInfo,
+    profile: CostProfile | None,
+) -> tuple[ProblemStatement, str | None]:
     """Add prediction and warm start; return a line on the latter."""
-    arena = prediction.with_guess_of(settings, arena, profile)
-    return warm_start.learnt(settings, arena, served.model, profile)
+    arena = prediction.with_prediction_of(settings, arena, profile)
+    return warm_start.load_warm_start(settings, arena, served.model, profile)
 
 
-def _setup(
+def _set_up(
     settings: StudySettings,
     folder: RunFolder,
     store: StudyStore,
-    arena: Arena,
-    bench: Bench,
+    arena: ProblemStatement,
+    bench: Evaluator,
     payloads: Payloads | ScenarioRequests,
     terminal: Terminal,
-) -> Setup:
+) -> StudyRun:
     objective = settings.measurement.first
-    return Setup(
+    return StudyRun(
         settings=settings,
         folder=folder,
         store=store,
@@ -232,7 +235,7 @@ def _setup(
     )
 
 
-def _conducted(setup: Setup) -> Finished:
+def _run(setup: StudyRun) -> StudyResult:
     """Run the study: search, verify, write."""
     settings, folder = setup.settings, setup.folder
     search = Search(
@@ -250,27 +253,27 @@ def _conducted(setup: Setup) -> Finished:
     )
     try:
         search.prepare(settings.search)
-        ending = study_files.ending_of(folder)
+        ending = study_files.read_verification_state(folder)
         setup.progress.plan(_plan(setup, search, ending), now=dt.datetime.now().astimezone())
         if ending is None:
-            ending = _searched(setup, search)
-            study_files.keep_ending(folder, ending)
+            ending = _search(setup, search)
+            study_files.save_verification_state(folder, ending)
         if ending.standings is None:
-            ending = _chosen(setup, search, ending)
-            study_files.keep_ending(folder, ending)
-        ending, verdict = _verified(setup, ending, keeps_s=search.budget.open_s)
+            ending = _choose_best(setup, search, ending)
+            study_files.save_verification_state(folder, ending)
+        ending, verdict = _verify(setup, ending, keeps_s=search.budget.open_s)
         if verdict is not None and ending.open_loop is None:
             ending = _in_open_loop(setup, ending, verdict, needs_s=search.budget.open_s)
         setup.bench.close()
-        study_files.keep_end(folder, ending, verdict, limits=settings.measurement.limits)
-        return _finished(folder, setup.store, settings)
+        study_files.save_end(folder, ending, verdict, limits=settings.measurement.limits)
+        return _finish(folder, setup.store, settings)
     except KeyboardInterrupt:
-        raise _interrupted(setup) from None
+        raise _handle_interrupt(setup) from None
     except StorageFailed as error:
         raise StorageFailed(f"{error}; then {interruption.go_on(folder)}") from error
 
 
-def _searched(setup: Setup, search: Search) -> Ending:
+def _search(setup: StudyRun, search: Search) -> VerificationState:
     """Run trials until a stop reason."""
     while (reason := search.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
@@ -293,7 +296,7 @@ def _searched(setup: Setup, search: Search) -> Ending:
         )
         setup.store.note(disturbed)
         setup.progress.say(disturbed)
-    found = search.finalists(MOST_FINALISTS) if search.second is None else None
+    found = search.finalists(MAX_SHORTLIST) if search.second is None else None
     best = search.recommended()
     front = tuple(
         dataclasses.replace(point, configuration=setup.arena.default)
@@ -306,7 +309,7 @@ def _searched(setup: Setup, search: Search) -> Ending:
     luckier = search.best_seen() if search.second is None else None
     if best is not None and luckier is not None and luckier.configuration != best:
         setup.progress.recommended(best, luckier)
-    return Ending(
+    return VerificationState(
         stopped=reason,
         best=best,
         pairs=search.budget.pairs,
@@ -315,20 +318,20 @@ def _searched(setup: Setup, search: Search) -> Ending:
     )
 
 
-def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
+def _choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> VerificationState:
     """Choose the shortlist's best in alternating rounds; plan the pairs."""
     finalists, budget = ending.finalists, search.budget
     left_s = setup.left_s()
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
     starts = ending.finals
     if rounds:
-        roles = final_selection.roles_of(finalists)
+        roles = final_selection.name_arms(finalists)
         setup.progress.say(
             f"{len(finalists)} configurations may be the best: each is launched {rounds} times, in turn"
         )
         for role, one in roles.items():
             setup.progress.say(f"{role}: {setup.progress.differences(one)}")
-        starts = _alternated(
+        starts = _alternate(
             setup,
             roles,
             rounds=rounds,
@@ -336,16 +339,16 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
             keep=lambda finals: dataclasses.replace(ending, finals=finals),
             is_enough=lambda _: setup.left_s() <= budget.least_s,
         ).starts
-    belief = search.finalists(MOST_FINALISTS)
+    belief = search.finalists(MAX_SHORTLIST)
     is_cut = any(one.slices_ms for one in starts) if starts else budget.is_cut
     if belief is not None and is_cut:
-        belief = final_selection.side_by_side(belief)
+        belief = final_selection.for_interleaving(belief)
     presumed_sd = ending.presumed_sd
     if belief is not None:
-        presumed_sd = final_selection.presumed_sd(belief, starts, objective=search.objective)
-    standings: tuple[Finalist, ...] = ()
+        presumed_sd = final_selection.assumed_sd(belief, starts, objective=search.objective)
+    standings: tuple[ShortlistEntry, ...] = ()
     if belief is not None and len(finalists) > 1:
-        standings = final_selection.standings(
+        standings = final_selection.rank_shortlist(
             belief,
             starts,
             objective=search.objective,
@@ -358,7 +361,7 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
     if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, guess=guess)
-    for line in final_selection.told(standings, setup.progress.differences):
+    for line in final_selection.describe(standings, setup.progress.differences):
         setup.progress.say(line)
     return dataclasses.replace(
         ending,
@@ -370,15 +373,15 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
     )
 
 
-def _look_closer(setup: Setup, measurement: Measurement) -> None:
+def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     """Print the first evaluation's warnings; check its responses."""
     address = setup.bench.address
     checked = None
     if address is not None and not isinstance(setup.payloads, ScenarioRequests):
-        checked = correctness_check.checked(address, setup.payloads)
+        checked = correctness_check.check_responses(address, setup.payloads)
     found = [] if checked is None else [checked]
     cores = machine.read().cores
-    found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]
+    found += [f"the default's launch: {doubt}" for doubt in warnings_of(measurement, cores=cores)]
     found += filter(None, [needs_of(setup.settings).remark(measurement)])
     asked = setup.settings.measurement
     if asked.seconds is None and measurement.seconds > 1.5 * asked.measured_s and asked.is_of_means:
@@ -392,13 +395,15 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
         setup.progress.say(note)
 
 
-def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, Verdict | None]:
+def _verify(
+    setup: StudyRun, ending: VerificationState, *, keeps_s: float
+) -> tuple[VerificationState, Verdict | None]:
     """Compare best and default in alternating rounds.
 
     Args:
         keeps_s: time reserved for later.
     """
-    sides = _sides(setup, ending)
+    sides = _arms(setup, ending)
     if sides is None:
         return ending, None
     names = setup.settings.measurement.names
@@ -407,10 +412,10 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     def is_enough(rounds: verification.Rounds) -> bool:
         begun = len(rounds.starts) // len(sides)
         return compared.is_enough(rounds) or (
-            begun >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
+            begun >= sequential.MIN_PAIRS and setup.left_s() <= keeps_s
         )
 
-    rounds = _alternated(
+    rounds = _alternate(
         setup,
         sides,
         rounds=ending.pairs,
@@ -423,8 +428,8 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     if verdict is None:
         return ending, None
     beside = verification.among(rounds.starts, "guess", "best")
-    if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
-        against = comparison.against(
+    if ending.guess is not None and beside.counted >= comparison.MIN_PAIRS:
+        against = comparison.compare_with_prediction(
             guess=beside.measurements["guess"],
             best=beside.measurements["best"],
             configuration=ending.guess,
@@ -434,7 +439,9 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     return ending, verdict
 
 
-def _in_open_loop(setup: Setup, ending: Ending, verdict: Verdict, *, needs_s: float) -> Ending:
+def _in_open_loop(
+    setup: StudyRun, ending: VerificationState, verdict: Verdict, *, needs_s: float
+) -> VerificationState:
     """Evaluate default and best in an open loop, at a share of the best's rate.
 
     Unlike at a fixed concurrency, waiting for a full batch is not free here.
@@ -449,30 +456,32 @@ def _in_open_loop(setup: Setup, ending: Ending, verdict: Verdict, *, needs_s: fl
     settings = setup.settings
     rates = [launch.throughput_per_s for launch in verdict.best]
     rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
-    load = OpenLoad(rate_per_s=rate_per_s, seed=settings.search.seed)
+    load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
     setup.bench.stream = 0
     starts = []
     for role, configuration in (("default", setup.arena.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
         launch = setup.bench.launch_at(configuration, load, seconds=seconds)
-        starts.append(FreshStart(role=role, outcome=launch.outcome, measurement=launch.measurement))
+        starts.append(
+            RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
+        )
         setup.progress.opened(role, rate_per_s, launch.outcome, launch.measurement)
         setup.keep_used()
         setup.terminal.check()
-    shown = OpenLoop(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
+    shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
     ending = dataclasses.replace(ending, open_loop=shown)
-    study_files.keep_ending(setup.folder, ending)
+    study_files.save_verification_state(setup.folder, ending)
     return ending
 
 
-def _alternated(
-    setup: Setup,
+def _alternate(
+    setup: StudyRun,
     sides: Mapping[str, Configuration],
     *,
     rounds: int,
-    done: Sequence[FreshStart],
-    keep: Callable[[tuple[FreshStart, ...]], Ending],
+    done: Sequence[RoundEvaluation],
+    keep: Callable[[tuple[RoundEvaluation, ...]], VerificationState],
     is_enough: verification.IsEnough | None = None,
 ) -> verification.Rounds:
     """Run alternating rounds; save and print each evaluation.
@@ -487,14 +496,14 @@ def _alternated(
     begun_s = time.monotonic()
     setup.bench.stream = 1 + len(done) // len(sides)
 
-    def report(starts: Sequence[FreshStart], launch: Launch) -> None:
+    def report(starts: Sequence[RoundEvaluation], launch: Evaluation) -> None:
         number, last = len(starts), starts[-1]
         setup.bench.stream = 1 + number // len(sides)  # one per round; 0 is the search's
         if launch.records is not None and number <= len(sides):
             setup.folder.write_bytes(
-                f"verification/{last.role}.npz", records.encoded(launch.records)
+                f"verification/{last.role}.npz", records.encode(launch.records)
             )
-        study_files.keep_ending(setup.folder, keep(tuple(starts)))
+        study_files.save_verification_state(setup.folder, keep(tuple(starts)))
         setup.keep_used()
         each_s = (time.monotonic() - begun_s) / (number - len(done))
         setup.progress.verification(
@@ -507,11 +516,11 @@ def _alternated(
         )
         setup.terminal.check()
 
-    before = verification.counted(done, tuple(sides))
+    before = verification.count_rounds(done, tuple(sides))
     if done and (len(done) == rounds * len(sides) or (is_enough and is_enough(before))):
         return before
-    slowest_s = verification.round_trip_s(setup.store.trials(), sides.values())
-    with verification.measuring(
+    slowest_s = verification.slowest_latency_s(setup.store.trials(), sides.values())
+    with verification.open_rounds(
         setup.bench, sides, round_trip_s=slowest_s, say=setup.progress.say
     ) as source:
         return verification.alternate(
@@ -524,7 +533,7 @@ def _alternated(
         )
 
 
-def _sides(setup: Setup, ending: Ending) -> dict[str, Configuration] | None:
+def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration] | None:
     """Return the arms to compare, if any."""
     best = ending.best
     if best is None:
@@ -539,17 +548,17 @@ def _sides(setup: Setup, ending: Ending) -> dict[str, Configuration] | None:
     return sides if ending.guess is None else {**sides, "guess": ending.guess}
 
 
-def _interrupted(setup: Setup) -> Interrupted:
+def _handle_interrupt(setup: StudyRun) -> Interrupted:
     """Leave the study consistent; return a summary."""
     cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
-    ending = study_files.ending_of(setup.folder)
+    ending = study_files.read_verification_state(setup.folder)
     starts = 0
     if ending is not None:
         starts = len(verification.whole(ending.starts, len(ending.roles)))
         if ending.finalists:
             starts += len(verification.whole(ending.finals, len(ending.finalists)))
-    kept = interruption.kept(
+    kept = interruption.describe_saved(
         trials=len(setup.store.trials()),
         cut_off=cut_off,
         starts=None if ending is None else starts,
@@ -557,11 +566,11 @@ def _interrupted(setup: Setup) -> Interrupted:
     return Interrupted(f"{kept}; {interruption.go_on(setup.folder)}")
 
 
-def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Finished:
+def _finish(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyResult:
     """Write report and exports."""
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
-    advice = advised(record)
+    advice = advise(record)
     if advice is not None:
         for name, text in export.best_files(record, advice).items():
             path = written[WRITTEN[name]] = folder.write_text(name, str(text))
@@ -574,10 +583,10 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
         raise TunerError(
             f"study {folder.name}: no configuration worked ({why}); see {written['report']}"
         )
-    return Finished(record=record, stopped=study_files.stopped_of(folder), files=written)
+    return StudyResult(record=record, stopped=study_files.stopped_of(folder), files=written)
 
 
-def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
+def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> StudyPlan:
     settings, budget = setup.settings, search.budget
     left_s = max(0.0, setup.left_s())
     done, fits = len(search.trials), budget.trials_in(left_s)
@@ -587,10 +596,10 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         if ending.standings is None:
             left += max(0, FINAL_ROUNDS * len(ending.finalists) - len(ending.finals))
         expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
-    return Plan(
+    return StudyPlan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
-        load=load_in_words(
+        load=workload_in_words(
             settings.target.in_flight,
             settings.target.client_batch,
             rate_per_s=setup.arena.environment.rate_per_s,

@@ -14,32 +14,32 @@ from typing import Any
 from serving.values import Signature
 from tuner.engines import file as engine_file
 from tuner.engines.description import COPY, SCENARIO_COPY
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation import outcomes, request_source
-from tuner.evaluation.simulation.profile import Profile
-from tuner.launching.engine import Served
+from tuner.evaluation.simulation.profile import CostProfile
+from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
-from tuner.metrics.metric_constraints import Limit
+from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.settings import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study.interruption import resume_command
-from tuner.study.problem import Arena
+from tuner.study.problem import ProblemStatement
 from tuner.values.values import (
     OUR_ENGINE,
     Configuration,
-    Ending,
-    Finalist,
-    FrontPoint,
+    InputSummary,
     KnobInfo,
-    OpenLoop,
+    OpenLoopCheck,
+    ParetoPoint,
     RequestRecords,
-    SentInputs,
-    Shared,
+    SharedModels,
+    ShortlistEntry,
     StudyRecord,
     Trial,
     Verdict,
+    VerificationState,
 )
 
 UNFINISHED = (
@@ -47,7 +47,7 @@ UNFINISHED = (
 )
 UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
-ENDING_FILE = "verification/launches.json"
+VERIFICATION_STATE_FILE = "verification/launches.json"
 
 
 def settings_of(folder: RunFolder) -> StudySettings:
@@ -77,7 +77,7 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     """
     url = url or settings.store.storage
     if url is None and not folder.database.exists():
-        raise WrongUse(
+        raise UsageError(
             f"{folder.path} holds no trials: what made it was ended too early; "
             "begin anew with the same command and --fresh"
         )
@@ -92,11 +92,11 @@ def engine_copy(folder: RunFolder) -> pathlib.Path | None:
 
 def facts_of(
     settings: StudySettings,
-    arena: Arena,
-    served: Served,
-    profile: Profile | None = None,
-    shared: Shared | None = None,
-    sent: SentInputs | None = None,
+    arena: ProblemStatement,
+    served: EngineInfo,
+    profile: CostProfile | None = None,
+    shared: SharedModels | None = None,
+    sent: InputSummary | None = None,
 ) -> dict[str, Any]:
     """Return facts that replace the model for readers."""
     return {
@@ -118,13 +118,13 @@ def facts_of(
     }
 
 
-def profile_of(store: StudyStore) -> Profile | None:
+def profile_of(store: StudyStore) -> CostProfile | None:
     """Return the study's profile."""
     kept = store.facts().get("profile")
-    return None if kept is None else Profile.from_json(kept)
+    return None if kept is None else CostProfile.from_json(kept)
 
 
-def check_same_space(store: StudyStore, arena: Arena) -> None:
+def check_same_space(store: StudyStore, arena: ProblemStatement) -> None:
     """Check that this machine's space is the searched one.
 
     Raises:
@@ -134,36 +134,40 @@ def check_same_space(store: StudyStore, arena: Arena) -> None:
     now = {knob.name: list(knob.values) for knob in arena.knobs}
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
-            raise WrongUse(
+            raise UsageError(
                 f"the study searched {name} over {before.get(name)}, on this machine it is "
                 f"{now.get(name)}: go on where it was begun, or start a new study"
             )
 
 
-def keep_ending(folder: RunFolder, ending: Ending) -> None:
+def save_verification_state(folder: RunFolder, ending: VerificationState) -> None:
     """Save the search's end and verification so far."""
-    folder.write_json(ENDING_FILE, ending.as_json())
+    folder.write_json(VERIFICATION_STATE_FILE, ending.as_json())
 
 
-def ending_of(folder: RunFolder) -> Ending | None:
+def read_verification_state(folder: RunFolder) -> VerificationState | None:
     """Return that state; None during the search.
 
     Raises:
         WrongUse: the file is broken.
     """
-    data = folder.read_json(ENDING_FILE)
+    data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
-        return None if data is None else Ending.from_json(data)
+        return None if data is None else VerificationState.from_json(data)
     except (KeyError, TypeError) as error:
-        path = folder.path / ENDING_FILE
-        raise WrongUse(f"{path} is broken ({error!r}); remove it to verify anew") from error
+        path = folder.path / VERIFICATION_STATE_FILE
+        raise UsageError(f"{path} is broken ({error!r}); remove it to verify anew") from error
 
 
-def keep_end(
-    folder: RunFolder, ending: Ending, verdict: Verdict | None, *, limits: Sequence[Limit] = ()
+def save_end(
+    folder: RunFolder,
+    ending: VerificationState,
+    verdict: Verdict | None,
+    *,
+    limits: Sequence[MetricConstraint] = (),
 ) -> None:
     """Write a study's end."""
-    tallies = outcomes.tallied(ending.starts, limits)
+    tallies = outcomes.count_failures(ending.starts, limits)
     folder.write_json(
         VERDICT_FILE,
         {
@@ -183,7 +187,7 @@ def stopped_of(folder: RunFolder) -> str:
     end = folder.read_json(VERDICT_FILE)
     if end is not None:
         return str(end["stopped"])
-    ending = ending_of(folder)
+    ending = read_verification_state(folder)
     why = UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
     return f"{why}; go on with: {resume_command(folder, from_anywhere=True)}"
 
@@ -200,13 +204,15 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         WrongUse: a file is broken.
     """
     facts, trials = store.facts(), store.trials()
-    end, ending = folder.read_json(VERDICT_FILE), ending_of(folder)
+    end, ending = folder.read_json(VERDICT_FILE), read_verification_state(folder)
     default = Configuration(facts["default"])
     if end is not None:
         best = None if end["best"] is None else Configuration(end["best"])
     else:
         best = _best_so_far(trials) if ending is None else ending.best
-    standings = () if end is None else tuple(map(Finalist.from_json, end.get("finalists", ())))
+    standings = (
+        () if end is None else tuple(map(ShortlistEntry.from_json, end.get("finalists", ())))
+    )
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
     open_loop = None if end is None else end.get("open_loop")
     environment = folder.read_json("environment.json") or {}
@@ -221,7 +227,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
         second=facts.get("second"),
-        front=() if end is None else tuple(map(FrontPoint.from_json, end.get("front", ()))),
+        front=() if end is None else tuple(map(ParetoPoint.from_json, end.get("front", ()))),
         knobs=tuple(
             KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
         ),
@@ -230,8 +236,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best=best,
         verdict=verdict,
         finalists=standings,
-        open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
-        fresh_starts=outcomes.tallied(
+        open_loop=None if open_loop is None else OpenLoopCheck.from_json(open_loop),
+        fresh_starts=outcomes.count_failures(
             () if ending is None else ending.starts, settings.measurement.limits
         ),
         notes=(*store.notes(), stopped_of(folder)),
@@ -241,8 +247,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         settings=_with_effective(settings),
         is_finished=end is not None,
         used_s=store.used_s() or None,
-        shared=Shared.from_json(facts["shared"]) if facts.get("shared") else None,
-        sent=SentInputs.from_json(facts["sent"]) if facts.get("sent") else None,
+        shared=SharedModels.from_json(facts["shared"]) if facts.get("shared") else None,
+        sent=InputSummary.from_json(facts["sent"]) if facts.get("sent") else None,
         told=facts.get("told", {}),
         signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
         records=_records(folder, trials, {"default": default, "best": best}),

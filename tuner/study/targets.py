@@ -12,36 +12,36 @@ import shlex
 from collections.abc import Callable
 
 from serving import zoo
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
 from tuner.engines.description import (
     READY_TIMEOUT_S,
     CommandEngine,
     OtherEngine,
-    RequestForm,
+    RequestFormat,
     ScenarioEngine,
     UrlEngine,
 )
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.evaluation.scenarios import served, tuning
 from tuner.evaluation.scenarios.engine import ScenarioLauncher
 from tuner.evaluation.scenarios.requests import ScenarioRequests, model_of
 from tuner.evaluation.scenarios.values import Scenario
-from tuner.launching.command_engine import CommandLauncher, Target
-from tuner.launching.engine import Launcher, Served
-from tuner.launching.readiness import Sign
+from tuner.launching.command_engine import CommandLauncher, ServedModel
+from tuner.launching.engine import EngineInfo, Launcher
+from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.url_engine import UrlLauncher
 from tuner.load_generator import plain_payloads
 from tuner.load_generator.endpoint import parse_url
 from tuner.load_generator.payloads import Payloads
 from tuner.settings import TargetSettings
 from tuner.space import files, knob_schema
-from tuner.space.knob_schema import Vocabulary
+from tuner.space.knob_schema import KnobSchema
 from tuner.space.space import SearchSpace
 from tuner.study import problem
-from tuner.values.values import Shared
+from tuner.values.values import SharedModels
 
 RUNNING_TIMEOUT_S = 5.0
 """For a server that should already run."""
@@ -72,7 +72,7 @@ def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> Ot
     )
 
 
-def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
+def find_spec(target: TargetSettings, engine: OtherEngine | None) -> ModelSpec:
     """Return the model spec; another engine accepts any name.
 
     Raises:
@@ -81,13 +81,13 @@ def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
     model = target.model
     if isinstance(engine, ScenarioEngine):
         name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-") or "scenario"
-        return ModelCard(name=name, version="", kind="scenario", path=None)
+        return ModelSpec(name=name, version="", kind="scenario", path=None)
     is_file = "/" in model or pathlib.Path(model).exists()
     if engine is None or model in zoo.names() or is_file:
-        return problem.card_of(model, is_trusted=target.trust)
+        return problem.find_spec(model, is_trusted=target.trust)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", model):
-        raise WrongUse(f"--model {model}: expected a name of letters, digits, _ and -, or a file")
-    return ModelCard(name=model, version="", kind="other", path=None)
+        raise UsageError(f"--model {model}: expected a name of letters, digits, _ and -, or a file")
+    return ModelSpec(name=model, version="", kind="other", path=None)
 
 
 def scenario_of(engine: ScenarioEngine) -> Scenario:
@@ -99,13 +99,13 @@ def scenario_of(engine: ScenarioEngine) -> Scenario:
     return scenario_files.parse(engine.text, engine.file)
 
 
-def shared_of(engine: OtherEngine | None) -> Shared | None:
+def shared_of(engine: OtherEngine | None) -> SharedModels | None:
     """Return a scenario's models and settings, else None."""
     if not isinstance(engine, ScenarioEngine):
         return None
     scenario = scenario_of(engine)
     deadline_s = scenario.streams[0].deadline.first_s
-    return Shared(
+    return SharedModels(
         groups={group.name: (model_of(group), group.copies) for group in scenario.groups},
         # Requests carry deadlines, but the policy rejects none without one of its own.
         settings={
@@ -115,7 +115,7 @@ def shared_of(engine: OtherEngine | None) -> Shared | None:
     )
 
 
-def vocabulary_of(engine: OtherEngine | None) -> Vocabulary:
+def knob_schema_of(engine: OtherEngine | None) -> KnobSchema:
     """Return the engine's knob vocabulary."""
     if isinstance(engine, CommandEngine):
         return knob_schema.of_command(engine.knobs)
@@ -125,7 +125,7 @@ def vocabulary_of(engine: OtherEngine | None) -> Vocabulary:
 def space_text_of(
     engine: OtherEngine | None,
     target: TargetSettings,
-    card: ModelCard,
+    card: ModelSpec,
     *,
     goes_on: bool = False,
 ) -> str | None:
@@ -140,12 +140,12 @@ def space_text_of(
     if engine is None:
         return problem.space_text_of(target, card)
     if target.space is not None:
-        found = files.load(target.space, vocabulary_of(engine))
+        found = files.load(target.space, knob_schema_of(engine))
         if isinstance(engine, ScenarioEngine) and not goes_on:
             return files.dump(tuning.with_baseline(found, scenario_of(engine)))
         return files.read_text(target.space)
     if isinstance(engine, UrlEngine):
-        raise WrongUse(
+        raise UsageError(
             f"--engine {target.engine}: needs --space FILE, the knobs that its hook understands"
         )
     if isinstance(engine, ScenarioEngine):
@@ -156,7 +156,7 @@ def space_text_of(
 def launcher_of(
     engine: OtherEngine | None,
     target: TargetSettings,
-    card: ModelCard,
+    card: ModelSpec,
     *,
     say: Callable[[str], None],
 ) -> Launcher:
@@ -176,15 +176,15 @@ def launcher_of(
     if isinstance(engine, UrlEngine):
         return UrlLauncher(engine, model=card.name, sign=sign, say=say)
     file = target.model if card.path is None else str(card.path)
-    about = Target(name=card.name, file=file, sign=sign)
+    about = ServedModel(name=card.name, file=file, sign=sign)
     return CommandLauncher(engine, about, _own_space(engine).default())
 
 
 def payloads_of(
     engine: OtherEngine | None,
     target: TargetSettings,
-    card: ModelCard,
-    told: Served,
+    card: ModelSpec,
+    told: EngineInfo,
     *,
     seed: int,
 ) -> Payloads | ScenarioRequests:
@@ -212,28 +212,32 @@ def _own_space(engine: CommandEngine) -> SearchSpace:
     return files.parse(engine.text, file=str(engine.file), vocabulary=known)
 
 
-def _sign(engine: CommandEngine | UrlEngine, target: TargetSettings, card: ModelCard) -> Sign:
+def _sign(
+    engine: CommandEngine | UrlEngine, target: TargetSettings, card: ModelSpec
+) -> ReadinessCheck:
     """Return the readiness check: the ready page, else the first request."""
     path = engine.ready_path or engine.request.ready_path()
     if engine.request.protocol == "open-inference":
         assert path is not None
-        return Sign(path=path)
+        return ReadinessCheck(path=path)
     sent = _plain(engine.request, target, card)  # raises early
     if path is not None:
-        return Sign(path=path)
-    return Sign(path=sent.path, method=sent.method, headers=sent.headers, body=sent.requests[0])
+        return ReadinessCheck(path=path)
+    return ReadinessCheck(
+        path=sent.path, method=sent.method, headers=sent.headers, body=sent.requests[0]
+    )
 
 
-def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Payloads:
+def _plain(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
     """Build requests without the server's help."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
-            raise WrongUse(
+            raise UsageError(
                 f"{flag} {told[0]}: a {request.protocol} server does not tell what its model takes; "
                 "give --payload FILE"
             )
     if target.client_batch > 1 and not _is_batched(request, target):
-        raise WrongUse(
+        raise UsageError(
             f"--client-batch {target.client_batch}: the items of a {request.protocol} request cannot be "
             "counted here; use --client-batch 1"
         )
@@ -243,7 +247,7 @@ def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Pay
     if is_tfs or request.is_tensor:
         arrays = given or card.sample
         if arrays is None:
-            raise WrongUse(
+            raise UsageError(
                 f"model {card.name!r} has no sample of inputs: give --payload FILE, an .npz with "
                 "one array per input"
             )
@@ -270,10 +274,10 @@ def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Pay
             answer="",
             description="GET without a body",
         )
-    raise WrongUse(f"{request.method} {to} needs a body: give --payload FILE")
+    raise UsageError(f"{request.method} {to} needs a body: give --payload FILE")
 
 
-def _is_batched(request: RequestForm, target: TargetSettings) -> bool:
+def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:
     """Whether requests of any number of items are built here."""
     is_file = target.payload is not None and not target.payload.endswith(".npz")
     return request.protocol == "tensorflow-serving" and not is_file
@@ -284,13 +288,15 @@ def _of_url(target: TargetSettings, url: str) -> UrlEngine:
     try:
         hook = tuple(shlex.split(target.hook))
     except ValueError as error:
-        raise WrongUse(f"--hook {target.hook!r}: {error}") from error
+        raise UsageError(f"--hook {target.hook!r}: {error}") from error
     if not hook:
-        raise WrongUse("--hook: expected a program and its arguments")
-    return running(url, hook=hook, hook_timeout_s=target.hook_timeout_s)
+        raise UsageError("--hook: expected a program and its arguments")
+    return running_engine(url, hook=hook, hook_timeout_s=target.hook_timeout_s)
 
 
-def running(url: str, *, hook: tuple[str, ...] = (), hook_timeout_s: float = 0.0) -> UrlEngine:
+def running_engine(
+    url: str, *, hook: tuple[str, ...] = (), hook_timeout_s: float = 0.0
+) -> UrlEngine:
     """Return the engine of a running server's URL.
 
     Args:
@@ -302,13 +308,13 @@ def running(url: str, *, hook: tuple[str, ...] = (), hook_timeout_s: float = 0.0
     """
     where = parse_url(url)
     if where.path == "/":
-        request = RequestForm(protocol="open-inference")
+        request = RequestFormat(protocol="open-inference")
     elif where.model is not None:
-        request = RequestForm(protocol="open-inference", model=where.model, path=where.infer_path)
+        request = RequestFormat(protocol="open-inference", model=where.model, path=where.infer_path)
     elif _TFS_PATH.fullmatch(where.path):
-        request = RequestForm(protocol="tensorflow-serving", path=where.path)
+        request = RequestFormat(protocol="tensorflow-serving", path=where.path)
     else:
-        request = RequestForm(protocol="raw", path=where.path)
+        request = RequestFormat(protocol="raw", path=where.path)
     return UrlEngine(
         url=url,
         host=where.host,

@@ -19,13 +19,13 @@ from typing import Protocol
 import numpy as np
 
 from tuner.errors import LaunchFailed
-from tuner.evaluation.evaluator import Bench, Launch
-from tuner.evaluation.interleaving import Contender, NotResidentError, Residents
+from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds
 from tuner.measurement import comparison
-from tuner.measurement.outcome import Needs
-from tuner.values.values import Configuration, FreshStart, Measurement, Trial, Verdict
+from tuner.measurement.outcome import EvaluationRequirements
+from tuner.values.values import Configuration, Measurement, RoundEvaluation, Trial, Verdict
 
-Report = Callable[[Sequence[FreshStart], Launch], None]
+Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
 """Called after each evaluation with all so far, newest last, and its details."""
 
 
@@ -41,23 +41,25 @@ class MeasuresRounds(Protocol):
         """Arms, in the order of the first round."""
         ...
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in order, even failed."""
         ...
 
 
-class StartsFresh(Protocol):
-    """Evaluator for `FreshStarts`."""
+class EvaluatesOnNewServer(Protocol):
+    """Evaluator for `NewServerRounds`."""
 
-    def launch_fresh(self, configuration: Configuration) -> Launch:
+    def launch_fresh(self, configuration: Configuration) -> Evaluation:
         """Evaluate a configuration on a new server, even in failure."""
         ...
 
 
-class FreshStarts:
+class NewServerRounds:
     """Sequential rounds with a new server per evaluation."""
 
-    def __init__(self, bench: StartsFresh, configurations: Mapping[str, Configuration]) -> None:
+    def __init__(
+        self, bench: EvaluatesOnNewServer, configurations: Mapping[str, Configuration]
+    ) -> None:
         self._bench = bench
         self._configurations = configurations
 
@@ -66,15 +68,15 @@ class FreshStarts:
         """Arms by name."""
         return tuple(self._configurations)
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Launch]]:
+    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in order."""
         for role in roles:
             yield role, self._bench.launch_fresh(self._configurations[role])
 
 
 @contextlib.contextmanager
-def measuring(
-    bench: Bench,
+def open_rounds(
+    bench: Evaluator,
     configurations: Mapping[str, Configuration],
     *,
     round_trip_s: float,
@@ -90,26 +92,26 @@ def measuring(
     why = bench.why_alone
     if why is None:
         contenders = {
-            role: Contender(launcher=bench.launcher, configuration=configuration)
+            role: Arm(launcher=bench.launcher, configuration=configuration)
             for role, configuration in configurations.items()
         }
         try:
-            residents = Residents.open(bench, contenders, round_trip_s=round_trip_s)
-        except (NotResidentError, LaunchFailed) as error:
+            residents = InterleavedRounds.open(bench, contenders, round_trip_s=round_trip_s)
+        except (CannotInterleave, LaunchFailed) as error:
             why = str(error)
         else:
             with residents:
                 yield residents
             return
     say(f"launched afresh in turn, not side by side: {why}")
-    yield FreshStarts(bench, configurations)
+    yield NewServerRounds(bench, configurations)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
     """Round evaluations, and measurements by arm and complete round."""
 
-    starts: tuple[FreshStart, ...]
+    starts: tuple[RoundEvaluation, ...]
     """All, failures included."""
     measurements: Mapping[str, tuple[Measurement, ...]]
 
@@ -123,9 +125,9 @@ def alternate(
     source: MeasuresRounds,
     *,
     rounds: int,
-    needs: Needs,
+    needs: EvaluationRequirements,
     report: Report,
-    done: Sequence[FreshStart] = (),
+    done: Sequence[RoundEvaluation] = (),
     is_enough: IsEnough | None = None,
 ) -> Rounds:
     """Evaluate all arms in every round.
@@ -140,15 +142,15 @@ def alternate(
     starts = list(whole(done, len(roles)))
     waiting = list(order(roles, rounds))
     while len(starts) < len(waiting):
-        if starts and is_enough is not None and is_enough(counted(starts, roles)):
+        if starts and is_enough is not None and is_enough(count_rounds(starts, roles)):
             break
         for role, launch in source.round(waiting[len(starts) : len(starts) + len(roles)]):
-            starts.append(_judged(role, launch, needs))
+            starts.append(_judge(role, launch, needs))
             report(tuple(starts), launch)
-    return counted(starts, roles)
+    return count_rounds(starts, roles)
 
 
-def round_trip_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
+def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
     """Return the slowest mean latency in trials; 0 if unknown."""
     wanted = set(configurations)
     means = [
@@ -159,17 +161,17 @@ def round_trip_s(trials: Iterable[Trial], configurations: Iterable[Configuration
     return max(means, default=0.0) / 1e3
 
 
-def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
+def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluation]:
     """Return whole rounds, without an interrupted one."""
     return starts[: len(starts) // size * size]
 
 
-def _judged(role: str, launch: Launch, needs: Needs) -> FreshStart:
+def _judge(role: str, launch: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
     outcome = launch.outcome
     if launch.measurement is not None:
         outcome = needs.told(launch.measurement)
     is_ok = outcome.status == "ok"
-    return FreshStart(
+    return RoundEvaluation(
         role=role,
         outcome=outcome,
         measurement=launch.measurement if is_ok else None,
@@ -183,13 +185,13 @@ def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
         yield from roles if index % 2 == 0 else reversed(roles)
 
 
-def among(starts: Sequence[FreshStart], *roles: str) -> Rounds:
+def among(starts: Sequence[RoundEvaluation], *roles: str) -> Rounds:
     """Return rounds of some arms; failures of others do not count.
 
     Args:
         starts: of whole rounds.
     """
-    return counted([start for start in starts if start.role in roles], roles)
+    return count_rounds([start for start in starts if start.role in roles], roles)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +206,9 @@ class Pairs:
     """Assumed sd of pairs' log ratios."""
 
     @property
-    def rule(self) -> comparison.Rule:
+    def rule(self) -> comparison.StoppingRule:
         """Stopping rule of the comparison."""
-        return comparison.Rule(most=self.most, sd=self.sd, objectives=len(self.names))
+        return comparison.StoppingRule(most=self.most, sd=self.sd, objectives=len(self.names))
 
     def is_enough(self, rounds: Rounds) -> bool:
         """Whether the pairs so far end the comparison."""
@@ -216,7 +218,7 @@ class Pairs:
     def verdict(self, rounds: Rounds) -> Verdict | None:
         """Return the verdict, or None with too few pairs."""
         pairs = among(rounds.starts, "default", "best")
-        if pairs.counted < comparison.LEAST_PAIRS:
+        if pairs.counted < comparison.MIN_PAIRS:
             return None
         found = comparison.compare(
             default=pairs.measurements["default"],
@@ -225,11 +227,11 @@ class Pairs:
             second=self.names[1] if len(self.names) > 1 else None,
             rule=self.rule,
         )
-        return dataclasses.replace(found, launch_sd=launch_sd(rounds.starts))
+        return dataclasses.replace(found, launch_sd=evaluation_sd(rounds.starts))
 
 
-def launch_sd(
-    starts: Sequence[FreshStart], roles: Sequence[str] = ("default", "best")
+def evaluation_sd(
+    starts: Sequence[RoundEvaluation], roles: Sequence[str] = ("default", "best")
 ) -> float | None:
     """Return the sd between evaluations of two arms' log ratio (`comparison.excess_sd`).
 
@@ -246,7 +248,7 @@ def launch_sd(
     return comparison.excess_sd([pair.reshape(-1, 2).mean(axis=1) for pair in pairs])
 
 
-def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:
+def count_rounds(starts: Sequence[RoundEvaluation], roles: Sequence[str]) -> Rounds:
     """Return measurements by arm, without incomplete rounds."""
     found: dict[str, list[Measurement]] = {role: [] for role in roles}
     size = len(roles)

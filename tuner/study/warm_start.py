@@ -16,27 +16,27 @@ from typing import Any
 import numpy as np
 
 from serving.system import user_files
-from tuner.errors import TunerError, WrongUse
+from tuner.errors import TunerError, UsageError
 from tuner.evaluation.simulation import closed_form
-from tuner.evaluation.simulation.profile import Profile
+from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
 from tuner.metrics import prices
 from tuner.metrics.objective import COSTS
 from tuner.metrics.prices import Prices
-from tuner.sampling.knowledge import Earlier
+from tuner.sampling.knowledge import WarmStart
 from tuner.settings import RATE, StudySettings, rate_in_words
 from tuner.space import derived_features
 from tuner.space.environment import Environment
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
-from tuner.study.prediction import load_of
-from tuner.study.problem import Arena
+from tuner.study.prediction import workload_of
+from tuner.study.problem import ProblemStatement
 from tuner.values.values import Configuration
 
 AUTO = "auto"
 NONE = "none"
-MOST_STUDIES = 4
-MOST_LAUNCHES = 120
+MAX_STUDIES = 4
+MAX_EVALUATIONS = 120
 """In all, newest first; more take long to fit and add little."""
 LOAD_SCALE = 8.0
 """Powers of two of workload as far apart as a knob's ends."""
@@ -45,7 +45,7 @@ GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
+class SourceEvaluation:
     """Evaluation of an earlier study."""
 
     configuration: Configuration
@@ -56,19 +56,19 @@ class Launched:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierStudy:
+class SourceStudy:
     """A study to learn from."""
 
     name: str
     environment: Environment
     """Its workload, on the new study's machine."""
-    launches: tuple[Launched, ...]
+    launches: tuple[SourceEvaluation, ...]
     winner: Configuration | None
 
 
-def learnt(
-    settings: StudySettings, arena: Arena, model: str, profile: Profile | None
-) -> tuple[Arena, str | None]:
+def load_warm_start(
+    settings: StudySettings, arena: ProblemStatement, model: str, profile: CostProfile | None
+) -> tuple[ProblemStatement, str | None]:
     """Add warm-start studies, and return a line naming them, if any.
 
     Args:
@@ -82,38 +82,38 @@ def learnt(
     wanted = settings.search.learn_from
     if wanted == NONE:
         return arena, None
-    found = list(_named(settings, arena, model, wanted))
+    found = list(_source_studies(settings, arena, model, wanted))
     if not found:
         return arena, None
-    made = with_earlier(arena, found, objective=settings.measurement.first, profile=profile)
+    made = with_warm_start(arena, found, objective=settings.measurement.first, profile=profile)
     if made.earlier is None:
         return arena, None
     from_ = ", ".join(
-        f"{one.name} ({_load_in_words(one.environment)}, {len(one.launches)} launches)"
+        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} launches)"
         for one in found
     )
     return made, f"starts from what earlier studies taught: {from_} (--learn-from none: afresh)"
 
 
-def _load_in_words(load: Environment) -> str:
+def _workload_in_words(load: Environment) -> str:
     if load.rate_per_s is not None:
         return rate_in_words(load.rate_per_s)
     return f"concurrency {load.concurrency}"
 
 
-def with_earlier(
-    arena: Arena,
-    studies: Sequence[EarlierStudy],
+def with_warm_start(
+    arena: ProblemStatement,
+    studies: Sequence[SourceStudy],
     *,
     objective: str,
-    profile: Profile | None = None,
-) -> Arena:
+    profile: CostProfile | None = None,
+) -> ProblemStatement:
     """Add studies' evaluations, most important first."""
     context = _context(arena.environment)
     vectors, contexts, targets, errors, guesses = [], [], [], [], []
     for study in studies:
         shift = _shift(arena.environment, study.environment, objective)
-        for launch in study.launches[-MOST_LAUNCHES // len(studies) :]:
+        for launch in study.launches[-MAX_EVALUATIONS // len(studies) :]:
             vector = _vector(arena, launch.configuration, study.environment)
             if vector is None or launch.objective <= 0:
                 continue
@@ -122,13 +122,13 @@ def with_earlier(
             targets.append(math.log(launch.objective) + shift)
             errors.append(launch.error)
             if profile is not None and objective not in COSTS:
-                load = load_of(study.environment)
+                load = workload_of(study.environment)
                 predicted = closed_form.mean_ms(profile, load, launch.configuration)
                 guesses.append(math.log(predicted) + shift)
     if not vectors:
         return arena
     differing = np.flatnonzero(np.ptp(np.array([context, *contexts]), axis=0))
-    earlier = Earlier(
+    earlier = WarmStart(
         vectors=np.array(vectors),
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
@@ -139,19 +139,19 @@ def with_earlier(
     return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
 
 
-def _named(
-    settings: StudySettings, arena: Arena, model: str, wanted: str
-) -> Iterator[EarlierStudy]:
+def _source_studies(
+    settings: StudySettings, arena: ProblemStatement, model: str, wanted: str
+) -> Iterator[SourceStudy]:
     """Yield suitable studies, nearest workload first."""
     runs_dir = pathlib.Path(settings.store.runs_dir)
     if wanted != AUTO:
         for name in filter(None, wanted.split(",")):
             folder = RunFolder(runs_dir, name)
             if not folder.is_study():
-                raise WrongUse(f"--learn-from {name}: {runs_dir} has no such study")
+                raise UsageError(f"--learn-from {name}: {runs_dir} has no such study")
             study = _read(folder, settings, arena, model)
             if study is None:
-                raise WrongUse(
+                raise UsageError(
                     f"--learn-from {name}: it is no finished study of {model} with this objective, "
                     "engine and search space on such a machine"
                 )
@@ -171,12 +171,12 @@ def _named(
         if study is not None:
             found.append(study)
     found.sort(key=lambda one: _distance(one.environment, arena.environment))
-    yield from found[:MOST_STUDIES]
+    yield from found[:MAX_STUDIES]
 
 
 def _read(
-    folder: RunFolder, settings: StudySettings, arena: Arena, model: str
-) -> EarlierStudy | None:
+    folder: RunFolder, settings: StudySettings, arena: ProblemStatement, model: str
+) -> SourceStudy | None:
     """Read a study if it fits."""
     if not study_files.is_finished(folder):
         return None
@@ -193,7 +193,7 @@ def _read(
     if facts["model"] != model or names != {knob.name for knob in arena.knobs}:
         return None
     end = folder.read_json(study_files.VERDICT_FILE) or {}
-    return EarlierStudy(
+    return SourceStudy(
         name=folder.name,
         environment=dataclasses.replace(
             arena.environment,
@@ -201,7 +201,7 @@ def _read(
             client_batch=int(facts.get("client_batch", 1)),
         ),
         launches=tuple(
-            Launched(configuration=trial.configuration, objective=trial.objective)
+            SourceEvaluation(configuration=trial.configuration, objective=trial.objective)
             for trial in store.trials()
             if trial.objective is not None
         ),
@@ -220,7 +220,7 @@ def _is_alike(one: StudySettings, other: StudySettings) -> bool:
     return (
         one.measurement.objective == other.measurement.objective
         and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
-        and ("cost" not in one.measurement.names or _paid(one) == _paid(other))
+        and ("cost" not in one.measurement.names or _read_prices(one) == _read_prices(other))
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
@@ -235,7 +235,7 @@ def _slo(settings: StudySettings) -> float | None:
     return settings.measurement.slo_ms
 
 
-def _paid(settings: StudySettings) -> Prices:
+def _read_prices(settings: StudySettings) -> Prices:
     return prices.read(settings.measurement.prices)
 
 
@@ -257,7 +257,7 @@ def _is_same_machine(environment: Mapping[str, Any]) -> bool:
     return all(here.get(name) == then.get(name) for name in ("cores", "processor"))
 
 
-def _vector(arena: Arena, configuration: Configuration, then: Environment) -> Any:
+def _vector(arena: ProblemStatement, configuration: Configuration, then: Environment) -> Any:
     """Return its encoding under its own workload, or None."""
     try:
         return arena.candidates.placed(
@@ -267,7 +267,7 @@ def _vector(arena: Arena, configuration: Configuration, then: Environment) -> An
         return None
 
 
-def _winners(arena: Arena, studies: Sequence[EarlierStudy]) -> tuple[Configuration, ...]:
+def _winners(arena: ProblemStatement, studies: Sequence[SourceStudy]) -> tuple[Configuration, ...]:
     """Return the winners as candidates."""
     found: dict[Configuration, None] = {}
     for study in studies:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 WIDTH = 1.01
 """Upper over lower end of a bucket; bucket i is from WIDTH^i up to WIDTH^(i+1) ms."""
 _LOG_WIDTH = math.log(WIDTH)
-LEAST_MS = 1e-6
+MIN_MS = 1e-6
 """Clock resolution and shortest latency."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Histogram:
+class LatencyHistogram:
     """Counts of consecutive buckets from number `first` on."""
 
     first: int
@@ -31,12 +31,12 @@ class Histogram:
     @classmethod
     def of(cls, took_ms: NDArray[np.float64]) -> Self:
         """Count latencies (n,), n at least 1."""
-        buckets = np.floor(np.log(np.maximum(took_ms, LEAST_MS)) / _LOG_WIDTH).astype(np.int64)
+        buckets = np.floor(np.log(np.maximum(took_ms, MIN_MS)) / _LOG_WIDTH).astype(np.int64)
         first = int(buckets.min())
         return cls(first, tuple(np.bincount(buckets - first).tolist()))
 
     @classmethod
-    def merged(cls, histograms: Iterable[Histogram]) -> Self:
+    def merged(cls, histograms: Iterable[LatencyHistogram]) -> Self:
         """Merge at least one histogram."""
         every = list(histograms)
         first = min(one.first for one in every)
@@ -49,9 +49,9 @@ class Histogram:
         """Return the number of latencies."""
         return sum(self.counts)
 
-    def scaled(self, factor: float) -> Histogram:
+    def scaled(self, factor: float) -> LatencyHistogram:
         """Return the histogram with all latencies times `factor`, rounded to a bucket."""
-        return Histogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
+        return LatencyHistogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
 
     def quantile_ms(self, share: float) -> float:
         """Return the nearest-rank quantile, interpolated within its bucket by rank."""
@@ -66,7 +66,7 @@ class Histogram:
 
     def share_within(self, took_ms: float) -> float:
         """Return the share of latencies up to `took_ms`, interpolated within its bucket."""
-        place = math.log(max(took_ms, LEAST_MS)) / _LOG_WIDTH - self.first
+        place = math.log(max(took_ms, MIN_MS)) / _LOG_WIDTH - self.first
         whole = min(max(0, math.floor(place)), len(self.counts))
         inside = self.counts[whole] * (place - whole) if 0 <= place < len(self.counts) else 0.0
         return (sum(self.counts[:whole]) + inside) / len(self)

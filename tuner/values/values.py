@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.values import Signature
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 
 OUR_ENGINE = "luthier"
 """Luthier's name in `--engine` and reports."""
@@ -81,7 +81,7 @@ class RequestRecords:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CpuCourse:
+class CpuTimeSeries:
     """CPU time of a process during a load phase."""
 
     at_s: NDArray[np.float64]  # (n,) since the start of the phase, ascending
@@ -92,7 +92,7 @@ class CpuCourse:
         return np.diff(np.interp(edges_s, self.at_s, self.used_s))
 
 
-MOST_WIDTH = 4.0
+MAX_WIDTH = 4.0
 """A ratio's interval that holds 1 and is wider (half to double) tells nothing."""
 
 
@@ -105,10 +105,10 @@ class Interval:
 
     @property
     def is_vague(self) -> bool:
-        """Whether a ratio's interval holds 1 and is wider than `MOST_WIDTH`."""
+        """Whether a ratio's interval holds 1 and is wider than `MAX_WIDTH`."""
         if self.low is None or self.high is None:
             return False
-        return self.low <= 1 <= self.high and self.high > MOST_WIDTH * self.low
+        return self.low <= 1 <= self.high and self.high > MAX_WIDTH * self.low
 
     @property
     def inverse(self) -> Interval:
@@ -188,13 +188,13 @@ class Cost:
     """In the price file's currency, or core-seconds."""
 
 
-MOST_LITTLE_ERROR = 0.05
+MAX_LITTLES_LAW_ERROR = 0.05
 """Above it, throughput x mean contradicts the concurrency: the load was wrong."""
 LATE_S = 1e-3
 """A request sent later than this waited for a connection or the client."""
-MOST_LATE_SHARE = 0.01
+MAX_LATE_SHARE = 0.01
 """With more late requests, the clients may be what was measured."""
-LEAST_FOR_P99 = 459
+MIN_FOR_P99 = 459
 """Fewest independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
 
 
@@ -228,7 +228,7 @@ class Measurement:
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
     p99_effective: float | None = None
     """Independent requests behind the p99; None in old measurements."""
-    histogram: Histogram | None = None
+    histogram: LatencyHistogram | None = None
     """Of latencies; None in old measurements."""
     goodput: float | None = None
     """Responses per second within `--slo-ms`, if set."""
@@ -254,7 +254,7 @@ class Measurement:
     @property
     def has_p99(self) -> bool:
         """Whether p99 is reportable; with fewer requests it is luck."""
-        return self.effective >= LEAST_FOR_P99
+        return self.effective >= MIN_FOR_P99
 
     @property
     def told_p99_ms(self) -> float:
@@ -339,7 +339,7 @@ class Measurement:
         fields["noise"] = HostNoise(**fields["noise"])
         counted = fields.get("histogram")
         if counted is not None:
-            fields["histogram"] = Histogram(counted["first"], tuple(counted["counts"]))
+            fields["histogram"] = LatencyHistogram(counted["first"], tuple(counted["counts"]))
         cost = fields.get("cost")
         fields["cost"] = None if cost is None else Cost(**cost)
         energy = fields.get("energy")
@@ -394,7 +394,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FreshStart:
+class RoundEvaluation:
     """Evaluation of an arm in a round."""
 
     role: str
@@ -409,7 +409,7 @@ class FreshStart:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> FreshStart:
+    def from_json(cls, data: Mapping[str, Any]) -> RoundEvaluation:
         """Inverse of `as_json`."""
         measurement = data["measurement"]
         return cls(
@@ -421,7 +421,7 @@ class FreshStart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class FailureCount:
     """Round evaluations and failures of an arm."""
 
     launched: int = 0
@@ -446,7 +446,7 @@ VerdictOutcome = Literal["better", "worse", "no difference shown"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Finalist:
+class ShortlistEntry:
     """Shortlisted configuration after re-evaluation."""
 
     configuration: Configuration
@@ -467,7 +467,7 @@ class Finalist:
         return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Finalist:
+    def from_json(cls, data: Mapping[str, Any]) -> ShortlistEntry:
         """Inverse of `as_json`."""
         return cls(
             **{
@@ -479,7 +479,7 @@ class Finalist:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Against:
+class PredictionComparison:
     """Best against the prediction's choice."""
 
     configuration: Configuration
@@ -496,7 +496,7 @@ class Against:
         return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Against:
+    def from_json(cls, data: Mapping[str, Any]) -> PredictionComparison:
         """Inverse of `as_json`."""
         return cls(
             **{
@@ -508,7 +508,7 @@ class Against:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FrontPoint:
+class ParetoPoint:
     """Configuration that none beats in both objectives."""
 
     configuration: Configuration
@@ -531,7 +531,7 @@ class FrontPoint:
         return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> FrontPoint:
+    def from_json(cls, data: Mapping[str, Any]) -> ParetoPoint:
         """Inverse of `as_json`."""
         return cls(
             **{
@@ -544,17 +544,17 @@ class FrontPoint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OpenLoop:
+class OpenLoopCheck:
     """Open-loop check of a closed-loop study: default and best once each."""
 
     rate_per_s: float
     """Same Poisson arrivals for both."""
     share: float
     """Of the best's closed-loop throughput."""
-    starts: tuple[FreshStart, ...]
+    starts: tuple[RoundEvaluation, ...]
     """Of arms "default" and "best"."""
 
-    def of(self, role: str) -> FreshStart:
+    def of(self, role: str) -> RoundEvaluation:
         """Return an arm's evaluation."""
         return next(start for start in self.starts if start.role == role)
 
@@ -563,13 +563,13 @@ class OpenLoop:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> OpenLoop:
+    def from_json(cls, data: Mapping[str, Any]) -> OpenLoopCheck:
         """Inverse of `as_json`."""
-        return cls(**{**data, "starts": tuple(map(FreshStart.from_json, data["starts"]))})
+        return cls(**{**data, "starts": tuple(map(RoundEvaluation.from_json, data["starts"]))})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class VerificationState:
     """Study after its search: what to verify, and rounds."""
 
     stopped: str
@@ -578,21 +578,21 @@ class Ending:
     """Recommendation, if a trial succeeded."""
     pairs: int
     """Planned rounds of default and best."""
-    starts: tuple[FreshStart, ...] = ()
+    starts: tuple[RoundEvaluation, ...] = ()
     """Of default, best, and a compared prediction."""
     finalists: tuple[Configuration, ...] = ()
     """Shortlist, recommendation first; one leaves no choice."""
-    finals: tuple[FreshStart, ...] = ()
+    finals: tuple[RoundEvaluation, ...] = ()
     """Rounds of the shortlist."""
-    standings: tuple[Finalist, ...] | None = None
+    standings: tuple[ShortlistEntry, ...] | None = None
     """Shortlist results, best first; None while open."""
     guess: Configuration | None = None
     """The prediction's choice, unless best or default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     """Assumed sd of pairs' log ratios."""
-    front: tuple[FrontPoint, ...] = ()
+    front: tuple[ParetoPoint, ...] = ()
     """With two objectives."""
-    open_loop: OpenLoop | None = None
+    open_loop: OpenLoopCheck | None = None
     """None if pending, or without time."""
 
     @property
@@ -619,7 +619,7 @@ class Ending:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Ending:
+    def from_json(cls, data: Mapping[str, Any]) -> VerificationState:
         """Inverse of `as_json`."""
         standings, guess = data.get("standings"), data.get("guess")
         open_loop = data.get("open_loop")
@@ -627,19 +627,21 @@ class Ending:
             stopped=data["stopped"],
             best=None if data["best"] is None else Configuration(data["best"]),
             pairs=data["pairs"],
-            starts=tuple(map(FreshStart.from_json, data["starts"])),
+            starts=tuple(map(RoundEvaluation.from_json, data["starts"])),
             finalists=tuple(map(Configuration, data.get("finalists", ()))),
-            finals=tuple(map(FreshStart.from_json, data.get("finals", ()))),
-            standings=None if standings is None else tuple(map(Finalist.from_json, standings)),
+            finals=tuple(map(RoundEvaluation.from_json, data.get("finals", ()))),
+            standings=None
+            if standings is None
+            else tuple(map(ShortlistEntry.from_json, standings)),
             guess=None if guess is None else Configuration(guess),
             presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
-            front=tuple(map(FrontPoint.from_json, data.get("front", ()))),
-            open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
+            front=tuple(map(ParetoPoint.from_json, data.get("front", ()))),
+            open_loop=None if open_loop is None else OpenLoopCheck.from_json(open_loop),
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class SecondObjectiveVerdict:
     """Verdict on a second objective, by the same pairs."""
 
     objective: str
@@ -673,9 +675,9 @@ class Verdict:
     best: tuple[Measurement, ...]
     text: str
     """One sentence."""
-    against_guess: Against | None = None
+    against_guess: PredictionComparison | None = None
     """None without prediction, or with the same choice."""
-    second: Beside | None = None
+    second: SecondObjectiveVerdict | None = None
     """On the second objective."""
     launch_sd: float | None = None
     """Sd of pairs' log mean ratios beyond that of slices within.
@@ -700,12 +702,14 @@ class Verdict:
         for name in ("default", "best"):
             fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
         against = fields.get("against_guess")
-        fields["against_guess"] = None if against is None else Against.from_json(against)
+        fields["against_guess"] = (
+            None if against is None else PredictionComparison.from_json(against)
+        )
         second = fields.get("second")
         fields["second"] = (
             None
             if second is None
-            else Beside(
+            else SecondObjectiveVerdict(
                 **{
                     **second,
                     "interval": Interval(**second["interval"]),
@@ -731,7 +735,7 @@ class KnobInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedModels:
     """Scenario's models sharing replicas."""
 
     groups: Mapping[str, tuple[str, int]]
@@ -744,7 +748,7 @@ class Shared:
         return {"groups": dict(self.groups), "settings": dict(self.settings)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Shared:
+    def from_json(cls, data: Mapping[str, Any]) -> SharedModels:
         """Inverse of `as_json`."""
         groups = {
             name: (str(model), int(copies)) for name, (model, copies) in data["groups"].items()
@@ -769,7 +773,7 @@ class InputFacts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SentInputs:
+class InputSummary:
     """Inputs sent by a study."""
 
     inputs: tuple[InputFacts, ...]
@@ -791,7 +795,7 @@ class SentInputs:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SentInputs:
+    def from_json(cls, data: Mapping[str, Any]) -> InputSummary:
         """Inverse of `as_json`."""
         inputs = (InputFacts(**{**one, "free": tuple(one["free"])}) for one in data["inputs"])
         return cls(inputs=tuple(inputs), whole=str(data["whole"]), source=str(data["source"]))
@@ -816,7 +820,7 @@ class StudyRecord:
     """Recommendation, if a trial succeeded."""
     verdict: Verdict | None
     """None with fewer than two complete pairs."""
-    fresh_starts: Mapping[str, Tally]
+    fresh_starts: Mapping[str, FailureCount]
     """Of the verification, by arm."""
     notes: tuple[str, ...]
     """Omitted knobs, limits not enforced, synthetic payloads, early stop."""
@@ -838,21 +842,21 @@ class StudyRecord:
     """None in old studies."""
     client_batch: int = 1
     """Items per request."""
-    finalists: tuple[Finalist, ...] = ()
+    finalists: tuple[ShortlistEntry, ...] = ()
     """Shortlist results, best first; empty without a choice."""
     second: str | None = None
     """Second objective, if any."""
-    front: tuple[FrontPoint, ...] = ()
+    front: tuple[ParetoPoint, ...] = ()
     """Pareto front, best first objective first."""
     rate_per_s: float | None = None
     """Due requests per second; None: closed loop."""
-    shared: Shared | None = None
+    shared: SharedModels | None = None
     """Models of a scenario."""
-    sent: SentInputs | None = None
+    sent: InputSummary | None = None
     """None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Declared inputs beyond the model's file, as settings `model.shapes`, `model.values`."""
-    open_loop: OpenLoop | None = None
+    open_loop: OpenLoopCheck | None = None
     """Open-loop check, if done."""
 
     @property

@@ -67,14 +67,14 @@ class ModelRoutes:
     async def _deploy(self, request: web.Request) -> web.Response:
         data = await _data(request, {"model": str, "name": str, "version": str, "current": bool})
         # In a thread: the disk may be slow.
-        card = await asyncio.to_thread(zoo.find, _needed(data, "model"), name=data.get("name"))
+        card = await asyncio.to_thread(zoo.find, _require(data, "model"), name=data.get("name"))
         if "version" in data:
             card = dataclasses.replace(card, version=data["version"])
         await self._engine.deploy(card, current=data.get("current", True))
         return web.json_response(self._described(card.name), status=201)
 
     async def _set_current(self, request: web.Request) -> web.Response:
-        version = _needed(await _data(request, {"version": str}), "version")
+        version = _require(await _data(request, {"version": str}), "version")
         if self._repository is not None:
             await self._repository.set_version(request.match_info["name"], version)
         else:
@@ -92,7 +92,7 @@ class ModelRoutes:
     async def _set_label(self, request: web.Request) -> web.Response:
         version = None
         if request.method == "PUT":
-            version = _needed(await _data(request, {"version": str}), "version")
+            version = _require(await _data(request, {"version": str}), "version")
         self._engine.set_label(request.match_info["name"], request.match_info["label"], version)
         return self._answer(request)
 
@@ -106,7 +106,7 @@ class ModelRoutes:
     async def _set_shadow(self, request: web.Request) -> web.Response:
         version = None
         if request.method == "PUT":
-            version = _needed(await _data(request, {"version": str}), "version")
+            version = _require(await _data(request, {"version": str}), "version")
         self._engine.set_shadow(request.match_info["name"], version)
         return self._answer(request)
 
@@ -174,7 +174,7 @@ async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
     return data
 
 
-def _needed(data: dict[str, Any], key: str) -> str:
+def _require(data: dict[str, Any], key: str) -> str:
     if key not in data:
         raise InvalidRequest(
             f'the body has no {key!r}; expected a JSON object with it, as {{"{key}": "..."}}'

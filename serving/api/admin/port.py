@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from serving.api.transport.connection_limiter import Door
+from serving.api.transport.connection_limiter import ConnectionLimiter
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class AdminListener:
         *,
         idle_s: float,
         request_s: float,
-        door: Door,
+        door: ConnectionLimiter,
         **options: Any,  # of several types
     ) -> None:
         """Store the settings.

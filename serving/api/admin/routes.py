@@ -28,7 +28,7 @@ from serving.api.clipper import containers, management
 from serving.api.clipper.catalogue import Catalogue
 from serving.api.clipper.containers import Containers
 from serving.api.http.access import Token
-from serving.api.transport.trusted_hosts import Hosts, is_foreign
+from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
 from serving.errors import (
@@ -39,7 +39,7 @@ from serving.errors import (
     ReplicaStartFailed,
     ServingError,
 )
-from serving.settings import KNOBS, ServingSettings
+from serving.settings import SETTINGS, ServingSettings
 
 MAX_BODY_BYTES = 1024 * 1024
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
@@ -79,7 +79,7 @@ class AdminRoutes:
         metrics: Callable[[], Iterable[bytes]],
         token: Token | None = None,
         has_open_metrics: bool = False,
-        hosts: Hosts | None = None,
+        hosts: TrustedHosts | None = None,
         keep: Callable[[], Awaitable[None]] | None = None,
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
@@ -264,7 +264,7 @@ def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[s
     """Reject changes of settings that are fixed at runtime, also per model."""
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
-    for name, knob in KNOBS.items():
+    for name, knob in SETTINGS.items():
         if knob.limits.live:
             continue
         changes = {name: (before[name], after[name])}

@@ -13,7 +13,7 @@ SINGLE_MODEL_POLICY = "fixed"
 """Policy of Clipper's own applications, which link at most one model."""
 
 
-class Model(NamedTuple):
+class RegisteredModel(NamedTuple):
     """One registered version of a model."""
 
     name: str
@@ -71,7 +71,7 @@ class Catalogue(Protocol):
         """Remove models from an application."""
         ...
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[RegisteredModel]:
         """Return all versions, including deleted ones."""
         ...
 
@@ -83,7 +83,7 @@ class Catalogue(Protocol):
         """Return a served model's input types, registered or not; None: not served."""
         ...
 
-    def add_model(self, model: Model) -> None:
+    def add_model(self, model: RegisteredModel) -> None:
         """Add a version and make it current."""
         ...
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from serving.api.clipper import requests
 from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE
-from serving.api.clipper.fields import Fields, Refused, Reply, refusal, reply
+from serving.api.clipper.fields import CommandError, CommandFields, CommandResponse, refusal, reply
 from serving.api.clipper.inputs import input_type
 from serving.api.clipper.management import BASE
 from serving.errors import ServingError
@@ -49,65 +49,65 @@ class Containers(Protocol):
         ...
 
 
-async def operate(containers: Containers, path: str, body: bytes) -> Reply | None:
+async def operate(containers: Containers, path: str, body: bytes) -> CommandResponse | None:
     """Execute a command; None if unknown."""
     known = _COMMANDS.get(path.removeprefix(BASE)) if path.startswith(f"{BASE}/") else None
     if known is None:
         return None
     command, schema = known
     try:
-        outcome = await command(containers, Fields(requests.document(body, schema), schema))
+        outcome = await command(containers, CommandFields(requests.document(body, schema), schema))
     except ServingError as error:
         return refusal(error)
     return reply(outcome)
 
 
-async def _start(containers: Containers, fields: Fields) -> str:
+async def _start(containers: Containers, fields: CommandFields) -> str:
     model = _model(fields)
     kind = input_type(fields.string("input_type"))
     container = fields.string("container_name")
     replicas = _replicas(fields.optional_integer("num_replicas", 1))
     batch_size = fields.optional_integer("batch_size", DEFAULT_BATCH_SIZE)
     if batch_size <= 0 and batch_size != DEFAULT_BATCH_SIZE:
-        raise Refused("The batch size must be positive or DEFAULT_BATCH_SIZE, which is -1")
+        raise CommandError("The batch size must be positive or DEFAULT_BATCH_SIZE, which is -1")
     await containers.start(
         model, container=container, input_type=kind, replicas=replicas, batch_size=batch_size
     )
     return f"Successfully started {replicas} replicas of model '{model.name}:{model.version}'"
 
 
-async def _resize(containers: Containers, fields: Fields) -> str:
+async def _resize(containers: Containers, fields: CommandFields) -> str:
     model = _model(fields)
     replicas = _replicas(fields.integer("num_replicas"))
     await containers.resize(model, replicas)
     return f"Successfully set model '{model.name}:{model.version}' to {replicas} replicas"
 
 
-async def _count(containers: Containers, fields: Fields) -> int:
+async def _count(containers: Containers, fields: CommandFields) -> int:
     return containers.count(_model(fields))
 
 
-async def _stop(containers: Containers, fields: Fields) -> str:
+async def _stop(containers: Containers, fields: CommandFields) -> str:
     named = fields.optional_object("models")
-    inner = Fields(named, _STOP)
+    inner = CommandFields(named, _STOP)
     models = [ModelId(name, version) for name in named for version in inner.strings(name)]
     await containers.stop(models)
     return f"Successfully stopped {len(models)} versions"
 
 
-def _model(fields: Fields) -> ModelId:
+def _model(fields: CommandFields) -> ModelId:
     return ModelId(fields.string("model_name"), fields.string("model_version"))
 
 
 def _replicas(count: int) -> int:
     if count < 0:
-        raise Refused(f"num_replicas is {count}, expected 0 or more")
+        raise CommandError(f"num_replicas is {count}, expected 0 or more")
     return count
 
 
 _NAME_AND_VERSION = '{ "model_name" := string, "model_version" := string }'
 _STOP = '{ "models" := { name := [version] } }'
-_COMMANDS: dict[str, tuple[Callable[[Containers, Fields], Awaitable[Any]], str]] = {
+_COMMANDS: dict[str, tuple[Callable[[Containers, CommandFields], Awaitable[Any]], str]] = {
     "/start_containers": (
         _start,
         (

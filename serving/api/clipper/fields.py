@@ -13,11 +13,11 @@ from serving.errors import InvalidRequest, nearest
 _INT32 = range(-(2**31), 2**31)
 
 
-class Refused(InvalidRequest):
+class CommandError(InvalidRequest):
     """Rejected command, with its message."""
 
 
-class Reply(NamedTuple):
+class CommandResponse(NamedTuple):
     """Response to a command."""
 
     status: int
@@ -25,7 +25,7 @@ class Reply(NamedTuple):
     is_json: bool
 
 
-class Fields:
+class CommandFields:
     """Members of a body; getters raise `requests.RequestError` for a missing one or a wrong type."""
 
     def __init__(self, given: Mapping[str, Any], schema: str) -> None:
@@ -120,13 +120,13 @@ class Fields:
         )
 
 
-def reply(outcome: object) -> Reply:
+def reply(outcome: object) -> CommandResponse:
     """Return the response to an executed command: text as it is, else JSON."""
     if isinstance(outcome, str):
-        return Reply(200, outcome, False)
-    return Reply(200, write(outcome), True)
+        return CommandResponse(200, outcome, False)
+    return CommandResponse(200, write(outcome), True)
 
 
-def refusal(error: Exception) -> Reply:
+def refusal(error: Exception) -> CommandResponse:
     """Return the response for an error."""
-    return Reply(400, str(error), False)
+    return CommandResponse(400, str(error), False)

@@ -29,7 +29,7 @@ INPUT_TYPES: dict[str, str] = {
 """Accepted name of an input type -> its canonical name."""
 
 
-class Query(NamedTuple):
+class ClipperInferRequest(NamedTuple):
     """One request, ready for a replica."""
 
     frame: tuple[Buffer, ...]
@@ -40,7 +40,7 @@ class Query(NamedTuple):
     priority: int = 0
 
 
-class Input(NamedTuple):
+class ApplicationInput(NamedTuple):
     """One input of an application."""
 
     kind: str
@@ -57,7 +57,7 @@ class Input(NamedTuple):
         with np.errstate(over="ignore"):
             return np.array(self.value, dtype=np.float64).astype(form).tobytes()
 
-    def query(self, signature: Signature, timeout_s: float | None = None) -> Query:
+    def query(self, signature: Signature, timeout_s: float | None = None) -> ClipperInferRequest:
         """Return the request for a model.
 
         Raises:
@@ -65,7 +65,7 @@ class Input(NamedTuple):
         """
         tensor = self._tensor(signature)
         frame = (wire.encode_descriptor([tensor]), tensor.data)
-        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, 1, timeout_s)
+        return ClipperInferRequest(frame, sum(map(len, frame)), wire.Encoding.TENSORS, 1, timeout_s)
 
     def _tensor(self, signature: Signature) -> Tensor:
         if len(signature.inputs) != 1:

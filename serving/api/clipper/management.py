@@ -15,9 +15,9 @@ from serving.api.clipper.catalogue import (
     SINGLE_MODEL_POLICY,
     Catalogue,
     Container,
-    Model,
+    RegisteredModel,
 )
-from serving.api.clipper.fields import Fields, Refused, Reply, refusal, reply
+from serving.api.clipper.fields import CommandError, CommandFields, CommandResponse, refusal, reply
 from serving.api.clipper.inputs import input_type
 from serving.errors import ServingError
 from serving.selection.application import Application
@@ -37,16 +37,16 @@ _FORBIDDEN = (",", ":")
 """Separators in Clipper's identifiers, forbidden in names, versions and labels."""
 
 
-def dispatch(catalogue: Catalogue, path: str, body: bytes) -> Reply | None:
+def dispatch(catalogue: Catalogue, path: str, body: bytes) -> CommandResponse | None:
     """Execute a command; return None if unknown."""
     if path == PING:
-        return Reply(200, PONG, False)
+        return CommandResponse(200, PONG, False)
     known = _COMMANDS.get(path.removeprefix(BASE)) if path.startswith(f"{BASE}/") else None
     if known is None:
         return None
     command, schema = known
     try:
-        outcome = command(catalogue, Fields(requests.document(body, schema), schema))
+        outcome = command(catalogue, CommandFields(requests.document(body, schema), schema))
     except ServingError as error:
         return refusal(error)
     return reply(outcome)
@@ -55,21 +55,23 @@ def dispatch(catalogue: Catalogue, path: str, body: bytes) -> Reply | None:
 # Applications
 
 
-def _add_app(catalogue: Catalogue, fields: Fields) -> str:
+def _add_app(catalogue: Catalogue, fields: CommandFields) -> str:
     name = fields.string("name")
     kind = input_type(fields.string("input_type"))
     default_output = fields.string("default_output")
     latency_slo_micros = fields.integer("latency_slo_micros")
     fields.only("name", "input_type", "default_output", "latency_slo_micros", *SELECTION)
     if _application(catalogue, name) is not None:
-        raise Refused(f"application '{name}' already exists")
+        raise CommandError(f"application '{name}' already exists")
     if not name or "/" in name or name.lower() in RESERVED_NAMES:
-        raise Refused(
+        raise CommandError(
             f"Invalid application name supplied: {name!r}. It is a part of paths: neither empty, "
             f"nor with a slash, nor one of {', '.join(sorted(RESERVED_NAMES))}"
         )
     if latency_slo_micros <= 0:
-        raise Refused(f"latency_slo_micros is {latency_slo_micros}, expected microseconds above 0")
+        raise CommandError(
+            f"latency_slo_micros is {latency_slo_micros}, expected microseconds above 0"
+        )
     catalogue.add_application(
         name,
         input_type=kind,
@@ -80,21 +82,21 @@ def _add_app(catalogue: Catalogue, fields: Fields) -> str:
     return f"Successfully added application with name '{name}'"
 
 
-def _delete_app(catalogue: Catalogue, fields: Fields) -> str:
+def _delete_app(catalogue: Catalogue, fields: CommandFields) -> str:
     name = fields.string("name")
     if _application(catalogue, name) is None:
-        raise Refused(f"Application '{name}' does not exist")
+        raise CommandError(f"Application '{name}' does not exist")
     catalogue.delete_application(name)
     return f"Successfully deleted application with name '{name}'"
 
 
-def _get_all_applications(catalogue: Catalogue, fields: Fields) -> list[Any]:
+def _get_all_applications(catalogue: Catalogue, fields: CommandFields) -> list[Any]:
     if fields.flag("verbose"):
         return [_shown_application(application) for application in catalogue.applications()]
     return [application.name for application in catalogue.applications()]
 
 
-def _get_application(catalogue: Catalogue, fields: Fields) -> dict[str, Any]:
+def _get_application(catalogue: Catalogue, fields: CommandFields) -> dict[str, Any]:
     application = _application(catalogue, fields.string("name"))
     return {} if application is None else _shown_application(application)
 
@@ -112,37 +114,39 @@ def _shown_application(application: Application) -> dict[str, Any]:
 # Links
 
 
-def _add_model_links(catalogue: Catalogue, fields: Fields) -> str:
+def _add_model_links(catalogue: Catalogue, fields: CommandFields) -> str:
     name, models = fields.string("app_name"), fields.strings("model_names")
     application = _application(catalogue, name)
     if application is None:
-        raise Refused(f"No app with name '{name}' exists.")
+        raise CommandError(f"No app with name '{name}' exists.")
     for model in models:
         taken = _input_types(catalogue, model)
         if taken is None:
-            raise Refused(f"No model with name '{model}' exists.")
+            raise CommandError(f"No model with name '{model}' exists.")
         if application.input_type not in taken:
-            raise Refused(
+            raise CommandError(
                 f"Model with name '{model}' has incompatible input_type "
                 f"'{' or '.join(taken) or 'none: it does not take one input of one item'}'. "
                 f"Requested app to link to has input_type '{application.input_type}'."
             )
     if not models:
-        raise Refused(
+        raise CommandError(
             "Please provide the name of the model that you want to link to the application "
             f"'{name}'"
         )
     only_one = application.policy == SINGLE_MODEL_POLICY
     if only_one and len(models) > 1:
-        raise Refused(
+        raise CommandError(
             "Applications must be linked with at most one model. "
             f"Attempted to add links to {len(models)} models."
         )
     for place, model in enumerate(models):
         if model in application.models or model in models[:place]:
-            raise Refused(f"The model with name '{model}' is already linked to '{name}'")
+            raise CommandError(f"The model with name '{model}' is already linked to '{name}'")
     if only_one and application.models:
-        raise Refused(f"A model with name {application.models[0]} is already linked to '{name}'.")
+        raise CommandError(
+            f"A model with name {application.models[0]} is already linked to '{name}'."
+        )
     catalogue.link(name, models)
     if only_one:
         return f"Successfully linked model with name '{models[0]}' to application '{name}'"
@@ -160,31 +164,33 @@ def _input_types(catalogue: Catalogue, model: str) -> Sequence[str] | None:
     return catalogue.served_input_types(model) if found is None else (found.input_type,)
 
 
-def _delete_model_links(catalogue: Catalogue, fields: Fields) -> str:
+def _delete_model_links(catalogue: Catalogue, fields: CommandFields) -> str:
     name, models = fields.string("app_name"), fields.strings("model_names")
     application = _application(catalogue, name)
     if application is None:
-        raise Refused(f"No app with name {name} exists.")
+        raise CommandError(f"No app with name {name} exists.")
     for model in models:
         if model not in application.models:
-            raise Refused(f"Cannot remove nonexistent link between app {name} and model {model}")
+            raise CommandError(
+                f"Cannot remove nonexistent link between app {name} and model {model}"
+            )
     catalogue.unlink(name, list(dict.fromkeys(models)))
     return "Success!"
 
 
-def _get_linked_models(catalogue: Catalogue, fields: Fields) -> list[str]:
+def _get_linked_models(catalogue: Catalogue, fields: CommandFields) -> list[str]:
     name = fields.string("app_name")
     application = _application(catalogue, name)
     if application is None:
-        raise Refused(f"No application with name '{name}' exists.")
+        raise CommandError(f"No application with name '{name}' exists.")
     return list(application.models)
 
 
 # Models
 
 
-def _add_model(catalogue: Catalogue, fields: Fields) -> str:
-    model = Model(
+def _add_model(catalogue: Catalogue, fields: CommandFields) -> str:
+    model = RegisteredModel(
         name=fields.string("model_name"),
         version=fields.string("model_version"),
         labels=tuple(fields.strings("labels")),
@@ -194,13 +200,13 @@ def _add_model(catalogue: Catalogue, fields: Fields) -> str:
         batch_size=fields.integer("batch_size"),
     )
     if model.batch_size <= 0 and model.batch_size != DEFAULT_BATCH_SIZE:
-        raise Refused("The batch size must be positive or DEFAULT_BATCH_SIZE, which is -1")
+        raise CommandError("The batch size must be positive or DEFAULT_BATCH_SIZE, which is -1")
     _check_grouped(model.name, "model name")
     _check_grouped(model.version, "model version")
     for label in model.labels:
         _check_grouped(label, "label")
     if _model(catalogue, model.name, model.version) is not None:
-        raise Refused(
+        raise CommandError(
             f"model with name '{model.name}' and version '{model.version}' already exists"
         )
     _check_links(catalogue, model)
@@ -208,42 +214,44 @@ def _add_model(catalogue: Catalogue, fields: Fields) -> str:
     return f"Successfully added model with name '{model.name}' and input type '{model.input_type}'"
 
 
-def _set_model_version(catalogue: Catalogue, fields: Fields) -> str:
+def _set_model_version(catalogue: Catalogue, fields: CommandFields) -> str:
     name, version = fields.string("model_name"), fields.string("model_version")
     if not any(model.name == name for model in catalogue.models()):
-        raise Refused(f"Cannot set version for nonexistent model '{name}'")
+        raise CommandError(f"Cannot set version for nonexistent model '{name}'")
     model = _model(catalogue, name, version)
     if model is None:
-        raise Refused(f"Cannot set non-existent version '{version}' for model with name '{name}'")
+        raise CommandError(
+            f"Cannot set non-existent version '{version}' for model with name '{name}'"
+        )
     _check_links(catalogue, model)
     catalogue.set_current_version(name, version)
     return f"Successfully set model with name '{name}' to version '{version}'"
 
 
-def _delete_versioned_model(catalogue: Catalogue, fields: Fields) -> str:
+def _delete_versioned_model(catalogue: Catalogue, fields: CommandFields) -> str:
     name, version = fields.string("model_name"), fields.string("model_version")
     model = _model(catalogue, name, version)
     what = f"model with name '{name}' and version '{version}'"
     if model is None:
-        raise Refused(f"{what} does not exist")
+        raise CommandError(f"{what} does not exist")
     if not model.is_valid:
-        raise Refused(f"{what} is already marked as 'invalid'")
+        raise CommandError(f"{what} is already marked as 'invalid'")
     catalogue.delete_model(name, version)
     return f"Successfully deleted {what}"
 
 
-def _get_all_models(catalogue: Catalogue, fields: Fields) -> list[Any]:
+def _get_all_models(catalogue: Catalogue, fields: CommandFields) -> list[Any]:
     if fields.flag("verbose"):
         return [_shown_model(catalogue, model) for model in catalogue.models()]
     return [f"{model.name}:{model.version}" for model in catalogue.models()]
 
 
-def _get_model(catalogue: Catalogue, fields: Fields) -> dict[str, Any]:
+def _get_model(catalogue: Catalogue, fields: CommandFields) -> dict[str, Any]:
     model = _model(catalogue, fields.string("model_name"), fields.string("model_version"))
     return {} if model is None else _shown_model(catalogue, model)
 
 
-def _shown_model(catalogue: Catalogue, model: Model) -> dict[str, Any]:
+def _shown_model(catalogue: Catalogue, model: RegisteredModel) -> dict[str, Any]:
     return {
         "model_name": model.name,
         "model_version": model.version,
@@ -258,14 +266,14 @@ def _shown_model(catalogue: Catalogue, model: Model) -> dict[str, Any]:
 def _check_grouped(text: str, what: str) -> None:
     if any(letter in text for letter in _FORBIDDEN):
         listed = ", ".join(f"'{letter}'" for letter in _FORBIDDEN)
-        raise Refused(f"Invalid {what} supplied: {text}. Contains one of: {listed}")
+        raise CommandError(f"Invalid {what} supplied: {text}. Contains one of: {listed}")
 
 
-def _check_links(catalogue: Catalogue, model: Model) -> None:
+def _check_links(catalogue: Catalogue, model: RegisteredModel) -> None:
     """Check that a version takes the inputs of the linked applications."""
     for application in catalogue.applications():
         if model.name in application.models and application.input_type != model.input_type:
-            raise Refused(
+            raise CommandError(
                 f"Model with name '{model.name}' is already linked to app '{application.name}' "
                 f"using input type '{application.input_type}'. The input type you provided for a "
                 f"new version of the model, '{model.input_type}', is not compatible."
@@ -275,7 +283,7 @@ def _check_links(catalogue: Catalogue, model: Model) -> None:
 # Containers and state
 
 
-def _get_all_containers(catalogue: Catalogue, fields: Fields) -> list[Any]:
+def _get_all_containers(catalogue: Catalogue, fields: CommandFields) -> list[Any]:
     if fields.flag("verbose"):
         return [_shown_container(container) for container in catalogue.containers()]
     return [
@@ -284,7 +292,7 @@ def _get_all_containers(catalogue: Catalogue, fields: Fields) -> list[Any]:
     ]
 
 
-def _get_container(catalogue: Catalogue, fields: Fields) -> dict[str, Any]:
+def _get_container(catalogue: Catalogue, fields: CommandFields) -> dict[str, Any]:
     wanted = (
         fields.string("model_name"),
         fields.string("model_version"),
@@ -306,10 +314,10 @@ def _shown_container(container: Container) -> dict[str, Any]:
     }
 
 
-def _get_state(catalogue: Catalogue, fields: Fields) -> str:
+def _get_state(catalogue: Catalogue, fields: CommandFields) -> str:
     name, user = fields.string("app_name"), fields.user("uid")
     if _application(catalogue, name) is None:
-        raise Refused(f"No application with name '{name}' exists.")
+        raise CommandError(f"No application with name '{name}' exists.")
     return catalogue.selection_state(name, user)
 
 
@@ -320,12 +328,12 @@ def _application(catalogue: Catalogue, name: str) -> Application | None:
     return next((found for found in catalogue.applications() if found.name == name), None)
 
 
-def _model(catalogue: Catalogue, name: str, version: str) -> Model | None:
+def _model(catalogue: Catalogue, name: str, version: str) -> RegisteredModel | None:
     wanted = (name, version)
     return next((found for found in catalogue.models() if found[:2] == wanted), None)
 
 
-_Command = Callable[[Catalogue, Fields], Any]
+_Command = Callable[[Catalogue, CommandFields], Any]
 
 _INPUT_TYPE = '"integers" | "bytes" | "floats" | "doubles" | "strings"'
 _NAME_AND_VERSION = '{ "model_name" := string, "model_version" := string }'

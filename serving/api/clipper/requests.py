@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from serving.api.clipper.inputs import Input
+from serving.api.clipper.inputs import ApplicationInput
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, write
 from serving.api.tensorflow.rest_tensors import json_type
 from serving.errors import InvalidRequest
@@ -56,19 +56,19 @@ class RequestError(InvalidRequest):
         return write({"error": self.name, "cause": self.cause}).encode()
 
 
-class Prediction(NamedTuple):
+class PredictRequest(NamedTuple):
     """Parsed predict request."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[ApplicationInput, ...]
     version: str | None
     user: str
 
 
-class Update(NamedTuple):
+class FeedbackRequest(NamedTuple):
     """Feedback: the true label of an input."""
 
     user: str
-    input: Input
+    input: ApplicationInput
     label: float | str
     query_id: int | None
     """Id of the query, if the client kept it."""
@@ -114,7 +114,7 @@ def predict_document(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Mappi
     return document(body, _PREDICT_SCHEMA, max_json_bytes)
 
 
-def prediction(given: Mapping[str, Any], kind: str) -> Prediction:
+def prediction(given: Mapping[str, Any], kind: str) -> PredictRequest:
     """Parse a predict request.
 
     Args:
@@ -127,7 +127,7 @@ def prediction(given: Mapping[str, Any], kind: str) -> Prediction:
     version = requested_version(given)
     user = _user(given["uid"], _PREDICT_SCHEMA) if "uid" in given else DEFAULT_USER
     if "input" in given:
-        return Prediction((_single(given, kind, _PREDICT_SCHEMA),), version, user)
+        return PredictRequest((_single(given, kind, _PREDICT_SCHEMA),), version, user)
     if "input_batch" not in given:
         raise json_error(
             "JSON object does not have required keys input or input_batch", _PREDICT_SCHEMA
@@ -145,20 +145,22 @@ def prediction(given: Mapping[str, Any], kind: str) -> Prediction:
                 f"{'array' if wanted is list else 'string'}",
                 _PREDICT_SCHEMA,
             )
-    return Prediction(tuple([_input(item, kind, _PREDICT_SCHEMA) for item in batch]), version, user)
+    return PredictRequest(
+        tuple([_input(item, kind, _PREDICT_SCHEMA) for item in batch]), version, user
+    )
 
 
-def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Update:
+def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> FeedbackRequest:
     """Parse an update request.
 
     Raises:
         RequestError: invalid.
     """
     given = document(body, _UPDATE_SCHEMA, max_json_bytes)
-    user = _user(_required(given, "uid", _UPDATE_SCHEMA), _UPDATE_SCHEMA)
-    _required(given, "input", _UPDATE_SCHEMA)
+    user = _user(_require(given, "uid", _UPDATE_SCHEMA), _UPDATE_SCHEMA)
+    _require(given, "input", _UPDATE_SCHEMA)
     value = _single(given, kind, _UPDATE_SCHEMA)
-    label = _required(given, "label", _UPDATE_SCHEMA)
+    label = _require(given, "label", _UPDATE_SCHEMA)
     if isinstance(label, bool) or not isinstance(label, int | float | str):
         raise _type_mismatch("label", "Number", label, _UPDATE_SCHEMA)
     if not isinstance(label, str):
@@ -171,7 +173,7 @@ def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Upda
     query_id = given.get("query_id")
     if query_id is not None and type(query_id) is not int:
         raise _type_mismatch("query_id", "Number", query_id, _UPDATE_SCHEMA)
-    return Update(user, value, label, query_id)
+    return FeedbackRequest(user, value, label, query_id)
 
 
 def _user(value: object, schema: str) -> str:
@@ -187,7 +189,7 @@ def _user(value: object, schema: str) -> str:
     return user
 
 
-def _required(given: Mapping[str, Any], key: str, schema: str) -> Any:
+def _require(given: Mapping[str, Any], key: str, schema: str) -> Any:
     if key not in given:
         raise json_error(f"JSON object does not have required key: {key}", schema)
     return given[key]
@@ -207,23 +209,23 @@ def _type_mismatch(key: str, expected: str, value: object, schema: str) -> Reque
     )
 
 
-def _single(given: Mapping[str, Any], kind: str, schema: str) -> Input:
+def _single(given: Mapping[str, Any], kind: str, schema: str) -> ApplicationInput:
     wanted = list if kind in _ELEMENTS else str
     return _input(_of_type(given, "input", wanted, schema), kind, schema)
 
 
-def _input(value: Any, kind: str, schema: str) -> Input:
+def _input(value: Any, kind: str, schema: str) -> ApplicationInput:
     """Parse an input of the right JSON type."""
     if kind == "strings":
         try:
-            return Input(kind, value.encode())
+            return ApplicationInput(kind, value.encode())
         except UnicodeEncodeError:
             raise json_error(
                 "input has half a surrogate pair, which no text holds", schema
             ) from None
     if kind == "bytes":
         try:
-            return Input(kind, base64.b64decode(value, validate=True))
+            return ApplicationInput(kind, base64.b64decode(value, validate=True))
         except (binascii.Error, ValueError):
             raise json_error("input is not base64", schema) from None
     allowed = {int} if kind == "integers" else {int, float}
@@ -239,7 +241,7 @@ def _input(value: Any, kind: str, schema: str) -> Input:
             raise json_error("JSON parse error: Number too big to be stored in double.", schema)
     elif value and not (min(value) in _INT32 and max(value) in _INT32):
         raise _wrong_element(max(value, key=abs), kind, schema)
-    return Input(kind, value)
+    return ApplicationInput(kind, value)
 
 
 def _wrong_element(item: object, kind: str, schema: str) -> RequestError:

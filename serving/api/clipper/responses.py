@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from serving import wire
 from serving.api.parsing.bounded_json import JsonError, read, shortest, write
-from serving.api.tensorflow.rest_tensors import byte_strings, listed, number_pieces, rows_of_texts
-from serving.errors import InvalidRequest, PredictionFailed
-from serving.selection.query_session import Answered
+from serving.api.tensorflow.rest_tensors import (
+    array_pieces,
+    byte_strings,
+    number_pieces,
+    rows_of_texts,
+)
+from serving.errors import InferenceFailed, InvalidRequest
+from serving.selection.query_session import QueryResponse
 from serving.tensors.json_tensors import NUMPY, written_texts
 from serving.values import Tensor
 
@@ -21,7 +26,7 @@ LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces, to let other requests run."""
 
 
-def answer(predictions: Sequence[bytes]) -> bytes:
+def response_body(predictions: Sequence[bytes]) -> bytes:
     """Return the body; a single prediction stands alone, as in Clipper.
 
     Args:
@@ -32,14 +37,14 @@ def answer(predictions: Sequence[bytes]) -> bytes:
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
 
 
-def answered(result: Answered, default_output: str) -> dict[str, Any]:
+def prediction_json(result: QueryResponse, default_output: str) -> dict[str, Any]:
     """Return one prediction, the default for a malformed output."""
     if result.is_default or result.output is None:
-        return defaulted(result, default_output, result.explanation)
+        return default_prediction_json(result, default_output, result.explanation)
     try:
         output = output_value(result.output)
-    except (PredictionFailed, wire.WireError) as error:
-        return defaulted(result, default_output, unreadable(error))
+    except (InferenceFailed, wire.WireError) as error:
+        return default_prediction_json(result, default_output, unreadable(error))
     return _with_more({"query_id": result.query_id, "output": output, "default": False}, result)
 
 
@@ -48,16 +53,18 @@ def unreadable(error: Exception) -> str:
     return f"The model's answer cannot be read: {error}"
 
 
-def defaulted(result: Answered, default_output: str, explanation: str | None) -> dict[str, Any]:
+def default_prediction_json(
+    result: QueryResponse, default_output: str, explanation: str | None
+) -> dict[str, Any]:
     """Return a prediction with the default output and the reason."""
-    output = _parsed(default_output)
+    output = _parse_default(default_output)
     data = {"query_id": result.query_id, "output": output, "default": True}
     if explanation is not None:
         data["default_explanation"] = explanation
     return _with_more(data, result)
 
 
-def _with_more(data: dict[str, Any], result: Answered) -> dict[str, Any]:
+def _with_more(data: dict[str, Any], result: QueryResponse) -> dict[str, Any]:
     """Add confidence and suspicion."""
     if result.confidence is not None:
         data["confidence"] = result.confidence
@@ -66,20 +73,20 @@ def _with_more(data: dict[str, Any], result: Answered) -> dict[str, Any]:
     return data
 
 
-def written(result: Answered) -> Iterator[bytes] | None:
-    """Return the JSON of `answered` in small pieces, or None if short.
+def prediction_pieces(result: QueryResponse) -> Iterator[bytes] | None:
+    """Return the JSON of `prediction_json` in small pieces, or None if short.
 
     Raises:
-        PredictionFailed: between pieces; respond with `defaulted`.
+        PredictionFailed: between pieces; respond with `default_prediction_json`.
         WireError: likewise.
     """
     output = result.output
     if result.is_default or not isinstance(output, memoryview) or len(output) <= LONG_BYTES:
         return None
-    return _written(result, memoryview(bytes(output)))
+    return _prediction_pieces(result, memoryview(bytes(output)))
 
 
-def _written(result: Answered, frame: memoryview) -> Iterator[bytes]:
+def _prediction_pieces(result: QueryResponse, frame: memoryview) -> Iterator[bytes]:
     yield write({"query_id": result.query_id})[:-1].encode() + b',"output":'
     tensors = wire.decode_frame(frame)
     if len(tensors) == 1:
@@ -99,7 +106,7 @@ def _tensor_pieces(tensor: Tensor) -> Iterator[bytes]:
         yield from number_pieces(array, lambda some: write(_numbers(some)).encode())
     elif shape:
         texts = written_texts(tensor, lambda item: item.decode("utf-8", "replace"))
-        yield from listed(rows_of_texts(shape, texts))
+        yield from array_pieces(rows_of_texts(shape, texts))
     else:
         yield write(_tensor_value(tensor)).encode()
 
@@ -112,7 +119,7 @@ def output_value(output: memoryview | str | float | None) -> Any:
         WireError: malformed frame.
     """
     if isinstance(output, str):
-        return _parsed(output)
+        return _parse_default(output)
     if output is None or isinstance(output, int | float):
         return _with_names(output)
     tensors = wire.decode_frame(output)
@@ -127,7 +134,7 @@ def _tensor_value(tensor: Tensor) -> Any:
     if tensor.datatype == "BYTES":
         texts = [item.decode("utf-8", "replace") for item in byte_strings(tensor)]
         if not shape:
-            return _parsed(texts[0])
+            return _parse_default(texts[0])
         values = np.empty(len(texts), dtype=object)
         values[:] = texts
         return values.reshape(shape).tolist()
@@ -145,7 +152,7 @@ def _numbers(array: NDArray[Any]) -> Any:
     return values if bool(np.isfinite(array).all()) else _with_names(values)
 
 
-def _parsed(text: str) -> Any:
+def _parse_default(text: str) -> Any:
     """Parse a text as JSON, or return it unchanged."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))

@@ -19,17 +19,17 @@ from typing import Any, NamedTuple, Protocol
 
 from serving import wire
 from serving.api.clipper import requests, responses
-from serving.api.clipper.inputs import Input
-from serving.api.http.listener import Channel, Exchange
-from serving.api.http.messages import JSON_TYPE, Head, Response, json_response
+from serving.api.clipper.inputs import ApplicationInput
+from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.messages import JSON_TYPE, RequestHead, Response, json_response
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
-from serving.api.transport.incremental import Slices, Slow
-from serving.engine.applications import Asker
-from serving.errors import InvalidRequest, NotReady, ServingError, nearest, shown
+from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
+from serving.engine.applications import QueryResponseHandler
+from serving.errors import InvalidRequest, NotReady, ServingError, nearest, short_repr
 from serving.metrics.clipper_metrics import Registry
-from serving.response_handler import Ticket
+from serving.response_handler import RequestHandle
 from serving.selection.application import Application
-from serving.selection.query_session import Answered
+from serving.selection.query_session import QueryResponse
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _ROUTES = (
 _UNEXPECTED = "An unexpected error occurred!"
 
 
-class Applications(Protocol):
+class QueryService(Protocol):
     """Query operations of `ClipperHub`."""
 
     def application(self, name: str) -> Application | None:
@@ -60,12 +60,12 @@ class Applications(Protocol):
     def ask(
         self,
         application: str,
-        question: Input,
-        asker: Asker,
+        question: ApplicationInput,
+        asker: QueryResponseHandler,
         *,
         version: str | None,
         user: str,
-    ) -> Ticket:
+    ) -> RequestHandle:
         """Submit a query; the asker is never called before this returns.
 
         Overload, late and missing models yield the default output.
@@ -75,7 +75,7 @@ class Applications(Protocol):
         """
         ...
 
-    def feedback(self, application: str, update: requests.Update) -> bool:
+    def feedback(self, application: str, update: requests.FeedbackRequest) -> bool:
         """Learn from feedback; False: its query is unknown.
 
         Raises:
@@ -85,7 +85,7 @@ class Applications(Protocol):
         ...
 
 
-class _Target(NamedTuple):
+class _ParsedClipperPath(NamedTuple):
     """Parsed method and path."""
 
     verb: str
@@ -110,7 +110,7 @@ class _AppMetrics:
         self.default_ratio.increment(int(is_default))
 
 
-class _Batch:
+class _QueryBatch:
     """In-flight queries of one request."""
 
     __slots__ = (
@@ -127,12 +127,12 @@ class _Batch:
 
     def __init__(
         self,
-        connection: Channel,
+        connection: ResponseWriter,
         queries: int,
         default_output: str,
         metrics: _AppMetrics,
         started_s: float,
-        slices: Slices,
+        slices: IncrementalRunner,
     ) -> None:
         self._connection = connection
         self._answers = [b""] * queries
@@ -142,20 +142,20 @@ class _Batch:
         self._metrics = metrics
         self._started_s = started_s
         self._slices = slices
-        self._slow: dict[int, Slow] = {}
+        self._slow: dict[int, IncrementalJob] = {}
         """Responses being written in pieces, by position."""
-        self.tickets: list[Ticket] = []
+        self.tickets: list[RequestHandle] = []
 
-    def answered(self, place: int, result: Answered) -> None:
+    def answered(self, place: int, result: QueryResponse) -> None:
         """Write one response, in pieces if long."""
-        pieces = responses.written(result)
+        pieces = responses.prediction_pieces(result)
         if pieces is None:
-            self._have(place, responses.answered(result, self._default_output))
+            self._have(place, responses.prediction_json(result, self._default_output))
         else:
             ended = functools.partial(self._written, place, result)
             self._slow[place] = self._slices.begin(pieces, ended)
 
-    def _written(self, place: int, result: Answered, outcome: list[bytes] | Exception) -> None:
+    def _written(self, place: int, result: QueryResponse, outcome: list[bytes] | Exception) -> None:
         del self._slow[place]
         if not isinstance(outcome, Exception):
             self._count(place, b"".join(outcome), is_default=False)
@@ -164,7 +164,7 @@ class _Batch:
         if not isinstance(outcome, ServingError | wire.WireError):
             log.error("an answer met a fault of the server", exc_info=outcome)
             why = _UNEXPECTED
-        self._have(place, responses.defaulted(result, self._default_output, why))
+        self._have(place, responses.default_prediction_json(result, self._default_output, why))
 
     def _have(self, place: int, answer: Mapping[str, Any]) -> None:
         self._count(place, write(answer).encode(), is_default=answer["default"])
@@ -177,7 +177,9 @@ class _Batch:
         self._answers[place] = answer
         self._missing -= 1
         if not self._missing:
-            self._connection.respond(Response(200, JSON_TYPE, responses.answer(self._answers)))
+            self._connection.respond(
+                Response(200, JSON_TYPE, responses.response_body(self._answers))
+            )
 
     def cancel(self) -> None:
         for slow in self._slow.values():
@@ -186,16 +188,16 @@ class _Batch:
             ticket.cancel()
 
 
-class _Place:
+class _BatchMember:
     """Response handler of one query in a batch."""
 
     __slots__ = ("_batch", "_place")
 
-    def __init__(self, batch: _Batch, place: int) -> None:
+    def __init__(self, batch: _QueryBatch, place: int) -> None:
         self._batch = batch
         self._place = place
 
-    def answered(self, result: Answered) -> None:
+    def answered(self, result: QueryResponse) -> None:
         self._batch.answered(self._place, result)
 
 
@@ -204,7 +206,7 @@ class ClipperRoutes:
 
     def __init__(
         self,
-        hub: Applications,
+        hub: QueryService,
         *,
         metrics: Registry,
         shows_metrics: bool = True,
@@ -214,13 +216,15 @@ class ClipperRoutes:
         self._shows_metrics = shows_metrics
         self._registry = metrics
         self._max_json_bytes = max_json_bytes
-        self._slices = Slices()
+        self._slices = IncrementalRunner()
 
-    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+    def handle(
+        self, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
         """Implement `serving.api.http.listener.Routes`."""
-        target: _Target | None = head.meaning
+        target: _ParsedClipperPath | None = head.meaning
         if target is None:
-            found = _target(head.method, head.path)
+            found = _parse_path(head.method, head.path)
             if isinstance(found, Response):
                 return found
             head.meaning = target = found
@@ -247,7 +251,7 @@ class ClipperRoutes:
     def _unknown(self, name: str) -> Response:
         known = [application.name for application in self._hub.applications()]
         listed = ", ".join(known) or "none"
-        text = f"no application {shown(name)}{nearest(name, known)} (known: {listed})"
+        text = f"no application {short_repr(name)}{nearest(name, known)} (known: {listed})"
         return json_response(404, {"error": text})
 
     def _predict(
@@ -255,7 +259,7 @@ class ClipperRoutes:
         name: str,
         application: Application,
         body: bytes,
-        connection: Channel,
+        connection: ResponseWriter,
         started_s: float,
     ) -> Exchange | Response:
         try:
@@ -265,9 +269,9 @@ class ClipperRoutes:
                 self._check_version(name, application, version)
             asked = requests.prediction(given, application.input_type)
             if not asked.inputs:
-                return Response(200, JSON_TYPE, responses.answer([]))
+                return Response(200, JSON_TYPE, responses.response_body([]))
             metrics = _AppMetrics(self._registry, name, started_s)
-            batch = _Batch(
+            batch = _QueryBatch(
                 connection,
                 len(asked.inputs),
                 application.default_output,
@@ -283,12 +287,12 @@ class ClipperRoutes:
         return batch
 
     def _ask_all(
-        self, name: str, asked: requests.Prediction, version: str | None, batch: _Batch
+        self, name: str, asked: requests.PredictRequest, version: str | None, batch: _QueryBatch
     ) -> None:
         """Submit all queries of a request, or none."""
         try:
             for place, question in enumerate(asked.inputs):
-                asker = _Place(batch, place)
+                asker = _BatchMember(batch, place)
                 batch.tickets.append(
                     self._hub.ask(name, question, asker, version=version, user=asked.user)
                 )
@@ -330,7 +334,7 @@ def _plain(status: int, text: str) -> Response:
     return Response(status, JSON_TYPE, text.encode("utf-8", "replace"))
 
 
-def _target(method: str, path: str) -> _Target | Response:
+def _parse_path(method: str, path: str) -> _ParsedClipperPath | Response:
     """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     match = _PATH.fullmatch(path)
@@ -342,5 +346,5 @@ def _target(method: str, path: str) -> _Target | Response:
         response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
         return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
     if match is None:
-        return _Target("metrics", "")
-    return _Target(match["verb"], urllib.parse.unquote(match["app"]))
+        return _ParsedClipperPath("metrics", "")
+    return _ParsedClipperPath(match["verb"], urllib.parse.unquote(match["app"]))

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serving import zoo
-from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE, Container, Model
+from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE, Container, RegisteredModel
 from serving.api.clipper.inputs import input_types
-from serving.engine.applications import Applications, Asker, Feedback, Question
+from serving.engine.applications import Applications, Feedback, QueryInput, QueryResponseHandler
 from serving.engine.engine import RETIRE_S, Engine
 from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
-from serving.response_handler import Ticket
+from serving.response_handler import RequestHandle
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.values import ModelId
@@ -28,7 +28,7 @@ _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
 """Model settings that commands set."""
 
 
-class ClipperHub:
+class ClipperService:
     """Implements `Catalogue`, `Containers` and `Applications` of Clipper's protocols."""
 
     def __init__(
@@ -41,10 +41,10 @@ class ClipperHub:
         self._engine = engine
         self._applications = applications
         self._given = given or engine.settings
-        self._models: dict[ModelId, Model] = {}
+        self._models: dict[ModelId, RegisteredModel] = {}
         self._current: dict[str, str] = {}
 
-    def restore(self, models: Sequence[Model], current: Mapping[str, str]) -> None:
+    def restore(self, models: Sequence[RegisteredModel], current: Mapping[str, str]) -> None:
         """Restore registered and current versions; the engine restores deployments."""
         self._models = {ModelId(model.name, model.version): model for model in models}
         self._current = dict(current)
@@ -65,8 +65,14 @@ class ClipperHub:
         return tuple(dict.fromkeys([*registered, *self._applications.model_versions(model)]))
 
     def ask(
-        self, application: str, question: Question, asker: Asker, *, version: str | None, user: str
-    ) -> Ticket:
+        self,
+        application: str,
+        question: QueryInput,
+        asker: QueryResponseHandler,
+        *,
+        version: str | None,
+        user: str,
+    ) -> RequestHandle:
         """Take a query; see `Applications.ask`."""
         return self._applications.ask(application, question, asker, version=version, user=user)
 
@@ -121,7 +127,7 @@ class ClipperHub:
 
     # Models
 
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[RegisteredModel]:
         """Return all registered versions, deleted ones included."""
         return tuple(self._models.values())
 
@@ -137,7 +143,7 @@ class ClipperHub:
             return None
         return input_types(entry.versions[entry.current].signature)
 
-    def add_model(self, model: Model) -> None:
+    def add_model(self, model: RegisteredModel) -> None:
         """Register a version and make it current."""
         self._models[ModelId(model.name, model.version)] = model
         self.set_current_version(model.name, model.version)

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from serving.api.http2 import fields
-from serving.api.parsing.tensors import LONGEST_TIMEOUT_US
+from serving.api.parsing.tensors import MAX_TIMEOUT_US
 from serving.errors import InvalidRequest, ServingError, Unimplemented
 
 
@@ -78,7 +78,7 @@ _ACCEPTED = fields.literal(b"grpc-accept-encoding", b",".join((_IDENTITY, *ENCOD
 OK_TRAILERS = fields.literal(_STATUS, b"0")
 
 
-class Call(NamedTuple):
+class GrpcCall(NamedTuple):
     """A parsed request head."""
 
     service: str
@@ -95,7 +95,7 @@ class Call(NamedTuple):
     """Whether messages stream both ways."""
 
 
-def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
+def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
     """Return the call, or the block that rejects it."""
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -125,13 +125,13 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
             return refusal(
                 Code.INVALID_ARGUMENT, f"grpc-timeout is {timeout[:40]!r}, expected as 250m"
             )
-        timeout_s = min(int(match[1]) * _SECONDS[match[2]], LONGEST_TIMEOUT_US * 1e-6)
+        timeout_s = min(int(match[1]) * _SECONDS[match[2]], MAX_TIMEOUT_US * 1e-6)
     application = values.get(b"x-application", b"").decode("latin-1")
     if encoding == _IDENTITY:
-        return Call(service, method, timeout_s, application)
+        return GrpcCall(service, method, timeout_s, application)
     accepted = values.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
     name = encoding.decode("ascii")
-    return Call(
+    return GrpcCall(
         service, method, timeout_s, application, name, name if encoding in accepted else None
     )
 

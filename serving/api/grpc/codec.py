@@ -14,10 +14,10 @@ from serving import wire
 from serving.api.grpc import contents, messages
 from serving.api.parsing import tensors as checks
 from serving.api.parsing import varints
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.triton import classification, unsupported
-from serving.api.triton.classification import classified
-from serving.errors import InvalidRequest, PredictionFailed, nearest, shown
+from serving.api.triton.classification import classify
+from serving.errors import InferenceFailed, InvalidRequest, nearest, short_repr
 from serving.values import Buffer, Signature, Tensor
 
 _RAW_OUTPUT = b"\x32"
@@ -27,7 +27,7 @@ _REMEMBERED = 256
 _LONG_BYTES = 2**20
 
 
-class Wanted(NamedTuple):
+class GrpcOutputRequest(NamedTuple):
     """Requested form of the response."""
 
     id: str
@@ -39,21 +39,21 @@ class Wanted(NamedTuple):
     """Outputs to return as their best `n` classes."""
 
 
-class Query(NamedTuple):
+class GrpcInferRequest(NamedTuple):
     """A decoded inference request."""
 
     frame: tuple[Buffer, ...]
     frame_bytes: int
     encoding: int
     items: int
-    wanted: Wanted
+    wanted: GrpcOutputRequest
     timeout_s: float | None
     """Request timeout; None: server default."""
     priority: int
     """1 is highest, 0 the default."""
 
 
-class Codec:
+class GrpcCodec:
     """Codec of one deployment."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
@@ -61,11 +61,11 @@ class Codec:
         self._version = version
         self._signature = signature
         self._outputs = {spec.name: spec for spec in signature.outputs}
-        self._starts: dict[tuple[wire.Layout, Wanted], tuple[bytes, ...]] = {}
+        self._starts: dict[tuple[wire.Layout, GrpcOutputRequest], tuple[bytes, ...]] = {}
 
     # Requests
 
-    def query(self, request: Any) -> Query:
+    def query(self, request: Any) -> GrpcInferRequest:
         """Decode a ModelInferRequest.
 
         Raises:
@@ -78,14 +78,14 @@ class Codec:
                 f"input has one, in order"
             )
         checks.check_count(self._name, self._signature, len(inputs))
-        declared = [_declared(given) for given in inputs]
+        declared = [_parse_input_header(given) for given in inputs]
         items = checks.checked_items(self._name, self._signature, declared)
         tensors = _raw_tensors(inputs, declared, raw) if raw else _typed_tensors(inputs, declared)
         outputs, classes = self._wanted_outputs(request.outputs)
-        wanted = Wanted(request.id, outputs, bool(raw), classes)
+        wanted = GrpcOutputRequest(request.id, outputs, bool(raw), classes)
         descriptor = wire.encode_descriptor(tensors)
         frame = (descriptor, *[tensor.data for tensor in tensors])
-        return Query(
+        return GrpcInferRequest(
             frame,
             sum(map(len, frame)),
             wire.Encoding.TENSORS,
@@ -107,7 +107,7 @@ class Codec:
             name, given = output.name, output.parameters
             if name not in self._outputs:
                 raise InvalidRequest(
-                    f"output {shown(name)} is not one of model {self._name!r}"
+                    f"output {short_repr(name)} is not one of model {self._name!r}"
                     f"{nearest(name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
                 )
             if name in names:
@@ -116,13 +116,13 @@ class Codec:
             if given:
                 unsupported.check_tensor("output", name, given)
                 parameters = {key: _value(one) for key, one in given.items()}
-                count = classification.wanted(self._outputs[name], parameters)
+                count = classification.requested_classes(self._outputs[name], parameters)
                 classes += [(name, count)] if count else []
         return tuple(names), tuple(classes)
 
     # Answers
 
-    def answer(self, frame: memoryview, wanted: Wanted) -> list[Buffer]:
+    def answer(self, frame: memoryview, wanted: GrpcOutputRequest) -> list[Buffer]:
         """Encode a ModelInferResponse in pieces.
 
         Raises:
@@ -136,7 +136,7 @@ class Codec:
             by_name = {tensor.name: tensor for tensor in chosen}
             missing = [name for name in wanted.outputs if name not in by_name]
             if missing:
-                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+                raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
             chosen = tuple([by_name[name] for name in wanted.outputs])
         if chosen and (wanted.raw or any(map(_is_raw, chosen))):
             heads = self._starts.get((layout, wanted))
@@ -157,12 +157,12 @@ class Codec:
         tensors = []
         for tensor in wire.decode_frame(frame):
             classes = counts.get(tensor.name)
-            tensors.append(classified(tensor, classes, self._signature) if classes else tensor)
+            tensors.append(classify(tensor, classes, self._signature) if classes else tensor)
         descriptor = wire.encode_descriptor(tensors)
         return memoryview(b"".join((descriptor, *(tensor.data for tensor in tensors))))
 
     def _raw_heads(
-        self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: Wanted
+        self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: GrpcOutputRequest
     ) -> tuple[bytes, ...]:
         """Return the bytes before each output's data."""
         response = self._response(wanted)
@@ -177,7 +177,7 @@ class Codec:
             self._starts[layout, wanted] = found
         return found
 
-    def _response(self, wanted: Wanted) -> Any:
+    def _response(self, wanted: GrpcOutputRequest) -> Any:
         return messages.ModelInferResponse(
             model_name=self._name, model_version=self._version, id=wanted.id
         )
@@ -199,7 +199,7 @@ class Codec:
 
 def _raw_tensors(inputs: Any, declared: list[Tensor], raw: list[bytes]) -> list[Tensor]:
     tensors = []
-    budget = Budget(what="elements of BYTES")
+    budget = ParseBudget(what="elements of BYTES")
     for given, (name, datatype, shape, _), data in zip(inputs, declared, raw, strict=True):
         if given.contents.ListFields():
             raise InvalidRequest(
@@ -218,7 +218,7 @@ def _typed_tensors(inputs: Any, declared: list[Tensor]) -> list[Tensor]:
     return tensors
 
 
-def _declared(given: Any) -> Tensor:
+def _parse_input_header(given: Any) -> Tensor:
     """Return an input without data."""
     shape = tuple(given.shape)
     checks.check_declared(given.name, given.datatype, shape)

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from serving.api.transport.incremental import Slices, Slow
+from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
 from serving.errors import ServingError
-from serving.response_handler import Ticket, spoilt
+from serving.response_handler import RequestHandle, fail_handler
 from serving.values import Buffer
 
 Asked = TypeVar("Asked")
 """What the codec needs to know of a request for its response."""
 
 
-class Reply(Protocol):
+class GrpcResponseWriter(Protocol):
     """Response writer of a call; exactly one method is called, once."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
@@ -27,7 +27,7 @@ class Reply(Protocol):
         ...
 
 
-class InFlight(Generic[Asked]):
+class GrpcResponseHandler(Generic[Asked]):
     """Response handler of one inference."""
 
     __slots__ = (
@@ -44,14 +44,14 @@ class InFlight(Generic[Asked]):
 
     def __init__(
         self,
-        reply: Reply,
+        reply: GrpcResponseWriter,
         write: Callable[[memoryview, Asked], Sequence[Buffer]],
         asked: Asked,
         started_s: float,
         done: Callable[[int, float], None],
         *,
         steps: Callable[[memoryview, Asked], Iterator[bytes] | None] | None = None,
-        slices: Slices | None = None,
+        slices: IncrementalRunner | None = None,
     ) -> None:
         """Store the request.
 
@@ -71,8 +71,8 @@ class InFlight(Generic[Asked]):
         self._done = done
         self._steps = steps
         self._slices = slices
-        self._slow: Slow | None = None
-        self.ticket: Ticket
+        self._slow: IncrementalJob | None = None
+        self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
         """Send the outputs."""
@@ -86,7 +86,7 @@ class InFlight(Generic[Asked]):
     def _written(self, outcome: list[bytes] | Exception) -> None:
         self._slow = None
         if isinstance(outcome, Exception):
-            spoilt(self, outcome)
+            fail_handler(self, outcome)
         else:
             self._send([b"".join(outcome)])
 

@@ -13,21 +13,29 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from serving.api.grpc import calls
-from serving.api.grpc.calls import Call, Code
-from serving.api.grpc.message_compression import Coding
+from serving.api.grpc.calls import Code, GrpcCall
+from serving.api.grpc.message_compression import MessageCompression
 from serving.api.grpc.routes import HEALTH, GrpcRoutes
-from serving.api.grpc.streams import Exchange, InferStream
+from serving.api.grpc.streams import InferStream, StreamExchange
 from serving.api.http.access import REFUSAL, Token
 from serving.api.http2 import frames
-from serving.api.http2.events import Arrived, Event, Gone, Mark, NoRoom, Opened, Request
-from serving.api.http2.fields import Fields
-from serving.api.http2.message_reader import CutOff, TooLong
-from serving.api.http2.outgoing import HELD_BYTES, Full
+from serving.api.http2.events import (
+    Event,
+    Mark,
+    MessageReady,
+    NoBufferSpace,
+    RequestReady,
+    StreamOpened,
+    StreamReset,
+)
+from serving.api.http2.fields import HeaderFields
+from serving.api.http2.message_reader import MessageTooLong, MessageTruncated
+from serving.api.http2.outgoing import BUFFERED_BYTES, SendBufferFull
 from serving.api.http2.session import Session
-from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
-from serving.api.transport.connection_limiter import TEXT, Door, taken
-from serving.api.transport.incremental import Slices
-from serving.api.transport.slow_clients import Stalls
+from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
+from serving.api.transport.connection_limiter import TEXT, ConnectionLimiter, acknowledged_bytes
+from serving.api.transport.incremental import IncrementalRunner
+from serving.api.transport.slow_clients import SlowClientDetector
 from serving.errors import BodyTooLarge, DeadlineExceeded, InvalidRequest, ServingError
 from serving.values import Buffer
 
@@ -41,7 +49,7 @@ _JOINED_BYTES = 64 * 1024
 """Size up to which joining is cheaper than sending small pieces."""
 
 
-class Listener:
+class GrpcListener:
     """State shared by all connections of the port."""
 
     def __init__(
@@ -52,18 +60,18 @@ class Listener:
         idle_s: float,
         request_s: float,
         token: Token | None = None,
-        door: Door | None = None,
-        held: Held | None = None,
+        door: ConnectionLimiter | None = None,
+        held: BufferedBytes | None = None,
         gzip_min_bytes: int | None = None,
     ) -> None:
         self.routes = routes
-        self.coding = Coding(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
-        self.door = door or Door()
+        self.coding = MessageCompression(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
+        self.door = door or ConnectionLimiter()
         """Limits connections."""
-        self.held = held or Held()
+        self.held = held or BufferedBytes()
         """Counts buffered request bytes."""
-        self._stalls: Stalls[Connection] = Stalls()
-        self.slices = Slices()
+        self._stalls: SlowClientDetector[GrpcConnection] = SlowClientDetector()
+        self.slices = IncrementalRunner()
         """Connections with unread input after their turn."""
         self.token = token
         """Token for all calls but health checks."""
@@ -73,12 +81,12 @@ class Listener:
         """Silence until a connection without calls is closed, or one with streams is pinged."""
         self.request_s = request_s
         """Time in which a call's message must arrive."""
-        self.connections: set[Connection] = set()
+        self.connections: set[GrpcConnection] = set()
         self.draining = False
 
-    def protocol(self) -> Connection:
+    def protocol(self) -> GrpcConnection:
         """Create a connection; for the event loop's server."""
-        return Connection(self)
+        return GrpcConnection(self)
 
     def drain(self) -> None:
         """Accept no new calls; connections close after their last response."""
@@ -102,12 +110,12 @@ class Listener:
         self.coding.close()
 
 
-class _Reply:
+class _ResponseWriter:
     """Response writer of one call."""
 
     __slots__ = ("_connection", "_stream")
 
-    def __init__(self, connection: Connection, stream: int) -> None:
+    def __init__(self, connection: GrpcConnection, stream: int) -> None:
         self._connection = connection
         self._stream = stream
 
@@ -118,12 +126,12 @@ class _Reply:
         self._connection.refuse(self._stream, calls.error_block(error))
 
 
-class _CodedReply(_Reply):
+class _CompressedResponseWriter(_ResponseWriter):
     """Response writer with compression."""
 
     __slots__ = ("_encoding",)
 
-    def __init__(self, connection: Connection, stream: int, encoding: str) -> None:
+    def __init__(self, connection: GrpcConnection, stream: int, encoding: str) -> None:
         super().__init__(connection, stream)
         self._encoding = encoding
 
@@ -131,12 +139,18 @@ class _CodedReply(_Reply):
         self._connection.answer_compressed(self._stream, self._encoding, pieces)
 
 
-class _Link:
+class _StreamTransport:
     """Transport of one stream."""
 
     __slots__ = ("_connection", "_stream", "coding", "held")
 
-    def __init__(self, connection: Connection, stream: int, coding: Coding, held: Held) -> None:
+    def __init__(
+        self,
+        connection: GrpcConnection,
+        stream: int,
+        coding: MessageCompression,
+        held: BufferedBytes,
+    ) -> None:
         self._connection = connection
         self._stream = stream
         self.coding = coding
@@ -158,7 +172,7 @@ class _Link:
         self._connection.end(self._stream, error)
 
 
-class Connection(asyncio.Protocol):
+class GrpcConnection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
@@ -178,7 +192,7 @@ class Connection(asyncio.Protocol):
         "session",
     )
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: GrpcListener) -> None:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self.session = Session(
@@ -189,7 +203,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
         """Client as counted by the connection limiter."""
-        self._exchanges: dict[int, Exchange] = {}
+        self._exchanges: dict[int, StreamExchange] = {}
         self._held: dict[int, int] = {}
         """Sizes of large requests."""
         self._streams: dict[int, InferStream] = {}
@@ -273,17 +287,17 @@ class Connection(asyncio.Protocol):
 
     def _heed(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is Request:
+            if type(event) is RequestReady:
                 self._request(event)
-            elif type(event) is Arrived:
+            elif type(event) is MessageReady:
                 open_stream = self._streams.get(event.stream)
                 if open_stream is not None:
                     open_stream.arrived()
-            elif type(event) is Gone:
+            elif type(event) is StreamReset:
                 self._gone(event.stream)
-            elif type(event) is Opened:
+            elif type(event) is StreamOpened:
                 self._open(event)
-            elif type(event) is NoRoom:
+            elif type(event) is NoBufferSpace:
                 self._late(event.stream, self._listener.held.refusal())
             else:
                 error = BodyTooLarge(self._listener.max_body_bytes)
@@ -315,14 +329,14 @@ class Connection(asyncio.Protocol):
 
     # Calls
 
-    def _opens(self, fields: Fields) -> bytes | bool:
+    def _opens(self, fields: HeaderFields) -> bytes | bool:
         """Classify a head (`http2.events.Opens`), once for equal ones."""
-        call: Call | bytes | None = fields.meaning
+        call: GrpcCall | bytes | None = fields.meaning
         if call is None:
             call = fields.meaning = self._call_of(fields.pairs)
         return call if isinstance(call, bytes) else call.is_stream
 
-    def _call_of(self, pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
+    def _call_of(self, pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
         call = calls.call_of(pairs)
         if isinstance(call, bytes):
             return call
@@ -338,25 +352,27 @@ class Connection(asyncio.Protocol):
             return calls.error_block(error)
         return call._replace(is_stream=True) if is_stream else call
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: RequestReady) -> None:
         stream, fields, body = request
-        call: Call = fields.meaning
+        call: GrpcCall = fields.meaning
         try:
             self._hold(stream, body)
             if call.encoding is None:
-                self._handle(stream, call, calls.message_of(body), _Reply(self, stream))
+                self._handle(stream, call, calls.message_of(body), _ResponseWriter(self, stream))
             else:
                 self._coded(stream, call, call.encoding, body)
         except Exception as error:
             self._refuse(stream, error)
 
-    def _handle(self, stream: int, call: Call, data: memoryview, reply: _Reply) -> None:
+    def _handle(
+        self, stream: int, call: GrpcCall, data: memoryview, reply: _ResponseWriter
+    ) -> None:
         found = self._listener.routes.handle(call, data, reply)
         if type(found) is bytes:
             self._let_go(stream)
             self._respond(stream, (found,))
         else:
-            self._exchanges[stream] = cast("Exchange", found)
+            self._exchanges[stream] = cast("StreamExchange", found)
 
     def _refuse(self, stream: int, error: BaseException) -> None:
         """Reject a call."""
@@ -368,7 +384,7 @@ class Connection(asyncio.Protocol):
 
     # Calls whose messages may be compressed
 
-    def _coded(self, stream: int, call: Call, encoding: str, body: bytes) -> None:
+    def _coded(self, stream: int, call: GrpcCall, encoding: str, body: bytes) -> None:
         is_compressed = body[:1] == b"\x01"
         data = calls.message_of(body, is_compressed=is_compressed)
         if not is_compressed:
@@ -378,11 +394,15 @@ class Connection(asyncio.Protocol):
         self._exchanges[stream] = work
         work.add_done_callback(lambda done: self._decompressed(stream, call, done))
 
-    def _coded_reply(self, stream: int, call: Call) -> _Reply:
+    def _coded_reply(self, stream: int, call: GrpcCall) -> _ResponseWriter:
         encoding = call.answers_in
-        return _Reply(self, stream) if encoding is None else _CodedReply(self, stream, encoding)
+        return (
+            _ResponseWriter(self, stream)
+            if encoding is None
+            else _CompressedResponseWriter(self, stream, encoding)
+        )
 
-    def _decompressed(self, stream: int, call: Call, work: asyncio.Future[bytes]) -> None:
+    def _decompressed(self, stream: int, call: GrpcCall, work: asyncio.Future[bytes]) -> None:
         if self._exchanges.get(stream) is not work:
             return  # the call was cancelled
         del self._exchanges[stream]
@@ -418,20 +438,20 @@ class Connection(asyncio.Protocol):
 
     # Streams
 
-    def _open(self, opened: Opened) -> None:
+    def _open(self, opened: StreamOpened) -> None:
         stream, fields = opened
-        call: Call = fields.meaning
+        call: GrpcCall = fields.meaning
         self.session.begin(stream, calls.head(call.answers_in))
-        link = _Link(self, stream, self._listener.coding, self._listener.held)
+        link = _StreamTransport(self, stream, self._listener.coding, self._listener.held)
         self._streams[stream] = self._listener.routes.open(call, link)
 
     def message(self, stream: int) -> bytes | None:
         """Return a stream's next message."""
         try:
             message = self.session.message(stream)
-        except TooLong:
+        except MessageTooLong:
             raise BodyTooLarge(self._listener.max_body_bytes) from None
-        except CutOff:
+        except MessageTruncated:
             raise InvalidRequest("the stream ends within a message") from None
         if message is not None:
             self._flush_soon()  # the client's window may have grown
@@ -443,7 +463,7 @@ class Connection(asyncio.Protocol):
         try:
             self._check_room()
             self.session.send(stream, whole)
-        except Full:
+        except SendBufferFull:
             self.session.reset(stream)
             self._loop.call_soon(self._gone, stream)
         self._flush_soon()
@@ -477,14 +497,14 @@ class Connection(asyncio.Protocol):
         try:
             self._check_room()
             self.session.respond(stream, head, b"".join((prefix, *pieces)), calls.OK_TRAILERS)
-        except Full:
-            text = f"over {HELD_BYTES} bytes of answers wait for this client to take them"
+        except SendBufferFull:
+            text = f"over {BUFFERED_BYTES} bytes of answers wait for this client to take them"
             self.session.respond_short(stream, calls.refusal(Code.RESOURCE_EXHAUSTED, text))
 
     def _check_room(self) -> None:
         transport = self._transport
-        if self._blocked and transport and transport.get_write_buffer_size() > HELD_BYTES:
-            raise Full
+        if self._blocked and transport and transport.get_write_buffer_size() > BUFFERED_BYTES:
+            raise SendBufferFull
 
     def _flush_soon(self) -> None:
         """Flush after this loop iteration, to join a batch's responses."""
@@ -520,7 +540,7 @@ class Connection(asyncio.Protocol):
 
     def taken(self) -> int | None:
         """Bytes taken by a client with more waiting (`door.taken`)."""
-        return taken(self._transport)
+        return acknowledged_bytes(self._transport)
 
     def drain(self) -> None:
         """Accept no new work; close after the last response."""

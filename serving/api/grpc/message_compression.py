@@ -12,11 +12,11 @@ from collections.abc import Callable
 from serving.api.transport import compression
 from serving.values import Buffer
 
-_LARGEST_RATIO = 1032
+_MAX_RATIO = 1032
 """Largest ratio of deflate: 258 bytes from two bits."""
 
 
-class Coding:
+class MessageCompression:
     """Compression threads of the port."""
 
     def __init__(self, *, max_body_bytes: int, min_bytes: int | None) -> None:
@@ -32,11 +32,11 @@ class Coding:
 
     def decompressed(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
         """Decompress a message; the future may raise BodyTooLarge or InvalidRequest."""
-        return self._work(compression.decompressed, encoding, data, self.max_body_bytes)
+        return self._work(compression.decompress, encoding, data, self.max_body_bytes)
 
     def most_bytes(self, size: int) -> int:
         """Bound on a message's decompressed size."""
-        return min(self.max_body_bytes, size * _LARGEST_RATIO)
+        return min(self.max_body_bytes, size * _MAX_RATIO)
 
     def is_long(self, size: int) -> bool:
         """Whether to compress a response."""
@@ -44,7 +44,7 @@ class Coding:
 
     def compressed(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:
         """Compress a response."""
-        return self._work(compression.compressed, encoding, data)
+        return self._work(compression.compress, encoding, data)
 
     def _work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)

@@ -21,7 +21,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from serving.api.parsing import proto_fields
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.values import Buffer
 
 COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
@@ -30,7 +30,7 @@ _SMALL_BYTES = 64 * 1024
 """Size up to which the number of fields needs no check."""
 
 
-class NotAMessage(ValueError):  # the message names the expected type
+class MalformedMessage(ValueError):  # the message names the expected type
     """Bytes that are not the expected message."""
 
 
@@ -59,7 +59,7 @@ def methods() -> dict[str, Any]:
     return {method.name: _message(method.input_type.name) for method in service.methods}
 
 
-def parsed(kind: Any, data: Buffer) -> Any:
+def parse(kind: Any, data: Buffer) -> Any:
     """Parse a message.
 
     Raises:
@@ -67,14 +67,14 @@ def parsed(kind: Any, data: Buffer) -> Any:
         InvalidRequest: too many fields.
     """
     if len(data) > _SMALL_BYTES:
-        _spend(kind.DESCRIPTOR, memoryview(data), Budget())
+        _spend(kind.DESCRIPTOR, memoryview(data), ParseBudget())
     try:
         return kind.FromString(bytes(data))
     except DecodeError as error:
-        raise NotAMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
+        raise MalformedMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
 
 
-def _spend(descriptor: Any, data: memoryview, budget: Budget) -> None:
+def _spend(descriptor: Any, data: memoryview, budget: ParseBudget) -> None:
     """Count the fields of a message, submessages included.
 
     Raises:
@@ -101,7 +101,7 @@ def _within(descriptor: Any) -> dict[int, Any]:
     }
 
 
-def filled(kind: Any, data: dict[str, Any]) -> bytes:
+def serialize(kind: Any, data: dict[str, Any]) -> bytes:
     """Encode a message given as JSON."""
     found: bytes = json_format.ParseDict(data, kind()).SerializeToString()
     return found

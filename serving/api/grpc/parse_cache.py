@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from serving.api.grpc import messages
-from serving.api.grpc.codec import Codec, Query
+from serving.api.grpc.codec import GrpcCodec, GrpcInferRequest
 from serving.api.parsing import varints
 from serving.values import ITEM_BYTES, Buffer, Signature
 
@@ -21,7 +21,7 @@ MAX_START_BYTES = 4096
 """Limit on bytes before the data."""
 
 
-class Known(NamedTuple):
+class CachedRequest(NamedTuple):
     """A request without its data."""
 
     name: str
@@ -29,22 +29,22 @@ class Known(NamedTuple):
     """As in the request."""
     signature: Signature
     """Signature at parsing; another requires a new parse."""
-    codec: Codec
+    codec: GrpcCodec
     start: bytes
     """Bytes before the first input's data."""
     cuts: tuple[tuple[int, int, bytes], ...]
     """Per input: start and end of its data, and the bytes before the next."""
-    query: Query
+    query: GrpcInferRequest
     """The query; its frame is the descriptor alone."""
 
 
-class Repeats:
+class ParseCache:
     """Cached requests, one per length."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, CachedRequest] = {}
 
-    def find(self, data: memoryview) -> Known | None:
+    def find(self, data: memoryview) -> CachedRequest | None:
         """Return the cached request that `data` repeats, if any."""
         known = self._known.get(len(data))
         if known is None or data[: len(known.start)].tobytes() != known.start:
@@ -55,7 +55,12 @@ class Repeats:
         return known
 
     def add(
-        self, data: memoryview, request: Any, signature: Signature, codec: Codec, query: Query
+        self,
+        data: memoryview,
+        request: Any,
+        signature: Signature,
+        codec: GrpcCodec,
+        query: GrpcInferRequest,
     ) -> None:
         """Cache a parsed request if possible."""
         raw = list(request.raw_input_contents)
@@ -76,7 +81,7 @@ class Repeats:
             position = stop
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
-        self._known[len(data)] = Known(
+        self._known[len(data)] = CachedRequest(
             request.model_name,
             request.model_version or None,
             signature,
@@ -87,7 +92,7 @@ class Repeats:
         )
 
 
-def query_of(known: Known, data: memoryview) -> Query:
+def infer_request_of(known: CachedRequest, data: memoryview) -> GrpcInferRequest:
     """Build the query of a repeated request."""
     frame: list[Buffer] = [known.query.frame[0]]
     frame += [data[start:stop] for start, stop, _ in known.cuts]
@@ -96,7 +101,7 @@ def query_of(known: Known, data: memoryview) -> Query:
 
 def _is_whole_without_data(start: bytes) -> bool:
     try:
-        request = messages.parsed(messages.ModelInferRequest, start)
-    except messages.NotAMessage:
+        request = messages.parse(messages.ModelInferRequest, start)
+    except messages.MalformedMessage:
         return False
     return not request.raw_input_contents

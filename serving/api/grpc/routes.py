@@ -12,22 +12,22 @@ from typing import Any, Protocol
 
 from serving import __version__
 from serving.api.grpc import messages
-from serving.api.grpc.calls import Call
-from serving.api.grpc.codec import Codec, Query
-from serving.api.grpc.exchange import InFlight, Reply
-from serving.api.grpc.parse_cache import Known, Repeats, query_of
-from serving.api.grpc.streams import Exchange, InferStream, Link
+from serving.api.grpc.calls import GrpcCall
+from serving.api.grpc.codec import GrpcCodec, GrpcInferRequest
+from serving.api.grpc.exchange import GrpcResponseHandler, GrpcResponseWriter
+from serving.api.grpc.parse_cache import CachedRequest, ParseCache, infer_request_of
+from serving.api.grpc.streams import InferStream, StreamExchange, StreamTransport
 from serving.api.open_inference import codec
 from serving.api.triton import extensions as triton_extensions
 from serving.api.triton import unsupported
 from serving.api.triton.extensions import ModelHub
 from serving.api.triton.model_control import Changes
-from serving.engine.engine import Engine, Target
+from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 
 HEALTH = "grpc.health.v1.Health"
 _STREAM = "ModelStreamInfer"
-_WITHOUT_HUB = frozenset(
+_WITHOUT_REPOSITORY = frozenset(
     {
         *("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata"),
         *("ModelInfer", _STREAM),
@@ -41,14 +41,16 @@ _HEALTH_NOT_SERVING = b"\x08\x02"
 """HealthCheckResponse: field 1, `status`."""
 
 
-class Service(Protocol):
+class GrpcService(Protocol):
     """Handler of another gRPC service on the port."""
 
-    def check(self, call: Call) -> None:
+    def check(self, call: GrpcCall) -> None:
         """Raise ServingError for an unknown method."""
         ...
 
-    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+    def handle(
+        self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter
+    ) -> StreamExchange | bytes:
         """See `GrpcRoutes.handle`."""
         ...
 
@@ -67,7 +69,7 @@ class GrpcRoutes:
         engine: Engine,
         *,
         hub: ModelHub | None = None,
-        services: Mapping[str, Service] | None = None,
+        services: Mapping[str, GrpcService] | None = None,
     ) -> None:
         """Store the services.
 
@@ -80,10 +82,10 @@ class GrpcRoutes:
         self._services = services or {}
         self._hub = hub
         self._requests = messages.methods()
-        self._repeats = Repeats()
+        self._repeats = ParseCache()
         self._changes = Changes()
 
-    def is_stream(self, call: Call) -> bool:
+    def is_stream(self, call: GrpcCall) -> bool:
         """Whether a call streams (`open`) or not (`handle`), known from its head.
 
         Raises:
@@ -99,15 +101,17 @@ class GrpcRoutes:
         elif service != messages.SERVICE or method not in self._requests:
             refusal = unsupported.method(method) if service == messages.SERVICE else None
             raise refusal or Unimplemented(f"no method {service}/{method} on this server")
-        elif method not in _WITHOUT_HUB and self._hub is None:
+        elif method not in _WITHOUT_REPOSITORY and self._hub is None:
             raise Unimplemented(f"{method} is not offered by this server")
         return method == _STREAM and service == messages.SERVICE
 
-    def open(self, call: Call, link: Link) -> InferStream:
+    def open(self, call: GrpcCall, link: StreamTransport) -> InferStream:
         """Open a stream."""
         return InferStream(call, link, self._infer)
 
-    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+    def handle(
+        self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter
+    ) -> StreamExchange | bytes:
         """Respond at once, or return what calls `reply` later.
 
         Raises:
@@ -120,11 +124,11 @@ class GrpcRoutes:
             return other.handle(call, data, reply)
         if call.service == HEALTH:
             return self._health(data.tobytes())
-        return self._ask(call.method, _parsed(self._requests[call.method], data), reply)
+        return self._ask(call.method, _parse(self._requests[call.method], data), reply)
 
     # Inference
 
-    def _infer(self, call: Call, data: memoryview, reply: Reply) -> Exchange:
+    def _infer(self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter) -> StreamExchange:
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         request: Any = None
@@ -133,7 +137,7 @@ class GrpcRoutes:
                 raise DeadlineExceeded("call before it arrived")
             known = self._repeats.find(data)
             if known is None:
-                request = _parsed(messages.ModelInferRequest, data)
+                request = _parse(messages.ModelInferRequest, data)
             if known is not None:
                 target = self._engine.resolve(known.name, known.version)
             else:
@@ -145,7 +149,7 @@ class GrpcRoutes:
             codec, query = self._query(target, data, known, request)
             if timeout_s is not None and timeout_s < (query.timeout_s or timeout_s + 1):
                 query = query._replace(timeout_s=timeout_s)
-            flight = InFlight(reply, codec.answer, query.wanted, started_s, target.done)
+            flight = GrpcResponseHandler(reply, codec.answer, query.wanted, started_s, target.done)
             flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
@@ -153,13 +157,13 @@ class GrpcRoutes:
         return flight
 
     def _query(
-        self, target: Target, data: memoryview, known: Known | None, request: Any
-    ) -> tuple[Codec, Query]:
+        self, target: DeploymentHandle, data: memoryview, known: CachedRequest | None, request: Any
+    ) -> tuple[GrpcCodec, GrpcInferRequest]:
         signature = target.signature
         if known is not None:
             if signature is known.signature:
-                return known.codec, query_of(known, data)
-            request = _parsed(messages.ModelInferRequest, data)
+                return known.codec, infer_request_of(known, data)
+            request = _parse(messages.ModelInferRequest, data)
         codec = _codec(target)
         query = codec.query(request)
         self._repeats.add(data, request, signature, codec, query)
@@ -172,7 +176,7 @@ class GrpcRoutes:
             raise UnknownService("no such service; the empty name means the server")
         return _HEALTH_SERVING if self._engine.ready() else _HEALTH_NOT_SERVING
 
-    def _ask(self, method: str, request: Any, reply: Reply) -> Exchange | bytes:
+    def _ask(self, method: str, request: Any, reply: GrpcResponseWriter) -> StreamExchange | bytes:
         engine = self._engine
         match method:
             case "ServerLive":
@@ -199,26 +203,30 @@ class GrpcRoutes:
                 assert self._hub is not None, "is_stream lets no such call in"
                 return self._ask_hub(self._hub, method, request, reply)
 
-    def _ask_hub(self, hub: ModelHub, method: str, request: Any, reply: Reply) -> Exchange | bytes:
+    def _ask_hub(
+        self, hub: ModelHub, method: str, request: Any, reply: GrpcResponseWriter
+    ) -> StreamExchange | bytes:
         match method:
             case "ModelStatistics":
                 found = hub.statistics(request.name or None, request.version or None)
                 data = triton_extensions.statistics_json(found)
-                return messages.filled(messages.ModelStatisticsResponse, data)
+                return messages.serialize(messages.ModelStatisticsResponse, data)
             case "ModelConfig":
                 configured = hub.configured(request.name, request.version or None)
                 data = {"config": triton_extensions.config_json(configured)}
-                return messages.filled(messages.ModelConfigResponse, data)
+                return messages.serialize(messages.ModelConfigResponse, data)
             case "RepositoryIndex":
                 models = triton_extensions.index_json(hub.index(), ready=request.ready)
-                return messages.filled(messages.RepositoryIndexResponse, {"models": models})
+                return messages.serialize(messages.RepositoryIndexResponse, {"models": models})
             case "RepositoryModelLoad":
                 config = triton_extensions.config_parameter(_parameters(request))
                 return self._change(method, hub.load(request.model_name, config), reply)
             case _:
                 return self._change(method, hub.unload(request.model_name), reply)
 
-    def _change(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
+    def _change(
+        self, method: str, work: Coroutine[Any, Any, None], reply: GrpcResponseWriter
+    ) -> StreamExchange:
         def answer(error: ServingError | None) -> None:
             if error is None:
                 reply.send([b""])  # both responses are empty messages
@@ -232,17 +240,19 @@ class GrpcRoutes:
         await self._changes.close()
 
 
-def _codec(target: Target) -> Codec:
-    codec: Codec | None = target.codecs.get(_CODEC)
+def _codec(target: DeploymentHandle) -> GrpcCodec:
+    codec: GrpcCodec | None = target.codecs.get(_CODEC)
     if codec is None:
-        codec = target.codecs[_CODEC] = Codec(target.id.name, target.id.version, target.signature)
+        codec = target.codecs[_CODEC] = GrpcCodec(
+            target.id.name, target.id.version, target.signature
+        )
     return codec
 
 
-def _parsed(kind: Any, data: memoryview) -> Any:
+def _parse(kind: Any, data: memoryview) -> Any:
     try:
-        return messages.parsed(kind, data)
-    except messages.NotAMessage as error:
+        return messages.parse(kind, data)
+    except messages.MalformedMessage as error:
         raise InvalidRequest(str(error)) from error
 
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from serving.api.grpc import calls, messages
-from serving.api.grpc.calls import Call
-from serving.api.grpc.exchange import Reply
-from serving.api.grpc.message_compression import Coding
+from serving.api.grpc.calls import GrpcCall
+from serving.api.grpc.exchange import GrpcResponseWriter
+from serving.api.grpc.message_compression import MessageCompression
 from serving.api.parsing import varints
-from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
+from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
 from serving.errors import DeadlineExceeded, InvalidRequest, NotReady, ServingError
 from serving.values import Buffer
 
@@ -42,7 +42,7 @@ _FINAL = _final()
 """Marks a response as its request's last."""
 
 
-class Exchange(Protocol):
+class StreamExchange(Protocol):
     """A request in progress."""
 
     def cancel(self) -> object:
@@ -50,16 +50,16 @@ class Exchange(Protocol):
         ...
 
 
-class Link(Protocol):
+class StreamTransport(Protocol):
     """Transport of a stream."""
 
     @property
-    def coding(self) -> Coding:
+    def coding(self) -> MessageCompression:
         """Message compression."""
         ...
 
     @property
-    def held(self) -> Held:
+    def held(self) -> BufferedBytes:
         """Counter of buffered request bytes."""
         ...
 
@@ -84,11 +84,11 @@ class Link(Protocol):
         ...
 
 
-Infer = Callable[[Call, memoryview, Reply], Exchange]
+Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], StreamExchange]
 """Starts an inference, or raises ServingError."""
 
 
-class _Part:
+class _StreamRequest:
     """One request of a stream and its response."""
 
     __slots__ = (
@@ -105,7 +105,7 @@ class _Part:
         self.stream = stream
         self.data: Buffer = b""
         """The request, which holds the id for an error."""
-        self.exchange: Exchange | None = None
+        self.exchange: StreamExchange | None = None
         self.answer: bytes | None = None
         self.is_compressed = False
         self.held_bytes = 0
@@ -114,17 +114,17 @@ class _Part:
         """Request bytes counted over all connections."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """See `Reply`."""
+        """See `GrpcResponseWriter`."""
         size = sum(map(len, pieces)) + len(_FINAL)
         head = _INFER_RESPONSE + varints.one(size)
         self.stream.answered(self, b"".join((head, *pieces, _FINAL)))
 
     def refuse(self, error: ServingError) -> None:
-        """See `Reply`."""
+        """See `GrpcResponseWriter`."""
         response = messages.ModelStreamInferResponse(error_message=str(error))
         try:
-            request = messages.parsed(messages.ModelInferRequest, self.data)
-        except (messages.NotAMessage, InvalidRequest):
+            request = messages.parse(messages.ModelInferRequest, self.data)
+        except (messages.MalformedMessage, InvalidRequest):
             pass  # no id
         else:
             response.infer_response.id = request.id
@@ -134,7 +134,7 @@ class _Part:
 class InferStream:
     """An open stream."""
 
-    def __init__(self, call: Call, link: Link, infer: Infer) -> None:
+    def __init__(self, call: GrpcCall, link: StreamTransport, infer: Infer) -> None:
         """Open a stream.
 
         Args:
@@ -145,7 +145,7 @@ class InferStream:
         self._call = call
         self._link = link
         self._infer = infer
-        self._parts: deque[_Part] = deque()
+        self._parts: deque[_StreamRequest] = deque()
         """Requests taken and not yet answered, in order."""
         self._held_bytes = 0
         """Sum over all parts."""
@@ -221,11 +221,11 @@ class InferStream:
             and not self._link.is_blocked()
         )
 
-    def _hold(self, part: _Part, size: int) -> None:
+    def _hold(self, part: _StreamRequest, size: int) -> None:
         self._held_bytes += size - part.held_bytes
         part.held_bytes = size
 
-    def _let_go(self, part: _Part) -> None:
+    def _let_go(self, part: _StreamRequest) -> None:
         """Free a request's buffer space."""
         if part.counted_bytes:
             self._link.held.free(part.counted_bytes)
@@ -234,7 +234,7 @@ class InferStream:
     def _take(self, message: bytes) -> None:
         encoding = self._call.encoding if message[0] else None
         data = calls.message_of(message, is_compressed=encoding is not None)
-        part = _Part(self)
+        part = _StreamRequest(self)
         self._parts.append(part)
         if encoding is None:
             self._hold(part, len(data))
@@ -245,7 +245,7 @@ class InferStream:
         part.exchange = work
         work.add_done_callback(lambda done: self._decompressed(part, done))
 
-    def _decompressed(self, part: _Part, work: asyncio.Future[bytes]) -> None:
+    def _decompressed(self, part: _StreamRequest, work: asyncio.Future[bytes]) -> None:
         if work.cancelled():
             return
         part.exchange = None
@@ -258,7 +258,7 @@ class InferStream:
         else:
             _refuse(part, error)
 
-    def _begin(self, part: _Part, data: memoryview) -> None:
+    def _begin(self, part: _StreamRequest, data: memoryview) -> None:
         part.data = data
         call = self._call
         if self._until_s is not None:
@@ -273,7 +273,7 @@ class InferStream:
 
     # Responses
 
-    def answered(self, part: _Part, data: bytes) -> None:
+    def answered(self, part: _StreamRequest, data: bytes) -> None:
         """Store a response until earlier ones were sent."""
         part.exchange, part.data = None, b""
         self._let_go(part)
@@ -287,7 +287,7 @@ class InferStream:
         part.answer = data
         self._soon()
 
-    def _compressed(self, part: _Part, work: asyncio.Future[bytes]) -> None:
+    def _compressed(self, part: _StreamRequest, work: asyncio.Future[bytes]) -> None:
         if not work.cancelled():
             part.exchange = None
             part.answer, part.is_compressed = work.result(), True
@@ -302,7 +302,7 @@ class InferStream:
             self._link.send(part.answer, is_compressed=part.is_compressed)
 
 
-def _refuse(part: _Part, error: BaseException) -> None:
+def _refuse(part: _StreamRequest, error: BaseException) -> None:
     """Send an error for a request."""
     if not isinstance(error, ServingError):
         log.error("a request of a stream met a fault of the server", exc_info=error)

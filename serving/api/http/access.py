@@ -11,8 +11,8 @@ import hmac
 import re
 from collections.abc import Collection
 
-from serving.api.http.messages import Head, Response, json_response
-from serving.api.transport.trusted_hosts import Hosts, is_foreign
+from serving.api.http.messages import RequestHead, Response, json_response
+from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 
 _OPEN = {"/v2/health/live", "/v2/health/ready"}
 _CHANGING = re.compile(r"/v2/repository/.*|/[^/]+/update/?")
@@ -51,7 +51,7 @@ class Access:
         *,
         token: Token | None = None,
         origins: Collection[str] = (),
-        hosts: Hosts | None = None,
+        hosts: TrustedHosts | None = None,
     ) -> None:
         """Store the rules.
 
@@ -64,7 +64,7 @@ class Access:
         self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}
 
-    def refusal(self, head: Head) -> Response | None:
+    def refusal(self, head: RequestHead) -> Response | None:
         """Return a rejection or a CORS preflight response, else None."""
         path, others = head.path.partition("?")[0], head.others
         host = others.get(b"host")
@@ -86,7 +86,7 @@ class Access:
         fields = response.fields + b"WWW-Authenticate: Bearer\r\n" + allowed
         return response._replace(fields=fields)
 
-    def fields(self, head: Head) -> bytes:
+    def fields(self, head: RequestHead) -> bytes:
         """Return headers for every response to an accepted request."""
         allowed = self._allowed_origin(head)
         fields = allowed + _EXPOSED if allowed else b""
@@ -95,7 +95,7 @@ class Access:
             fields += b"traceparent: %b\r\n" % trace
         return fields
 
-    def _allowed_origin(self, head: Head) -> bytes:
+    def _allowed_origin(self, head: RequestHead) -> bytes:
         origin = head.others.get(b"origin")
         if origin is None:
             return b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from serving.api.http.messages import OTHERS, Head
+from serving.api.http.messages import OTHERS, RequestHead
 
 MAX_HEADS = 512
 MAX_HEAD_BYTES = 2048
@@ -30,7 +30,7 @@ _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
 """Kinds of lines without a length: irrelevant, relevant, uncacheable."""
 
 
-class KnownHeads:
+class HeadCache:
     """Head cache of one port."""
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -40,14 +40,14 @@ class KnownHeads:
             max_body_bytes: requests with longer bodies go to the parser.
         """
         self._max_body_bytes = max_body_bytes
-        self._heads: dict[tuple[bytes, ...], Head] = {}
+        self._heads: dict[tuple[bytes, ...], RequestHead] = {}
         self._lines: dict[bytes, int] = {}
         """Kind or body length of each line; most lines repeat."""
 
     def __len__(self) -> int:
         return len(self._heads)
 
-    def find(self, raw_head: bytes, body_bytes: int) -> Head | None:
+    def find(self, raw_head: bytes, body_bytes: int) -> RequestHead | None:
         """Return the cached head of a complete request, else None.
 
         Args:
@@ -59,7 +59,7 @@ class KnownHeads:
         said = self._meaning(raw_head)
         return None if said is None or said[1] != body_bytes else self._heads.get(said[0])
 
-    def remember(self, raw_head: bytes, head: Head) -> None:
+    def remember(self, raw_head: bytes, head: RequestHead) -> None:
         """Cache a head, if plain."""
         said = self._meaning(raw_head)
         if said is not None and _REQUEST.fullmatch(said[0][0]):

@@ -14,23 +14,23 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
-from serving.api.http.head_cache import KnownHeads
+from serving.api.http.head_cache import HeadCache
 from serving.api.http.messages import (
     CLOSE,
     JSON_TYPE,
     KEEP_ALIVE,
     REASONS,
-    Head,
+    RequestHead,
     Response,
     ending,
     error_response,
     json_response,
 )
-from serving.api.http.reader import Refused, RequestReader
-from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
-from serving.api.transport.connection_limiter import TEXT, Door, taken
-from serving.api.transport.incremental import Slices
-from serving.api.transport.slow_clients import Stalls
+from serving.api.http.reader import EarlyResponse, RequestReader
+from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
+from serving.api.transport.connection_limiter import TEXT, ConnectionLimiter, acknowledged_bytes
+from serving.api.transport.incremental import IncrementalRunner
+from serving.api.transport.slow_clients import SlowClientDetector
 from serving.errors import InvalidRequest, ServingError
 from serving.values import Buffer
 
@@ -59,7 +59,7 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\n%b%b" % (
 )
 """Response to a connection over the limit."""
 
-_UNREADABLE = Head(
+_UNREADABLE = RequestHead(
     method="",
     path="",
     inference_header_bytes=None,
@@ -70,7 +70,7 @@ _UNREADABLE = Head(
 """Head of an unreadable request; the response closes the connection."""
 
 
-class Channel(Protocol):
+class ResponseWriter(Protocol):
     """Response writer; exactly one method is called, once."""
 
     def respond(self, response: Response) -> None:
@@ -88,7 +88,7 @@ class Channel(Protocol):
 
 
 class Exchange(Protocol):
-    """Request in progress; it responds through its `Channel`."""
+    """Request in progress; it responds through its `ResponseWriter`."""
 
     def cancel(self) -> None:
         """Stop: the client disconnected."""
@@ -98,8 +98,10 @@ class Exchange(Protocol):
 class Routes(Protocol):
     """Request handler behind a listener."""
 
-    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        """Return a response, or an exchange that later calls its `Channel` exactly once.
+    def handle(
+        self, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
+        """Return a response, or an exchange that later calls its `ResponseWriter` exactly once.
 
         Raises:
             ServingError: becomes the response.
@@ -107,7 +109,7 @@ class Routes(Protocol):
         ...
 
 
-def _nothing(_head: Head) -> Response | None:
+def _nothing(_head: RequestHead) -> Response | None:
     return None
 
 
@@ -115,7 +117,7 @@ def _in_the_next_turn(callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(callback)
 
 
-class Listener:
+class HttpListener:
     """State shared by the connections of one port."""
 
     def __init__(
@@ -125,9 +127,9 @@ class Listener:
         max_body_bytes: int,
         idle_s: float,
         request_s: float,
-        door: Door | None = None,
-        held: Held | None = None,
-        refusal: Callable[[Head], Response | None] = _nothing,
+        door: ConnectionLimiter | None = None,
+        held: BufferedBytes | None = None,
+        refusal: Callable[[RequestHead], Response | None] = _nothing,
     ) -> None:
         self.routes = routes
         self.refusal = refusal
@@ -137,22 +139,22 @@ class Listener:
         """Seconds until an idle connection is closed."""
         self.request_s = request_s
         """Seconds for a request to arrive, else 408."""
-        self.door = door or Door()
+        self.door = door or ConnectionLimiter()
         """Connection limiter."""
-        self.held = held or Held()
+        self.held = held or BufferedBytes()
         """Counter of buffered bytes."""
         self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
         """Schedules a call in the next turn, behind other clients' requests."""
-        self._stalls: Stalls[Connection] = Stalls()
-        self.slices = Slices()
+        self._stalls: SlowClientDetector[HttpConnection] = SlowClientDetector()
+        self.slices = IncrementalRunner()
         """Runs connections that used up their turn."""
-        self.connections: set[Connection] = set()
-        self.heads = KnownHeads(max_body_bytes)
+        self.connections: set[HttpConnection] = set()
+        self.heads = HeadCache(max_body_bytes)
         self.draining = False
 
-    def protocol(self) -> Connection:
+    def protocol(self) -> HttpConnection:
         """Create a connection for the event loop's server."""
-        return Connection(self)
+        return HttpConnection(self)
 
     def drain(self) -> None:
         """Close idle connections now, others after their response."""
@@ -175,7 +177,7 @@ class Listener:
             connection.abort()
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client connection: order of responses and flow control."""
 
     __slots__ = (
@@ -204,7 +206,7 @@ class Connection(asyncio.Protocol):
         "_worked",
     )
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
@@ -216,14 +218,14 @@ class Connection(asyncio.Protocol):
         """Head of the request in flight."""
         self._held_bytes = 0
         """Counted bytes of the request in flight."""
-        self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
+        self._pipelined: deque[tuple[RequestHead, bytes] | Response] = deque()
         self._pipelined_bytes = 0
         """Bytes of pipelined heads and bodies."""
         self._since_s = time.monotonic()
         """Time of the start, the last activity or the failure."""
         self._worked = False
         """Whether a response was written since the last sweep; cheaper than reading the clock."""
-        self._last_head: Head | None = None
+        self._last_head: RequestHead | None = None
         self._last_raw = b""
         """Bytes of the last head; the next request mostly repeats it."""
         self._last_bytes = 0
@@ -397,7 +399,7 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    def _begun(self, head: Head, waits: bool) -> Response | None:
+    def _begun(self, head: RequestHead, waits: bool) -> Response | None:
         """Return a rejection, or send 100 Continue if expected."""
         refusal = self._listener.refusal(head)
         if refusal is None and waits and self._transport is not None:
@@ -406,7 +408,7 @@ class Connection(asyncio.Protocol):
 
     # Requests
 
-    def _take(self, head: Head, body: bytes) -> None:
+    def _take(self, head: RequestHead, body: bytes) -> None:
         if self._waiting or self._pipelined or self._blocked or self._turn <= 0:
             size = head.own_bytes + len(body)
             if not self._listener.held.has_taken(size):
@@ -426,7 +428,7 @@ class Connection(asyncio.Protocol):
             return
         self._handle(head, body)
 
-    def _handle(self, head: Head, body: bytes) -> None:
+    def _handle(self, head: RequestHead, body: bytes) -> None:
         self._waiting = True
         self._asked = head
         try:
@@ -457,7 +459,7 @@ class Connection(asyncio.Protocol):
         self.respond_with(head, body)
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """Implement `Channel.respond_with`; continue as `respond`."""
+        """Implement `ResponseWriter.respond_with`; continue as `respond`."""
         self._exchange = None
         self._waiting = False
         if self._held_bytes:
@@ -534,7 +536,7 @@ class Connection(asyncio.Protocol):
             return
         self._failed = True
         self._since_s = time.monotonic()
-        refused = error.response if isinstance(error, Refused) else error_response(error)
+        refused = error.response if isinstance(error, EarlyResponse) else error_response(error)
         self._pipelined.append(refused)
         if self._reader is not None:
             self._reader.drop()
@@ -546,7 +548,7 @@ class Connection(asyncio.Protocol):
 
     def taken(self) -> int | None:
         """Return bytes that the client has read; see `door.taken`."""
-        return taken(self._transport)
+        return acknowledged_bytes(self._transport)
 
     def close_if_idle(self) -> None:
         """Close unless a request is in flight or arriving."""

@@ -47,7 +47,7 @@ REASONS = {
 }
 
 
-class Head:
+class RequestHead:
     """Head of a request without its body's length; equal heads share one."""
 
     __slots__ = (
@@ -97,9 +97,9 @@ class Head:
         """Add headers to every response to this head."""
         self.inserted += fields
 
-    def copied(self, *, content_encoding: str) -> Head:
+    def copied(self, *, content_encoding: str) -> RequestHead:
         """Return a copy for a body in another encoding, without `meaning` and `handle`."""
-        return Head(
+        return RequestHead(
             method=self.method,
             path=self.path,
             inference_header_bytes=self.inference_header_bytes,

@@ -14,12 +14,19 @@ import time
 from collections.abc import Callable
 
 from serving.api.http.access import Access
-from serving.api.http.listener import Channel, Exchange, Routes
-from serving.api.http.messages import REASONS, Head, Response, ending, error_response, json_response
+from serving.api.http.listener import Exchange, ResponseWriter, Routes
+from serving.api.http.messages import (
+    REASONS,
+    RequestHead,
+    Response,
+    ending,
+    error_response,
+    json_response,
+)
 from serving.api.transport import compression
-from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
+from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
 from serving.errors import ServingError
-from serving.response_handler import Timed
+from serving.response_handler import HasBatch
 from serving.values import Buffer
 
 log = logging.getLogger(__name__)
@@ -27,7 +34,7 @@ log = logging.getLogger(__name__)
 _LENGTH = re.compile(rb"\r\nContent-Length: \d+\r\n")
 
 
-class Gate:
+class Middleware:
     """Middleware before the routes of a port."""
 
     def __init__(
@@ -38,7 +45,7 @@ class Gate:
         max_body_bytes: int,
         gzip_min_bytes: int | None,
         is_timed: bool = False,
-        held: Held | None = None,
+        held: BufferedBytes | None = None,
     ) -> None:
         """Store the settings.
 
@@ -55,10 +62,12 @@ class Gate:
         self.max_body_bytes = max_body_bytes
         self.gzip_min_bytes = gzip_min_bytes
         self.is_timed = is_timed
-        self.held = held or Held()
+        self.held = held or BufferedBytes()
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
-    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+    def handle(
+        self, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
         """Implement `serving.api.http.listener.Routes`."""
         refusal = self.refusal(head)
         if refusal is not None:
@@ -67,16 +76,16 @@ class Gate:
         decodes = head.content_encoding in compression.ENCODINGS
         encodes = None
         if self.gzip_min_bytes is not None:
-            encodes = compression.accepted(head.others.get(b"accept-encoding", b""))
+            encodes = compression.accepted_encoding(head.others.get(b"accept-encoding", b""))
         head.handle = self._routes.handle
         if decodes or encodes or self.is_timed:
             encoding = head.content_encoding if decodes else None
             inner = head.copied(content_encoding="" if decodes else head.content_encoding)
             inner.handle = self._routes.handle
-            head.handle = _Coder(self, inner, encoding, encodes=encodes).handle
+            head.handle = _CompressionHandler(self, inner, encoding, encodes=encodes).handle
         return head.handle(head, body, connection)
 
-    def refusal(self, head: Head) -> Response | None:
+    def refusal(self, head: RequestHead) -> Response | None:
         """Return the response that rejects a head, or None."""
         return self._access.refusal(head)
 
@@ -89,13 +98,13 @@ class Gate:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Coder:
+class _CompressionHandler:
     """Compression handler of all requests with one head."""
 
     __slots__ = ("encodes", "encoding", "gate", "head")
 
     def __init__(
-        self, gate: Gate, head: Head, encoding: str | None, *, encodes: str | None
+        self, gate: Middleware, head: RequestHead, encoding: str | None, *, encodes: str | None
     ) -> None:
         self.gate = gate
         self.head = head
@@ -105,16 +114,18 @@ class _Coder:
         self.encodes = encodes
         """Encoding of long responses, if accepted."""
 
-    def handle(self, _head: Head, body: bytes, connection: Channel) -> Exchange | Response:
-        return _Coded(self, connection).begin(body)
+    def handle(
+        self, _head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
+        return _CompressedExchange(self, connection).begin(body)
 
 
-class _Coded:
+class _CompressedExchange:
     """One request: channel of the inner exchange, and exchange of the connection."""
 
     __slots__ = ("_coder", "_connection", "_held_bytes", "_inner", "_is_gone", "_started_s")
 
-    def __init__(self, coder: _Coder, connection: Channel) -> None:
+    def __init__(self, coder: _CompressionHandler, connection: ResponseWriter) -> None:
         self._coder = coder
         self._connection = connection
         self._held_bytes = 0
@@ -128,7 +139,7 @@ class _Coded:
         if coder.encoding is None:
             return self._handled(body)
         limit_bytes = coder.gate.max_body_bytes
-        work = coder.gate.work(compression.decompressed, coder.encoding, body, limit_bytes)
+        work = coder.gate.work(compression.decompress, coder.encoding, body, limit_bytes)
         work.add_done_callback(self._decoded)
         return self
 
@@ -182,7 +193,7 @@ class _Coded:
     # Channel
 
     def respond(self, response: Response) -> None:
-        """Implement `Channel`."""
+        """Implement `ResponseWriter`."""
         status, fields, body = response
         if not self._is_long(len(body)):
             fields += self._timing()
@@ -196,7 +207,7 @@ class _Coded:
         )
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """Implement `Channel`."""
+        """Implement `ResponseWriter`."""
         timing = self._timing()
         if timing:
             head = head.replace(b"\r\n", b"\r\n" + timing, 1)
@@ -208,7 +219,7 @@ class _Coded:
             return
         fields, encoding = head[:start], self._coder.encodes
         data = b"".join((head[start:], body))
-        work = self._coder.gate.work(compression.compressed, encoding, data)
+        work = self._coder.gate.work(compression.compress, encoding, data)
         work.add_done_callback(lambda done: self._encoded(fields, done))
 
     def _timing(self) -> bytes:
@@ -217,7 +228,7 @@ class _Coded:
             return b""
         stages = {"total": time.monotonic() - self._started_s}
         inner: object = self._inner
-        batch = inner.batch() if isinstance(inner, Timed) else None
+        batch = inner.batch() if isinstance(inner, HasBatch) else None
         if batch is not None:
             times = batch.times
             stages |= {

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import httptools
 
-from serving.api.http.head_cache import KnownHeads
-from serving.api.http.messages import OTHERS, Head, Response, error_response
-from serving.api.transport.buffered_bytes import Held
+from serving.api.http.head_cache import HeadCache
+from serving.api.http.messages import OTHERS, RequestHead, Response, error_response
+from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.errors import BodyTooLarge, InvalidRequest, ServingError, Unimplemented
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -31,7 +31,7 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*
 """RFC 9110, section 7.2."""
 
 
-class Refused(ServingError):
+class EarlyResponse(ServingError):
     """Response before a body that the client has not sent; nothing more is read."""
 
     def __init__(self, response: Response) -> None:
@@ -76,12 +76,12 @@ class RequestReader:
 
     def __init__(
         self,
-        heads: KnownHeads,
+        heads: HeadCache,
         *,
         max_body_bytes: int,
-        held: Held,
-        on_head: Callable[[Head, bool], Response | None],
-        on_request: Callable[[Head, bytes], None],
+        held: BufferedBytes,
+        on_head: Callable[[RequestHead, bool], Response | None],
+        on_request: Callable[[RequestHead, bytes], None],
     ) -> None:
         """Wait for a request.
 
@@ -100,7 +100,7 @@ class RequestReader:
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._raw_head: bytes | None = None
         self._url = b""
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         """Head, once complete."""
         self._length: int | None = None
         self._inference_header: int | None = None
@@ -308,7 +308,7 @@ class RequestReader:
             return
         version, method = parser.get_http_version(), parser.get_method().decode("latin-1")
         self._check(version, method)
-        head = self._head = Head(
+        head = self._head = RequestHead(
             method=method,
             path=self._url.decode("latin-1"),
             inference_header_bytes=self._inference_header,
@@ -322,7 +322,7 @@ class RequestReader:
         refusal = self._on_head(head, self._expect)
         if refusal is not None:
             if self._expect:
-                raise Refused(refusal)
+                raise EarlyResponse(refusal)
             self._refuse(refusal)
 
     def _check(self, version: str, method: str) -> None:
@@ -334,7 +334,7 @@ class RequestReader:
             raise InvalidRequest("a request of HTTP/1.1 needs a field Host (RFC 9112, section 3.2)")
         if host is not None and not _HOST.fullmatch(host.strip()):
             raise InvalidRequest(
-                f"Host is {_shown(host)}, expected a name or an address and a port"
+                f"Host is {_short_repr(host)}, expected a name or an address and a port"
             )
         if method == "CONNECT":
             raise Unimplemented("CONNECT is not offered: this server is no proxy")
@@ -343,11 +343,11 @@ class RequestReader:
             return
         if version == "1.1" and coding.rpartition(b",")[2].strip() == b"chunked":
             raise Unimplemented(
-                f"Transfer-Encoding {_shown(coding)} is not supported, only chunked; "
+                f"Transfer-Encoding {_short_repr(coding)} is not supported, only chunked; "
                 f"compressed bodies have a Content-Encoding"
             )
         raise InvalidRequest(
-            f"Transfer-Encoding is {_shown(coding)}, expected chunked, in HTTP/1.1"
+            f"Transfer-Encoding is {_short_repr(coding)}, expected chunked, in HTTP/1.1"
         )
 
     def on_body(self, body: bytes) -> None:
@@ -413,16 +413,16 @@ class _UnknownVersion(InvalidRequest):
 
 def _check_first(name: bytes, before: object) -> None:
     if before is not None:
-        raise InvalidRequest(f"the field {_shown(name)} is there twice, expected once")
+        raise InvalidRequest(f"the field {_short_repr(name)} is there twice, expected once")
 
 
-def _shown(value: bytes) -> str:
+def _short_repr(value: bytes) -> str:
     return repr(value[:40].decode("latin-1"))
 
 
 def _whole_number(value: bytes, name: str) -> int:
     if not value.isdigit() or len(value) > 18:
         raise InvalidRequest(
-            f"Unable to parse {name}, got: {_shown(value)}, expected a whole number of bytes"
+            f"Unable to parse {name}, got: {_short_repr(value)}, expected a whole number of bytes"
         )
     return int(value)

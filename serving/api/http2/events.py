@@ -5,52 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from serving.api.http2.fields import Fields
+from serving.api.http2.fields import HeaderFields
 
 
-class Request(NamedTuple):
+class RequestReady(NamedTuple):
     """A complete request."""
 
     stream: int
-    fields: Fields
+    fields: HeaderFields
     body: bytes
 
 
-class Gone(NamedTuple):
+class StreamReset(NamedTuple):
     """The client no longer wants the response."""
 
     stream: int
 
 
-class TooLarge(NamedTuple):
+class BodyOverLimit(NamedTuple):
     """A body exceeded the limit; the rest is dropped."""
 
     stream: int
-    fields: Fields
+    fields: HeaderFields
 
 
-class NoRoom(NamedTuple):
+class NoBufferSpace(NamedTuple):
     """No buffer space for a head, body or stream; the rest is dropped."""
 
     stream: int
 
 
-class Opened(NamedTuple):
+class StreamOpened(NamedTuple):
     """A streaming request began."""
 
     stream: int
-    fields: Fields
+    fields: HeaderFields
 
 
-class Arrived(NamedTuple):
+class MessageReady(NamedTuple):
     """A streaming request may have a message or have ended, or all that was sent was taken."""
 
     stream: int
 
 
-Event = Request | Gone | TooLarge | NoRoom | Opened | Arrived
+Event = RequestReady | StreamReset | BodyOverLimit | NoBufferSpace | StreamOpened | MessageReady
 
-Opens = Callable[[Fields], bytes | bool]
+Opens = Callable[[HeaderFields], bytes | bool]
 """Classifies a head: whether it streams messages, or the block of an immediate response."""
 
 

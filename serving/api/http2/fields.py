@@ -38,7 +38,7 @@ class BadBlock(Exception):  # the message comes from the decoder
     """Malformed or too large block; the connection's table is lost."""
 
 
-class Fields:
+class HeaderFields:
     """One request's fields, shared by equal blocks."""
 
     __slots__ = ("held_bytes", "is_request", "length", "meaning", "pairs")
@@ -99,9 +99,9 @@ class FieldReader:
 
     def __init__(self) -> None:
         self._decoder = hpack.Decoder(max_header_list_size=MAX_LIST_BYTES)
-        self._remembered: dict[bytes, Fields] = {}
+        self._remembered: dict[bytes, HeaderFields] = {}
 
-    def read(self, block: bytes) -> Fields:
+    def read(self, block: bytes) -> HeaderFields:
         """Decode a block.
 
         Raises:
@@ -114,7 +114,7 @@ class FieldReader:
             pairs = tuple([(bytes(n), bytes(v)) for n, v in self._decoder.decode(block, raw=True)])
         except hpack.HPACKError as error:
             raise BadBlock(str(error)) from error
-        fields = Fields(pairs)
+        fields = HeaderFields(pairs)
         if _changes_table(block):
             self._remembered.clear()
         elif len(block) <= _REMEMBERED_BYTES:

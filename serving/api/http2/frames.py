@@ -19,9 +19,9 @@ SETTING = struct.Struct(">HI")
 
 DEFAULT_FRAME_BYTES = 16384
 """Default limit on payloads, and the lowest that SETTINGS may set."""
-LARGEST_FRAME_BYTES = 2**24 - 1
+MAX_FRAME_BYTES = 2**24 - 1
 DEFAULT_WINDOW_BYTES = 65535
-LARGEST_WINDOW_BYTES = 2**31 - 1
+MAX_WINDOW_BYTES = 2**31 - 1
 
 
 class FrameType(enum.IntEnum):

@@ -9,15 +9,15 @@ from __future__ import annotations
 _PREFIX_BYTES = 5
 
 
-class TooLong(Exception):  # the session's owner maps it to its protocol's error
+class MessageTooLong(Exception):  # the session's owner maps it to its protocol's error
     """A message is longer than the limit."""
 
 
-class CutOff(Exception):  # the same
+class MessageTruncated(Exception):  # the same
     """The body ended within a message."""
 
 
-class Series:
+class MessageReader:
     """Reader of one body's messages."""
 
     __slots__ = ("_bytes", "_is_whole", "_most_bytes", "began")
@@ -65,10 +65,10 @@ class Series:
         """
         size = self._size()
         if size is not None and size > self._most_bytes:
-            raise TooLong
+            raise MessageTooLong
         if size is None or len(self._bytes) < size:
             if self._is_whole and self._bytes:
-                raise CutOff
+                raise MessageTruncated
             return None
         with memoryview(self._bytes) as view:
             message = bytes(view[:size])

@@ -12,7 +12,7 @@ from serving.api.http2 import frames
 from serving.api.http2.frames import FrameType
 from serving.values import Buffer
 
-HELD_BYTES = 64 * 1024 * 1024
+BUFFERED_BYTES = 64 * 1024 * 1024
 """Limit on waiting response bytes; one response of any size may wait."""
 
 _END = frames.END_HEADERS | frames.END_STREAM
@@ -22,7 +22,7 @@ class BadWindow(Exception):  # the session decides what ends with it
     """A window exceeds the maximum."""
 
 
-class Full(Exception):  # the session's owner maps it to its protocol's error
+class SendBufferFull(Exception):  # the session's owner maps it to its protocol's error
     """Too many bytes wait for the client."""
 
 
@@ -134,8 +134,8 @@ class Outgoing:
         return False
 
     def _hold(self, size: int) -> None:
-        if self.held_bytes and self.held_bytes + size > HELD_BYTES:
-            raise Full
+        if self.held_bytes and self.held_bytes + size > BUFFERED_BYTES:
+            raise SendBufferFull
         self.held_bytes += size
 
     def _sent(self, stream: int) -> bool:
@@ -206,7 +206,7 @@ class Outgoing:
             BadWindow: too large.
         """
         window = self._windows[stream] = self._windows[stream] + more_bytes
-        if window > frames.LARGEST_WINDOW_BYTES:
+        if window > frames.MAX_WINDOW_BYTES:
             raise BadWindow(f"a wrong window of stream {stream}")
         return stream in self._rests and self._sent(stream)
 
@@ -217,7 +217,7 @@ class Outgoing:
             BadWindow: too large.
         """
         self._window += more_bytes
-        if self._window > frames.LARGEST_WINDOW_BYTES:
+        if self._window > frames.MAX_WINDOW_BYTES:
             raise BadWindow("a wrong window of the connection")
         return self._unblocked()
 
@@ -233,7 +233,7 @@ class Outgoing:
             return []
         for stream in self._windows:
             self._windows[stream] += change
-        if max(self._windows.values(), default=size) > frames.LARGEST_WINDOW_BYTES:
+        if max(self._windows.values(), default=size) > frames.MAX_WINDOW_BYTES:
             raise BadWindow(f"a window of {size} bytes makes one of a stream too large")
         self._blocked = {stream: None for stream in self._rests if self._windows[stream] > 0}
         return self._unblocked()

@@ -31,22 +31,22 @@ from __future__ import annotations
 
 from serving.api.http2 import frames
 from serving.api.http2.events import (
-    Arrived,
+    BodyOverLimit,
     Event,
-    Gone,
     Mark,
-    NoRoom,
-    Opened,
+    MessageReady,
+    NoBufferSpace,
     Opens,
-    Request,
-    TooLarge,
+    RequestReady,
+    StreamOpened,
+    StreamReset,
 )
-from serving.api.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, Fields
+from serving.api.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, HeaderFields
 from serving.api.http2.frames import ErrorCode, FrameType, Setting
-from serving.api.http2.message_reader import Series
+from serving.api.http2.message_reader import MessageReader
 from serving.api.http2.outgoing import BadWindow, Outgoing
-from serving.api.transport.buffered_bytes import Held
-from serving.api.transport.slow_clients import Stalls
+from serving.api.transport.buffered_bytes import BufferedBytes
+from serving.api.transport.slow_clients import SlowClientDetector
 from serving.values import Buffer
 
 MAX_STREAMS = 512
@@ -92,10 +92,10 @@ class _Stream:
         "used",
     )
 
-    def __init__(self, fields: Fields) -> None:
+    def __init__(self, fields: HeaderFields) -> None:
         self.fields = fields
         self.fields_bytes = 0
-        """Size of `fields` counted in `Held`."""
+        """Size of `fields` counted in `BufferedBytes`."""
         self.body = bytearray()
         """Body so far; not a list, as pieces may have two bytes."""
         self.body_bytes = 0
@@ -107,7 +107,7 @@ class _Stream:
         """Whether the response is being sent."""
         self.refused = False
         """Whether the rest is dropped: body too large, or no space."""
-        self.series: Series | None = None
+        self.series: MessageReader | None = None
         """Messages of a streaming request."""
         self.to_come = fields.length
         """Body bytes to come, if the length is known."""
@@ -119,7 +119,7 @@ class _Stream:
         return is_known and not self.refused and not self.is_answered
 
 
-def _whole(_fields: Fields) -> bytes | bool:
+def _whole(_fields: HeaderFields) -> bytes | bool:
     """Read every request whole."""
     return False
 
@@ -135,7 +135,7 @@ class Session:
     """Server side of one connection."""
 
     def __init__(
-        self, *, max_body_bytes: int, opens: Opens = _whole, held: Held | None = None
+        self, *, max_body_bytes: int, opens: Opens = _whole, held: BufferedBytes | None = None
     ) -> None:
         """Queue the server's SETTINGS.
 
@@ -152,7 +152,7 @@ class Session:
         """Units left in the turn."""
         self._max_body_bytes = max_body_bytes
         self._opens = opens
-        self._held = held or Held()
+        self._held = held or BufferedBytes()
         self._reader = FieldReader()
         self._streams: dict[int, _Stream] = {}
         self._last_stream = 0
@@ -171,7 +171,7 @@ class Session:
         self._held_bytes = 0
         """Buffered body bytes."""
         self._fields_bytes = 0
-        """Field bytes counted in `Held`."""
+        """Field bytes counted in `BufferedBytes`."""
         self._growing: dict[int, None] = {}
         """Streams that used half their window, in order."""
         self._received = 0
@@ -179,7 +179,7 @@ class Session:
         self._going_away = False
         self._events: list[Event] = []
         self._outgoing = Outgoing()
-        self._stalls: Stalls[int] | None = None
+        self._stalls: SlowClientDetector[int] | None = None
         """Progress of waiting responses, if any."""
         self._write = self._outgoing.write
         self._write(
@@ -257,7 +257,7 @@ class Session:
             self._stalls = None
             return []
         if self._stalls is None:
-            self._stalls = Stalls()
+            self._stalls = SlowClientDetector()
         over = self._stalls.over(taken, now_s)
         given_up = [
             stream
@@ -386,7 +386,7 @@ class Session:
         self._write(frames.goaway(self._last_stream, broken.code, broken.text[:_MAX_TEXT]))
         for stream, known in self._streams.items():
             if known.waits:
-                self._events.append(Gone(stream))
+                self._events.append(StreamReset(stream))
             self._outgoing.closed(stream)
         self.close()
 
@@ -466,12 +466,12 @@ class Session:
             known.ended = is_last
             self.respond_short(stream, opens)
             return
-        known.series = Series(self._max_body_bytes)
-        self._events.append(Opened(stream, known.fields))
+        known.series = MessageReader(self._max_body_bytes)
+        self._events.append(StreamOpened(stream, known.fields))
         if is_last:
             self._ended(stream, known)
 
-    def _client_trailers(self, flags: int, stream: int, fields: Fields) -> None:
+    def _client_trailers(self, flags: int, stream: int, fields: HeaderFields) -> None:
         known = self._streams.get(stream)
         self._bear()
         are_trailers = flags & frames.END_STREAM and fields.are_trailers
@@ -499,7 +499,7 @@ class Session:
             last = bytes(known.body)
         self._let_go(stream, known)
         self._turn -= len(last) // _BODY_UNIT
-        self._events.append(Request(stream, known.fields, last))
+        self._events.append(RequestReady(stream, known.fields, last))
 
     # Bodies
 
@@ -536,7 +536,7 @@ class Session:
         if known.body_bytes + size > self._max_body_bytes and not known.refused:
             self._let_go(stream, known)
             known.refused = True
-            self._events.append(TooLarge(stream, known.fields))
+            self._events.append(BodyOverLimit(stream, known.fields))
         if flags & frames.END_STREAM:
             self._ended(stream, known, payload)
         else:
@@ -570,7 +570,7 @@ class Session:
     def _give_up(self, stream: int, known: _Stream) -> None:
         """Report a lack of buffer space."""
         known.refused = True
-        self._events.append(NoRoom(stream))
+        self._events.append(NoBufferSpace(stream))
 
     def _grow(self, stream: int, known: _Stream) -> None:
         """Refill a window if there is space or it is first in line."""
@@ -578,7 +578,9 @@ class Session:
             self._write(frames.window_update(stream, known.used))
             known.used = 0
 
-    def _more_of_series(self, stream: int, known: _Stream, series: Series, payload: bytes) -> None:
+    def _more_of_series(
+        self, stream: int, known: _Stream, series: MessageReader, payload: bytes
+    ) -> None:
         """Append to a streaming request; with `known.ended`, end it."""
         if known.refused:
             return
@@ -589,10 +591,10 @@ class Session:
         if known.ended:
             series.end()
         self._held_bytes += len(payload)
-        self._events.append(Arrived(stream))
+        self._events.append(MessageReady(stream))
         self._let_in(stream, known, series)
 
-    def _let_in(self, stream: int, known: _Stream, series: Series) -> None:
+    def _let_in(self, stream: int, known: _Stream, series: MessageReader) -> None:
         """Refill the window of a streaming request that lacks a complete message."""
         if known.ended or not series.lacks:
             if stream in self._growing:
@@ -670,13 +672,13 @@ class Session:
         if values.get(Setting.ENABLE_PUSH, 0) > 1:
             raise _Broken(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
         size = values.get(Setting.MAX_FRAME_SIZE, frames.DEFAULT_FRAME_BYTES)
-        if not frames.DEFAULT_FRAME_BYTES <= size <= frames.LARGEST_FRAME_BYTES:
+        if not frames.DEFAULT_FRAME_BYTES <= size <= frames.MAX_FRAME_BYTES:
             raise _Broken(ErrorCode.PROTOCOL_ERROR, f"frames of {size} bytes")
         if Setting.MAX_FRAME_SIZE in values:
             self._outgoing.set_frame_bytes(size)
         window = values.get(Setting.INITIAL_WINDOW_SIZE)
         if window is not None:
-            if window > frames.LARGEST_WINDOW_BYTES:
+            if window > frames.MAX_WINDOW_BYTES:
                 raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {window} bytes")
             self._left(self._outgoing.set_initial_window(window))
         self._write(frames.SETTINGS_ACK)
@@ -700,7 +702,7 @@ class Session:
     def _drop(self, stream: int, known: _Stream) -> None:
         """Drop a stream."""
         if known.waits:
-            self._events.append(Gone(stream))
+            self._events.append(StreamReset(stream))
         self._forget(stream, known)
 
     def _forget(self, stream: int, known: _Stream) -> None:
@@ -721,7 +723,7 @@ class Session:
             elif known.is_answered:
                 self._close(stream, known)
             else:
-                self._events.append(Arrived(stream))
+                self._events.append(MessageReady(stream))
 
     def _close(self, stream: int, known: _Stream) -> None:
         """Close a finished stream; reset it if the request goes on."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from serving.api.open_inference.requests import Requests
-from serving.api.open_inference.responses import Answers
+from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.responses import ResponseEncoder
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.values import Signature
 
 EXTENSIONS = ("binary_tensor_data", "classification", "schedule_policy")
 
 
-class Codec:
+class RestCodec:
     """Decoder and encoder of one model version."""
 
     def __init__(
@@ -25,8 +25,8 @@ class Codec:
     ) -> None:
         self._name = name
         self._signature = signature
-        self.requests = Requests(name, signature, max_json_bytes)
-        self.answers = Answers(name, version, signature)
+        self.requests = RequestDecoder(name, signature, max_json_bytes)
+        self.answers = ResponseEncoder(name, version, signature)
 
     def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
         """Return the model's metadata with its served versions."""

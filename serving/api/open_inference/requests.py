@@ -1,6 +1,6 @@
 """Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a body and the length of its JSON header. Out: a `Query` whose frame goes to a replica
+In: a body and the length of its JSON header. Out: a `RestInferRequest` whose frame goes to a replica
 unchanged. Headers of binary requests are cached. Of large JSON only the skeleton is read, if the
 replica can read the numbers.
 
@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from serving import wire
-from serving.api.open_inference.responses import Wanted
+from serving.api.open_inference.responses import OutputRequest
 from serving.api.parsing import bounded_json
 from serving.api.parsing import tensors as tensors_of
-from serving.api.parsing.parse_budget import MAX_VALUES, Budget
+from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
 from serving.api.triton import classification, unsupported
-from serving.errors import InvalidRequest, nearest, shown
+from serving.errors import InvalidRequest, nearest, short_repr
 from serving.tensors import json_tensors
 from serving.tensors.shapes import item_axis
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
@@ -46,11 +46,11 @@ _ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
 _ELEMENTS = "elements of BYTES"
 """Parsed one by one from binary requests."""
 _TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers
-_KEPT_HEADERS = 1024
-_KEPT_HEADER_BYTES = 4096
+_CACHED_HEADERS = 1024
+_CACHED_HEADER_BYTES = 4096
 
 
-class Query:
+class RestInferRequest:
     """Inference request, ready for a replica."""
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Query:
         frame_bytes: int,
         encoding: int,
         items: int,
-        wanted: Wanted,
+        wanted: OutputRequest,
         timeout_s: float | None,
         priority: int,
     ) -> None:
@@ -90,12 +90,12 @@ class _Layout(NamedTuple):
     descriptor: bytes
     data_bytes: int
     items: int
-    wanted: Wanted
+    wanted: OutputRequest
     timeout_s: float | None
     priority: int
 
 
-class Requests:
+class RequestDecoder:
     """Request decoder of one model version."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Requests:
         self._last_header = b""
         self._last_layout: _Layout | None = None
 
-    def query(self, body: bytes, header_bytes: int | None) -> Query:
+    def query(self, body: bytes, header_bytes: int | None) -> RestInferRequest:
         """Parse a request; `header_bytes` is Inference-Header-Content-Length or None.
 
         Raises:
@@ -134,7 +134,7 @@ class Requests:
         ):
             header = body[:header_bytes]
             layout = None
-            if header_bytes <= _KEPT_HEADER_BYTES:
+            if header_bytes <= _CACHED_HEADER_BYTES:
                 layout = self._layouts.get(header) or self._named_layout(header)
             if layout is None:
                 layout = self._layout(header)
@@ -145,7 +145,7 @@ class Requests:
         if given != layout.data_bytes:
             raise self._wrong_size(given, layout.data_bytes)
         frame = (layout.descriptor, body[header_bytes:])
-        return Query(
+        return RestInferRequest(
             frame,
             len(layout.descriptor) + given,
             _TENSORS,
@@ -156,9 +156,9 @@ class Requests:
         )
 
     def _keep(self, header: bytes, layout: _Layout) -> None:
-        if len(header) > _KEPT_HEADER_BYTES:
+        if len(header) > _CACHED_HEADER_BYTES:
             return
-        if len(self._layouts) >= _KEPT_HEADERS and header not in self._layouts:
+        if len(self._layouts) >= _CACHED_HEADERS and header not in self._layouts:
             self._layouts.clear()
         self._layouts[header] = layout
         self._last_layout, self._last_header = layout, header
@@ -184,7 +184,7 @@ class Requests:
             renamed = other.encode().join(around)
             if layout is None or self._parsed(renamed).get("id") != other:
                 return layout
-            if len(self._named) >= _KEPT_HEADERS:
+            if len(self._named) >= _CACHED_HEADERS:
                 self._named.clear()
             self._named[around] = layout
         return layout._replace(wanted=layout.wanted._replace(id=id_))
@@ -198,7 +198,7 @@ class Requests:
         declared: list[Tensor] = []
         sizes: list[int] = []
         for item in inputs:
-            name, datatype, shape = json_tensors.declared(item)
+            name, datatype, shape = json_tensors.parse_input_header(item)
             size = _binary_size(item, name)
             elements = math.prod(shape)
             if ITEM_BYTES[datatype]:
@@ -225,15 +225,15 @@ class Requests:
             *_limits(request),
         )
 
-    def _mixed_query(self, header: bytes, body: bytes) -> Query:
+    def _mixed_query(self, header: bytes, body: bytes) -> RestInferRequest:
         """Parse a request with inputs in JSON or of BYTES."""
         request = self._parsed(header)
         inputs = self._inputs(request)
-        declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
+        declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]
         items = tensors_of.checked_items(self._name, self._signature, declared)
         tensors = []
         position = len(header)
-        budget = Budget(what=_ELEMENTS)
+        budget = ParseBudget(what=_ELEMENTS)
         for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
             if "data" in item:
                 tensors.append(json_tensors.tensor_of(name, datatype, shape, item["data"]))
@@ -252,9 +252,9 @@ class Requests:
             raise InvalidRequest(
                 f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
             )
-        return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
+        return _tensor_request(tensors, items, self._wanted(request), *_limits(request))
 
-    def _raw_query(self, body: bytes) -> Query:
+    def _raw_query(self, body: bytes) -> RestInferRequest:
         if len(self._signature.inputs) != 1:
             raise InvalidRequest(
                 f"a raw request (Inference-Header-Content-Length: 0) needs a model with exactly one input; "
@@ -264,7 +264,7 @@ class Requests:
         data = struct.pack("<I", len(body)) + body if spec.datatype == "BYTES" else body
         tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), data)
         items = tensors_of.checked_items(self._name, self._signature, [tensor])
-        return _tensor_query([tensor], items, Wanted(None, None, binary=True), None, 0)
+        return _tensor_request([tensor], items, OutputRequest(None, None, binary=True), None, 0)
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
         """Return the shape of one item, or of the whole input of an unbatched model."""
@@ -294,14 +294,14 @@ class Requests:
             raise self._wrong_size(size, fixed_bytes)
         return tuple(shape)
 
-    def _json_query(self, body: bytes) -> Query:
+    def _json_query(self, body: bytes) -> RestInferRequest:
         if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
             large = self._large_json_query(body)
             if large is not None:
                 return large
         request = self._parsed(body)
         inputs = self._inputs(request)
-        declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
+        declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]
         items = tensors_of.checked_items(self._name, self._signature, declared)
         tensors = [
             json_tensors.tensor_of(name, datatype, shape, item["data"])
@@ -309,9 +309,9 @@ class Requests:
             else _without_data(item, name, datatype, shape)
             for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True)
         ]
-        return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
+        return _tensor_request(tensors, items, self._wanted(request), *_limits(request))
 
-    def _large_json_query(self, body: bytes) -> Query | None:
+    def _large_json_query(self, body: bytes) -> RestInferRequest | None:
         """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
         found = skeleton(body)
         if found is None:
@@ -320,13 +320,15 @@ class Requests:
         _check_empty(body)
         declared = []
         for item in self._inputs(request):
-            name, datatype, shape = json_tensors.declared(item)
+            name, datatype, shape = json_tensors.parse_input_header(item)
             if "data" not in item:
                 raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
             declared.append(Tensor(name, datatype, shape, b""))
         items = tensors_of.checked_items(self._name, self._signature, declared)
         wanted = self._wanted(request)
-        return Query((body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *_limits(request))
+        return RestInferRequest(
+            (body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *_limits(request)
+        )
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         bounded_json.check(text, self._max_json_bytes)
@@ -357,7 +359,7 @@ class Requests:
             if given != 1:
                 raise InvalidRequest(
                     "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters'; "
-                    f"input {shown(item.get('name'))} sets {'both' if given else 'none'}"
+                    f"input {short_repr(item.get('name'))} sets {'both' if given else 'none'}"
                 )
         return inputs
 
@@ -371,15 +373,15 @@ class Requests:
             f"unexpected additional input data for model {self._name!r}: {given - expected} bytes"
         )
 
-    def _wanted(self, request: Mapping[str, Any]) -> Wanted:
+    def _wanted(self, request: Mapping[str, Any]) -> OutputRequest:
         id_ = request.get("id")
         if id_ is not None and not isinstance(id_, str):
-            raise InvalidRequest(f"id is {shown(id_)}, expected a string")
+            raise InvalidRequest(f"id is {short_repr(id_)}, expected a string")
         parameters = _parameters(request, "the request")
         binary = _flag(parameters, "binary_data_output", default=False)
         listed = request.get("outputs")
         if not listed:
-            return Wanted(id_, None, binary)
+            return OutputRequest(id_, None, binary)
         if not isinstance(listed, list):
             raise InvalidRequest("outputs is not an array")
         outputs: dict[str, tuple[bool, int]] = {}
@@ -387,24 +389,26 @@ class Requests:
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str) or name not in self._outputs:
                 raise InvalidRequest(
-                    f"requested output {shown(name)}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
+                    f"requested output {short_repr(name)}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
                     + (nearest(name, self._outputs) if isinstance(name, str) else "")
                 )
             if name in outputs:
                 raise InvalidRequest(f"an output is requested twice: {name}")
             own = _parameters(item, f"output {name!r}")
             unsupported.check_tensor("output", name, own)
-            classes = classification.wanted(self._outputs[name], own)
+            classes = classification.requested_classes(self._outputs[name], own)
             outputs[name] = _flag(own, "binary_data", default=binary), classes
-        return Wanted(id_, tuple((name, *asked) for name, asked in outputs.items()), binary)
+        return OutputRequest(id_, tuple((name, *asked) for name, asked in outputs.items()), binary)
 
 
-def _tensor_query(
-    tensors: list[Tensor], items: int, wanted: Wanted, timeout_s: float | None, priority: int
-) -> Query:
+def _tensor_request(
+    tensors: list[Tensor], items: int, wanted: OutputRequest, timeout_s: float | None, priority: int
+) -> RestInferRequest:
     descriptor = wire.encode_descriptor(tensors)
     frame = (descriptor, *(tensor.data for tensor in tensors))
-    return Query(frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority)
+    return RestInferRequest(
+        frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority
+    )
 
 
 def skeleton(body: bytes) -> bytes | None:
@@ -448,7 +452,7 @@ def _check_empty(body: bytes) -> None:
     """
     if body.count(b"[") <= MAX_VALUES:
         return
-    budget = Budget(what="empty arrays")
+    budget = ParseBudget(what="empty arrays")
     before = b""
     for at in range(0, len(body), _PIECE_BYTES):
         piece = body[at : at + _PIECE_BYTES]
@@ -480,7 +484,7 @@ def _without_data(
             f"input {name!r}: binary_data_size is {size}, but the request has no binary part (that needs "
             f"the header Inference-Header-Content-Length)"
         )
-    tensors_of.check_bytes(name, datatype, shape, b"", Budget(what=_ELEMENTS))
+    tensors_of.check_bytes(name, datatype, shape, b"", ParseBudget(what=_ELEMENTS))
     return Tensor(name, datatype, shape, b"")
 
 
@@ -488,7 +492,7 @@ def _binary_size(item: Mapping[str, Any], name: str) -> int:
     size = item["parameters"]["binary_data_size"]
     if type(size) is not int or size < 0:
         raise InvalidRequest(
-            f"input {name!r}: binary_data_size is {shown(size)}, expected a number of bytes"
+            f"input {name!r}: binary_data_size is {short_repr(size)}, expected a number of bytes"
         )
     return size
 
@@ -498,14 +502,16 @@ def _parameters(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
-        raise InvalidRequest(f"parameters of {what} are {shown(parameters)}, expected an object")
+        raise InvalidRequest(
+            f"parameters of {what} are {short_repr(parameters)}, expected an object"
+        )
     return parameters
 
 
 def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
     value = parameters.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidRequest(f"parameter {name} is {shown(value)}, expected true or false")
+        raise InvalidRequest(f"parameter {name} is {short_repr(value)}, expected true or false")
     return value
 
 

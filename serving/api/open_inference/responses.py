@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from serving import wire
-from serving.api.triton.classification import classified
-from serving.errors import PredictionFailed
+from serving.api.triton.classification import classify
+from serving.errors import InferenceFailed
 from serving.tensors import json_tensors
 from serving.values import Buffer, Signature, Tensor
 
 LONG_BYTES = 64 * 1024
 """Larger JSON outputs are written in pieces, to let other requests run."""
-_KEPT_FORMS = 1024
+_CACHED_TEMPLATES = 1024
 _OUTPUTS = b'"outputs":'
 """Marks the outputs in the JSON part; texts escape their quotes."""
 
 
-class Wanted(NamedTuple):
+class OutputRequest(NamedTuple):
     """Output request: what the response contains."""
 
     id: str | None
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
     """Format of all outputs if none is named."""
 
 
-class Form:
+class ResponseTemplate:
     """Response template: all but the binary data, shared by responses of one layout."""
 
     __slots__ = ("header", "header_bytes", "meaning")
@@ -47,21 +47,21 @@ class Form:
         """Response head, cached by the routes."""
 
 
-class Answers:
+class ResponseEncoder:
     """Response encoder of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._name = name
         self._version = version
         self._signature = signature
-        self._forms: dict[wire.Layout, Form] = {}
+        self._forms: dict[wire.Layout, ResponseTemplate] = {}
         """Templates of binary responses without id."""
-        self._last_form = Form(b"", None)
-        self._last_wanted: Wanted | None = None
+        self._last_form = ResponseTemplate(b"", None)
+        self._last_wanted: OutputRequest | None = None
         self._last_prefix = b""
         self._last_frame_bytes = 0
 
-    def answer(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+    def answer(self, frame: memoryview, wanted: OutputRequest) -> tuple[ResponseTemplate, Buffer]:
         """Return template and binary data of a response."""
         if wanted.binary and wanted.outputs is None:
             prefix = self._last_prefix
@@ -75,9 +75,9 @@ class Answers:
         chosen = self._chosen(frame, wanted)
         header = self._header(chosen, wanted.id)
         binary_data = [tensor.data for tensor, binary in chosen if binary]
-        return Form(header, len(header) if binary_data else None), b"".join(binary_data)
+        return ResponseTemplate(header, len(header) if binary_data else None), b"".join(binary_data)
 
-    def is_long(self, frame: memoryview, wanted: Wanted) -> bool:
+    def is_long(self, frame: memoryview, wanted: OutputRequest) -> bool:
         """Return whether `written` must write the response in pieces."""
         if len(frame) <= LONG_BYTES:
             return False
@@ -85,7 +85,9 @@ class Answers:
             return not wanted.binary
         return not all(binary for _, binary, _ in wanted.outputs)
 
-    def written(self, frame: memoryview, wanted: Wanted) -> tuple[Iterator[bytes], bytes | None]:
+    def written(
+        self, frame: memoryview, wanted: OutputRequest
+    ) -> tuple[Iterator[bytes], bytes | None]:
         """Return the JSON part in small pieces, and the binary data or None."""
         chosen = self._chosen(frame, wanted)
         data = [tensor.data for tensor, binary in chosen if binary]
@@ -100,11 +102,11 @@ class Answers:
             if binary:
                 yield json.dumps(_binary_output(tensor), separators=(",", ":")).encode()
             else:
-                for text in json_tensors.written(tensor):
+                for text in json_tensors.tensor_to_json_pieces(tensor):
                     yield text.encode()
         yield empty[-2:]
 
-    def _chosen(self, frame: memoryview, wanted: Wanted) -> list[tuple[Tensor, bool]]:
+    def _chosen(self, frame: memoryview, wanted: OutputRequest) -> list[tuple[Tensor, bool]]:
         """Return the requested outputs, each with whether it is binary."""
         tensors = wire.decode_frame(frame)
         if wanted.outputs is None:
@@ -112,28 +114,30 @@ class Answers:
         by_name = {tensor.name: tensor for tensor in tensors}
         missing = [name for name, _, _ in wanted.outputs if name not in by_name]
         if missing:
-            raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+            raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
         return [
             (
-                classified(by_name[name], classes, self._signature) if classes else by_name[name],
+                classify(by_name[name], classes, self._signature) if classes else by_name[name],
                 binary,
             )
             for name, binary, classes in wanted.outputs
         ]
 
-    def _all_binary(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+    def _all_binary(
+        self, frame: memoryview, wanted: OutputRequest
+    ) -> tuple[ResponseTemplate, Buffer]:
         layout, data = wire.split_frame(frame)
         form = self._forms.get(layout)
         if form is None:
             header = self._header([(t, True) for t in wire.decode_frame(frame)], None)
-            form = Form(header, len(header))
-            if len(self._forms) >= _KEPT_FORMS:
+            form = ResponseTemplate(header, len(header))
+            if len(self._forms) >= _CACHED_TEMPLATES:
                 self._forms.clear()
             self._forms[layout] = form
         if wanted.id is not None:
             before, outputs, after = form.header.partition(_OUTPUTS)
             header = b'%b"id":%b,%b%b' % (before, json.dumps(wanted.id).encode(), outputs, after)
-            return Form(header, len(header)), data
+            return ResponseTemplate(header, len(header)), data
         self._last_form, self._last_wanted = form, wanted
         self._last_prefix = frame[: layout.prefix_bytes].tobytes()
         self._last_frame_bytes = len(frame)

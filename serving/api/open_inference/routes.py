@@ -10,24 +10,29 @@ import re
 import time
 
 from serving import __version__
-from serving.api.http.listener import Channel, Exchange
+from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import (
     JSON_TYPE,
-    Head,
+    RequestHead,
     Response,
     ending,
     error_response,
     json_response,
 )
 from serving.api.open_inference import codec as open_inference_codec
-from serving.api.open_inference.responses import LONG_BYTES, Answers, Form, Wanted
+from serving.api.open_inference.responses import (
+    LONG_BYTES,
+    OutputRequest,
+    ResponseEncoder,
+    ResponseTemplate,
+)
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
-from serving.api.transport.incremental import Slices, Slow
+from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
 from serving.api.triton import extensions, unsupported
 from serving.api.triton.routes import TritonRoutes
-from serving.engine.engine import Engine, Target
+from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import InvalidRequest, ServingError
-from serving.response_handler import Batch, Ticket, Timed, spoilt
+from serving.response_handler import BatchInfo, HasBatch, RequestHandle, fail_handler
 
 _CODEC = "open inference"
 """Key of this protocol's codec at a deployment."""
@@ -39,7 +44,7 @@ _BINARY_FIELDS = (
 )
 
 
-class _Asked:
+class _ParsedPath:
     """Parsed method and path."""
 
     __slots__ = ("kind", "model", "name", "version")
@@ -51,7 +56,7 @@ class _Asked:
         self.model = (name, version)
 
 
-class _InFlight:
+class _RestResponseHandler:
     """Response handler of one inference, and exchange of its connection."""
 
     __slots__ = (
@@ -68,12 +73,12 @@ class _InFlight:
 
     def __init__(
         self,
-        connection: Channel,
-        answers: Answers,
-        wanted: Wanted,
+        connection: ResponseWriter,
+        answers: ResponseEncoder,
+        wanted: OutputRequest,
         started_s: float,
-        target: Target,
-        slices: Slices,
+        target: DeploymentHandle,
+        slices: IncrementalRunner,
     ) -> None:
         self._connection = connection
         self._answers = answers
@@ -81,10 +86,10 @@ class _InFlight:
         self._started_s = started_s
         self._target = target
         self._slices = slices
-        self._slow: Slow | None = None
-        self._batch: Batch | None = None
+        self._slow: IncrementalJob | None = None
+        self._batch: BatchInfo | None = None
         """Saved for responses in pieces; the ticket forgets it."""
-        self.ticket: Ticket
+        self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
         if len(frame) > LONG_BYTES and self._answers.is_long(frame, self._wanted):
@@ -106,10 +111,10 @@ class _InFlight:
         """Send the JSON part written in pieces, then the binary data."""
         self._slow = None
         if isinstance(outcome, Exception):
-            spoilt(self, outcome)
+            fail_handler(self, outcome)
             return
         header, rest = b"".join(outcome), data or b""
-        form = Form(header, None if data is None else len(header))
+        form = ResponseTemplate(header, None if data is None else len(header))
         self._connection.respond_with(_response_head(form, len(rest)), rest)
         self._target.done(200, time.monotonic() - self._started_s)
 
@@ -120,13 +125,13 @@ class _InFlight:
         self.ticket.cancel()
         self._target.done(499, time.monotonic() - self._started_s)
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchInfo | None:
         if self._batch is not None:
             return self._batch
-        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
+        return self.ticket.batch() if isinstance(self.ticket, HasBatch) else None
 
 
-class OipRoutes:
+class OpenInferenceRoutes:
     """Routes of the Open Inference Protocol v2."""
 
     def __init__(
@@ -139,22 +144,24 @@ class OipRoutes:
         self._engine = engine
         self._max_json_bytes = max_json_bytes
         self._resolved = engine.resolved
-        self._slices = Slices()
+        self._slices = IncrementalRunner()
         self._triton = triton
         self._extensions = [
             *open_inference_codec.EXTENSIONS,
             *(extensions.EXTENSIONS if triton else ()),
         ]
 
-    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+    def handle(
+        self, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
         """Implement `serving.api.http.listener.Routes`."""
-        asked: _Asked | None = head.meaning
+        asked: _ParsedPath | None = head.meaning
         if asked is None:  # first request with this head
             if self._triton is not None:
                 answered = self._triton.handle(head, body, connection)
                 if answered is not None:
                     return answered
-            found = _asked(head.method, head.path)
+            found = _parse_path(head.method, head.path)
             if isinstance(found, Response):
                 return found
             head.meaning = asked = found
@@ -163,7 +170,9 @@ class OipRoutes:
             return self._infer(asked, head, body, connection)
         return self._ask(asked)
 
-    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
+    def _infer(
+        self, asked: _ParsedPath, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange:
         started_s = time.monotonic()
         target = self._resolved.get(asked.model)
         if target is None:
@@ -178,9 +187,9 @@ class OipRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
                     f"send gzip, deflate, or the body as it is"
                 )
-            codec: open_inference_codec.Codec = target.codecs.get(_CODEC) or self._codec(target)
+            codec: open_inference_codec.RestCodec = target.codecs.get(_CODEC) or self._codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)
-            flight = _InFlight(
+            flight = _RestResponseHandler(
                 connection, codec.answers, query.wanted, started_s, target, self._slices
             )
             flight.ticket = target.submit(query, flight, head.application)
@@ -189,7 +198,7 @@ class OipRoutes:
             raise
         return flight
 
-    def _ask(self, asked: _Asked) -> Response:
+    def _ask(self, asked: _ParsedPath) -> Response:
         engine = self._engine
         match asked.kind:
             case "live":
@@ -211,22 +220,22 @@ class OipRoutes:
                 target = engine.resolve(asked.name, asked.version)
                 return json_response(200, self._codec(target).metadata(engine.versions(asked.name)))
 
-    def _codec(self, target: Target) -> open_inference_codec.Codec:
-        codec: open_inference_codec.Codec | None = target.codecs.get(_CODEC)
+    def _codec(self, target: DeploymentHandle) -> open_inference_codec.RestCodec:
+        codec: open_inference_codec.RestCodec | None = target.codecs.get(_CODEC)
         if codec is None:
-            codec = target.codecs[_CODEC] = open_inference_codec.Codec(
+            codec = target.codecs[_CODEC] = open_inference_codec.RestCodec(
                 target.id.name, target.id.version, target.signature, self._max_json_bytes
             )
         return codec
 
 
-def _response_head(form: Form, data_bytes: int) -> bytes:
+def _response_head(form: ResponseTemplate, data_bytes: int) -> bytes:
     """Return the head of a 200 and the JSON part of its body."""
     fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 
-def _asked(method: str, path: str) -> _Asked | Response:
+def _parse_path(method: str, path: str) -> _ParsedPath | Response:
     """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     fixed = _FIXED.get(path.rstrip("/"))
@@ -244,8 +253,8 @@ def _asked(method: str, path: str) -> _Asked | Response:
         response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
         return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
     if match is None:
-        return _Asked(verb)
-    return _Asked(verb, match["name"], match["version"])
+        return _ParsedPath(verb)
+    return _ParsedPath(verb, match["name"], match["version"])
 
 
 _FIXED = {"/v2": "server", "/v2/health/live": "live", "/v2/health/ready": "ready"}

@@ -142,7 +142,7 @@ def write(value: object, *, constants: bool = False) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=constants)
 
 
-def shown(value: object, longest: int = 200) -> str:
+def short_json(value: object, longest: int = 200) -> str:
     """Return a value's JSON for an error message, shortened, on one line."""
     text = ""
     for piece in _PIECEWISE.iterencode(value):

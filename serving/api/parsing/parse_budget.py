@@ -15,7 +15,7 @@ MAX_NUMBERS = 2**18
 """Plain values of a JSON text, which parse several times as fast."""
 
 
-class Budget:
+class ParseBudget:
     """Parse budget left to one request."""
 
     __slots__ = ("_most", "_what", "left")

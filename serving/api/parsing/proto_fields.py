@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.api.parsing import varints
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.errors import InvalidRequest
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
-_LONGEST_VARINT = 10
-_LARGEST = 2**64
+_MAX_VARINT = 10
+_UINT64_RANGE = 2**64
 
 Field = tuple[int, int, int, memoryview]
 """Number, wire type, value of a varint or 0, content otherwise."""
 
 
-def read(message: memoryview, budget: Budget) -> Iterator[Field]:
+def read(message: memoryview, budget: ParseBudget) -> Iterator[Field]:
     """Yield the fields of a message.
 
     Raises:
@@ -41,7 +41,7 @@ def read(message: memoryview, budget: Budget) -> Iterator[Field]:
             tag, position = _varint(message, position)
         number, kind = tag >> 3, tag & 7
         if not number:
-            raise _malformed("a field has the number 0")
+            raise _malformed_error("a field has the number 0")
         if kind == VARINT:
             value, position = _varint(message, position)
             yield number, kind, value, message[:0]
@@ -55,9 +55,9 @@ def read(message: memoryview, budget: Budget) -> Iterator[Field]:
         elif kind in _FIXED:
             length = _FIXED[kind]
         else:
-            raise _malformed(f"field {number} has the wire type {kind}")
+            raise _malformed_error(f"field {number} has the wire type {kind}")
         if length > end - position:
-            raise _malformed(f"field {number} has {length} bytes, {end - position} are left")
+            raise _malformed_error(f"field {number} has {length} bytes, {end - position} are left")
         yield number, kind, 0, message[position : position + length]
         position += length
 
@@ -71,10 +71,10 @@ def text(content: memoryview) -> str:
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError:
-        raise _malformed("a string is not UTF-8") from None
+        raise _malformed_error("a string is not UTF-8") from None
 
 
-def entry(content: memoryview, budget: Budget) -> tuple[str, memoryview]:
+def entry(content: memoryview, budget: ParseBudget) -> tuple[str, memoryview]:
     """Return key and value of a map entry, empty if absent; raises as `read`."""
     key, value = "", content[:0]
     for number, kind, _, inner in read(content, budget):
@@ -93,7 +93,7 @@ def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
     """
     numbers = varints.unpack(content)
     if numbers is None:
-        raise _malformed("packed numbers end within one, or one has more than 10 bytes")
+        raise _malformed_error("packed numbers end within one, or one has more than 10 bytes")
     return numbers
 
 
@@ -122,19 +122,19 @@ def map_entry(field: int, key: str, value: bytes) -> bytes:
     return content(field, string(1, key) + content(2, value))
 
 
-def signed(value: int) -> int:
+def as_signed(value: int) -> int:
     """Convert a varint to a signed 64-bit integer."""
-    return value - _LARGEST if value >= _LARGEST >> 1 else value
+    return value - _UINT64_RANGE if value >= _UINT64_RANGE >> 1 else value
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
     value = 0
-    for place, byte in enumerate(message[position : position + _LONGEST_VARINT]):
+    for place, byte in enumerate(message[position : position + _MAX_VARINT]):
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return value % _LARGEST, position + place + 1
-    raise _malformed("a number does not end")
+            return value % _UINT64_RANGE, position + place + 1
+    raise _malformed_error("a number does not end")
 
 
-def _malformed(what: str) -> InvalidRequest:
+def _malformed_error(what: str) -> InvalidRequest:
     return InvalidRequest(f"the message cannot be read: {what}")

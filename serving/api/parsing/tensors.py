@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from serving.api.parsing.parse_budget import Budget
-from serving.errors import InvalidRequest, shown, shown_names
+from serving.api.parsing.parse_budget import ParseBudget
+from serving.errors import InvalidRequest, short_repr, shown_names
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, is_shape
 
-LONGEST_TIMEOUT_US = 86_400_000_000
+MAX_TIMEOUT_US = 86_400_000_000
 
 
 def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
@@ -20,10 +20,12 @@ def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
     """
     if datatype not in ITEM_BYTES:
         raise InvalidRequest(
-            f"input {shown(name)}: datatype is {shown(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
+            f"input {short_repr(name)}: datatype is {short_repr(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
         )
     if not is_shape(shape):
-        raise InvalidRequest(f"invalid shape for input {shown(name)}: {shown(list(shape))}")
+        raise InvalidRequest(
+            f"invalid shape for input {short_repr(name)}: {short_repr(list(shape))}"
+        )
 
 
 def check_count(model: str, signature: Signature, given: int) -> None:
@@ -82,7 +84,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
 
 
 def check_bytes(
-    name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: Budget
+    name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: ParseBudget
 ) -> None:
     """Check that raw data holds exactly the elements of its shape.
 
@@ -120,11 +122,11 @@ def timeout_s(timeout_us: object) -> float | None:
     if (
         isinstance(timeout_us, bool)
         or not isinstance(timeout_us, int | float)
-        or not 0 < timeout_us <= LONGEST_TIMEOUT_US
+        or not 0 < timeout_us <= MAX_TIMEOUT_US
     ):
         raise InvalidRequest(
             f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
-            f"{LONGEST_TIMEOUT_US} (a day)"
+            f"{MAX_TIMEOUT_US} (a day)"
         )
     return timeout_us * 1e-6
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
 
-_LONGEST = 10
+_MAX_VARINT_BYTES = 10
 """Bytes of the largest number."""
-MOST_BYTES = 8 * 2**20
+MAX_BYTES = 8 * 2**20
 """Maximum per call: about 0.1 s of the event loop."""
 
 
@@ -36,7 +36,7 @@ def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
     stops = np.flatnonzero(last)
     starts = np.concatenate([[0], stops[:-1] + 1])
     lengths = stops - starts + 1
-    if lengths.max() > _LONGEST:
+    if lengths.max() > _MAX_VARINT_BYTES:
         return None
     shifts = 7 * (np.arange(encoded.size) - np.repeat(starts, lengths))
     parts = (encoded & 127).astype(np.uint64) << shifts.astype(np.uint64)
@@ -47,11 +47,11 @@ def check_size(size: int) -> None:
     """Check the size of one tensor's packed numbers.
 
     Raises:
-        InvalidRequest: above `MOST_BYTES`.
+        InvalidRequest: above `MAX_BYTES`.
     """
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise InvalidRequest(
-            f"{size} bytes of packed whole numbers are given in one tensor, at most {MOST_BYTES} are read; send it in "
+            f"{size} bytes of packed whole numbers are given in one tensor, at most {MAX_BYTES} are read; send it in "
             "raw contents (raw_input_contents, tensor_content)"
         )
 
@@ -61,7 +61,7 @@ def pack(values: NDArray[np.integer]) -> bytes:
     numbers = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64).view(np.uint64)
     if not numbers.size or numbers.max() < 128:
         return numbers.astype(np.uint8).tobytes()
-    shifts = np.arange(_LONGEST, dtype=np.uint64) * np.uint64(7)
+    shifts = np.arange(_MAX_VARINT_BYTES, dtype=np.uint64) * np.uint64(7)
     rest = numbers[:, None] >> shifts  # (n, 10): bits remaining before each byte
     parts = (rest & np.uint64(127)).astype(np.uint8)
     parts[:, :-1] |= np.where(rest[:, 1:] > 0, 128, 0).astype(np.uint8)

@@ -13,11 +13,11 @@ import numpy as np
 
 from serving import wire
 from serving.api.parsing import proto_fields as fields
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.parsing.tensors import checked_items
 from serving.api.tensorflow import rest_codec, rest_examples, tensor_proto
 from serving.api.tensorflow.rest_examples import Example
-from serving.errors import InvalidRequest, PredictionFailed
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import Buffer, Signature, Tensor
 
 _STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
@@ -43,7 +43,7 @@ class Spec(NamedTuple):
     signature_name: str = ""
 
 
-class Request(NamedTuple):
+class TensorFlowGrpcRequest(NamedTuple):
     """A request of any method, with unused fields empty."""
 
     spec: Spec
@@ -54,7 +54,7 @@ class Request(NamedTuple):
     examples: Sequence[Example]
 
 
-class Query(NamedTuple):
+class TensorFlowGrpcInferRequest(NamedTuple):
     """A decoded inference request."""
 
     frame: tuple[Buffer, ...]
@@ -69,9 +69,9 @@ class Query(NamedTuple):
     """Always the default: the protocol has none."""
 
 
-def predict_request(data: Buffer) -> Request:
+def predict_request(data: Buffer) -> TensorFlowGrpcRequest:
     """Decode a PredictRequest."""
-    budget = Budget()
+    budget = ParseBudget()
     spec, inputs, wanted = Spec(), {}, []
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind != fields.BYTES:
@@ -83,12 +83,12 @@ def predict_request(data: Buffer) -> Request:
             inputs[name] = value
         elif number == 3:
             wanted.append(fields.text(content))
-    return Request(spec, inputs, tuple(wanted), ())
+    return TensorFlowGrpcRequest(spec, inputs, tuple(wanted), ())
 
 
-def example_request(data: Buffer) -> Request:
+def example_request(data: Buffer) -> TensorFlowGrpcRequest:
     """Decode a ClassificationRequest or RegressionRequest."""
-    budget = Budget(MAX_EXAMPLE_FIELDS)
+    budget = ParseBudget(MAX_EXAMPLE_FIELDS)
     spec, examples = Spec(), list[Example]()
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind == fields.BYTES and number == 1:
@@ -97,34 +97,36 @@ def example_request(data: Buffer) -> Request:
             examples = _examples(content, budget)
     if not examples:
         raise InvalidRequest("Input is empty.")
-    return Request(spec, {}, (), examples)
+    return TensorFlowGrpcRequest(spec, {}, (), examples)
 
 
-def spec_request(data: Buffer) -> Request:
+def spec_request(data: Buffer) -> TensorFlowGrpcRequest:
     """Decode a GetModelMetadataRequest or GetModelStatusRequest."""
-    budget = Budget()
+    budget = ParseBudget()
     spec, wanted = Spec(), []
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind == fields.BYTES and number == 1:
             spec = _spec(content, budget)
         elif kind == fields.BYTES and number == 2:
             wanted.append(fields.text(content))
-    return Request(spec, {}, tuple(wanted), ())
+    return TensorFlowGrpcRequest(spec, {}, tuple(wanted), ())
 
 
-class Codec:
+class TensorFlowGrpcCodec:
     """Codec of one deployment."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._signature = signature
-        self._rest = rest_codec.Codec(name, version, signature)
+        self._rest = rest_codec.TensorFlowRestCodec(name, version, signature)
         self._spec = _spec_message(name, version, rest_codec.SIGNATURE_NAME)
         self._inputs = {spec.name: spec for spec in signature.inputs}
         self._outputs = {spec.name for spec in signature.outputs}
 
     # Requests
 
-    def query(self, request: Request, method: rest_codec.Method, timeout_s: float | None) -> Query:
+    def query(
+        self, request: TensorFlowGrpcRequest, method: rest_codec.Method, timeout_s: float | None
+    ) -> TensorFlowGrpcInferRequest:
         """Decode a request.
 
         Raises:
@@ -144,7 +146,7 @@ class Codec:
             tensors = rest_examples.tensors(request.examples, self._signature)
         items = checked_items(self._rest.name, self._signature, tensors)
         frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
-        return Query(
+        return TensorFlowGrpcInferRequest(
             frame,
             sum(map(len, frame)),
             wire.Encoding.TENSORS,
@@ -169,7 +171,7 @@ class Codec:
                 f"len({{{','.join(inputs)}}}) != len({{{expected}}}). Missing: {missing}"
             )
         tensors = []
-        budget = Budget()
+        budget = ParseBudget()
         for spec in self._signature.inputs:
             tensor = tensor_proto.tensor(spec.name, inputs[spec.name], budget)
             if tensor.datatype != spec.datatype:
@@ -192,7 +194,7 @@ class Codec:
 
     # Responses
 
-    def answer(self, frame: memoryview, query: Query) -> list[Buffer]:
+    def answer(self, frame: memoryview, query: TensorFlowGrpcInferRequest) -> list[Buffer]:
         """Encode a response in pieces, some of them views of the frame.
 
         Raises:
@@ -200,7 +202,7 @@ class Codec:
         """
         tensors = wire.decode_frame(frame)
         if query.method == "predict":
-            return list(self._predict_response(_chosen(tensors, query.outputs)))
+            return list(self._predict_response(_select_outputs(tensors, query.outputs)))
         if query.method == "classify":
             result = b"".join(
                 fields.content(1, b"".join(_class(label, score) for label, score in row))
@@ -213,7 +215,9 @@ class Codec:
             )
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
-    def written(self, frame: memoryview, query: Query) -> Iterator[bytes] | None:
+    def written(
+        self, frame: memoryview, query: TensorFlowGrpcInferRequest
+    ) -> Iterator[bytes] | None:
         """Encode a long response in quick steps, or return None if `answer` is quick enough.
 
         Raises:
@@ -221,7 +225,7 @@ class Codec:
         """
         if len(frame) <= rest_codec.LONG_BYTES or query.method != "predict":
             return None
-        chosen = _chosen(wire.decode_frame(frame), query.outputs)
+        chosen = _select_outputs(wire.decode_frame(frame), query.outputs)
         if not any(tensor.datatype == "BYTES" for tensor in chosen):
             return None
         kept = [tensor._replace(data=bytes(tensor.data)) for tensor in chosen]
@@ -279,18 +283,18 @@ def status(versions: Sequence[rest_codec.VersionState]) -> bytes:
     )
 
 
-def _chosen(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
+def _select_outputs(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
     """Return the requested outputs in order, or all."""
     if not wanted:
         return tensors
     by_name = {tensor.name: tensor for tensor in tensors}
     missing = [name for name in wanted if name not in by_name]
     if missing:
-        raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+        raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
     return [by_name[name] for name in wanted]
 
 
-def _spec(message: memoryview, budget: Budget) -> Spec:
+def _spec(message: memoryview, budget: ParseBudget) -> Spec:
     spec = Spec()
     for number, kind, _, content in fields.read(message, budget):
         if kind != fields.BYTES:
@@ -302,7 +306,7 @@ def _spec(message: memoryview, budget: Budget) -> Spec:
                 version = 0
                 for inner, inner_kind, value, _ in fields.read(content, budget):
                     if inner == 1 and inner_kind == fields.VARINT:
-                        version = fields.signed(value)
+                        version = fields.as_signed(value)
                 spec = spec._replace(version=str(version), label=None)
             case 3:
                 spec = spec._replace(signature_name=fields.text(content))
@@ -328,7 +332,7 @@ def _class(label: str, score: float) -> bytes:
     return fields.content(1, fields.string(1, label) + value)
 
 
-def _examples(message: memoryview, budget: Budget) -> list[Example]:
+def _examples(message: memoryview, budget: ParseBudget) -> list[Example]:
     """Decode an Input."""
     found: list[Example] = []
     context: Example = {}
@@ -344,7 +348,7 @@ def _examples(message: memoryview, budget: Budget) -> list[Example]:
     return rest_examples.in_context(context, found)
 
 
-def _example(message: memoryview, budget: Budget) -> Example:
+def _example(message: memoryview, budget: ParseBudget) -> Example:
     features: dict[str, Sequence[Any]] = {}
     for number, kind, _, content in fields.read(message, budget):
         if number != 1 or kind != fields.BYTES:
@@ -356,7 +360,7 @@ def _example(message: memoryview, budget: Budget) -> Example:
     return features
 
 
-def _feature(name: str, message: memoryview, budget: Budget) -> Sequence[Any]:
+def _feature(name: str, message: memoryview, budget: ParseBudget) -> Sequence[Any]:
     values: Sequence[Any] = ()
     for number, kind, _, content in fields.read(message, budget):
         if kind == fields.BYTES and number in {1, 2, 3}:
@@ -364,7 +368,7 @@ def _feature(name: str, message: memoryview, budget: Budget) -> Sequence[Any]:
     return values
 
 
-def _list(name: str, kind: int, message: memoryview, budget: Budget) -> list[Any]:
+def _list(name: str, kind: int, message: memoryview, budget: ParseBudget) -> list[Any]:
     """Decode a BytesList, FloatList or Int64List, packed or not."""
     values: list[Any] = []
     for number, wire_type, value, content in fields.read(message, budget):
@@ -378,7 +382,7 @@ def _list(name: str, kind: int, message: memoryview, budget: Budget) -> list[Any
             budget.spend(len(content) // (4 * _PACKED))
             values += np.frombuffer(content, dtype="<f4").tolist()
         elif wire_type == fields.VARINT:
-            values.append(fields.signed(value))
+            values.append(fields.as_signed(value))
         else:
             budget.spend(len(content) // _PACKED)
             values += fields.whole_numbers(content).view(np.int64).tolist()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 
-from serving.api.grpc.calls import Call
-from serving.api.grpc.exchange import InFlight, Reply
+from serving.api.grpc.calls import GrpcCall
+from serving.api.grpc.exchange import GrpcResponseHandler, GrpcResponseWriter
 from serving.api.tensorflow import grpc_codec, rest_codec, rest_routes
-from serving.api.transport.incremental import Slices
-from serving.engine.engine import Engine, Target
+from serving.api.transport.incremental import IncrementalRunner
+from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -40,14 +40,14 @@ _KNOWN = {
 }
 
 
-class TfsGrpcRoutes:
+class TensorFlowGrpcRoutes:
     """Handler of both services over one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._slices = Slices()
+        self._slices = IncrementalRunner()
 
-    def check(self, call: Call) -> None:
+    def check(self, call: GrpcCall) -> None:
         """Check that the method exists.
 
         Raises:
@@ -56,7 +56,9 @@ class TfsGrpcRoutes:
         if (call.service, call.method) not in _KNOWN:
             raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
-    def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight[grpc_codec.Query] | bytes:
+    def handle(
+        self, call: GrpcCall, data: Buffer, reply: GrpcResponseWriter
+    ) -> GrpcResponseHandler[grpc_codec.TensorFlowGrpcInferRequest] | bytes:
         """Respond at once, or return what calls `reply` later; `check` accepted the call.
 
         Raises:
@@ -71,8 +73,8 @@ class TfsGrpcRoutes:
         return grpc_codec.status(rest_routes.states(self._engine, spec.name, self._version(spec)))
 
     def _infer(
-        self, method: rest_codec.Method, data: Buffer, call: Call, reply: Reply
-    ) -> InFlight[grpc_codec.Query]:
+        self, method: rest_codec.Method, data: Buffer, call: GrpcCall, reply: GrpcResponseWriter
+    ) -> GrpcResponseHandler[grpc_codec.TensorFlowGrpcInferRequest]:
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         try:
@@ -87,7 +89,7 @@ class TfsGrpcRoutes:
         try:
             model_codec = target.codecs.get(_CODEC) or _codec(target)
             query = model_codec.query(request, method, timeout_s)
-            flight = InFlight(
+            flight = GrpcResponseHandler(
                 reply,
                 model_codec.answer,
                 query,
@@ -102,7 +104,7 @@ class TfsGrpcRoutes:
             raise
         return flight
 
-    def _resolved(self, spec: grpc_codec.Spec) -> Target:
+    def _resolved(self, spec: grpc_codec.Spec) -> DeploymentHandle:
         version = self._version(spec)
         try:
             return self._engine.resolve(spec.name, version)
@@ -115,10 +117,10 @@ class TfsGrpcRoutes:
         return rest_routes.resolved_version(self._engine, spec.name, spec.version, spec.label)
 
 
-def _codec(target: Target) -> grpc_codec.Codec:
-    known: grpc_codec.Codec | None = target.codecs.get(_CODEC)
+def _codec(target: DeploymentHandle) -> grpc_codec.TensorFlowGrpcCodec:
+    known: grpc_codec.TensorFlowGrpcCodec | None = target.codecs.get(_CODEC)
     if known is None:
-        known = target.codecs[_CODEC] = grpc_codec.Codec(
+        known = target.codecs[_CODEC] = grpc_codec.TensorFlowGrpcCodec(
             target.id.name, target.id.version, target.signature
         )
     return known

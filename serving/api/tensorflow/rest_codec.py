@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from serving import wire
-from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, shown, write
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, short_json, write
 from serving.api.parsing.tensors import checked_items
 from serving.api.tensorflow import rest_examples, rest_tensors
-from serving.api.tensorflow.rest_tensors import nested
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, large
-from serving.errors import InvalidRequest, PredictionFailed
+from serving.api.tensorflow.rest_tensors import tensor_to_json
+from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.item_axes import why_no_rows
 from serving.values import Buffer, Signature, Tensor, TensorSpec
 
@@ -48,7 +48,7 @@ _DATA_TYPES: dict[str, str] = {
 }
 
 
-class Request(NamedTuple):
+class JsonBody(NamedTuple):
     """Parsed JSON object of a body."""
 
     document: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Request(NamedTuple):
     """Whether the text has the token Infinity, so that infinite numbers are intended."""
 
 
-class Query(NamedTuple):
+class TensorFlowRestInferRequest(NamedTuple):
     """Request, ready for a replica."""
 
     frame: tuple[Buffer, ...]
@@ -70,7 +70,7 @@ class Query(NamedTuple):
     """Always the default."""
 
 
-def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Request:
+def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonBody:
     """Parse the JSON object of a body.
 
     Raises:
@@ -83,11 +83,11 @@ def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Request:
     except JsonError as error:
         raise InvalidRequest(f"JSON Parse error: {error}") from None
     if not isinstance(document, dict):
-        raise InvalidRequest(f"JSON Value: {shown(document)} Is not object")
-    return Request(document, b"Infinity" in body)
+        raise InvalidRequest(f"JSON Value: {short_json(document)} Is not object")
+    return JsonBody(document, b"Infinity" in body)
 
 
-class Codec:
+class TensorFlowRestCodec:
     """Decoder and encoder of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
@@ -99,7 +99,7 @@ class Codec:
 
     # Requests
 
-    def query(self, given: Request, method: Method) -> Query:
+    def query(self, given: JsonBody, method: Method) -> TensorFlowRestInferRequest:
         """Decode a request.
 
         Raises:
@@ -114,9 +114,11 @@ class Codec:
             tensors = rest_examples.tensors(rest_examples.examples(given.document), self._signature)
         items = checked_items(self.name, self._signature, tensors)
         frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
-        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
+        return TensorFlowRestInferRequest(
+            frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form
+        )
 
-    def large_query(self, body: bytes) -> Query | None:
+    def large_query(self, body: bytes) -> TensorFlowRestInferRequest | None:
         """Return a predict request whose numbers the replica reads.
 
         None unless the body is a large, evenly nested array of numbers for the only input.
@@ -127,7 +129,7 @@ class Codec:
         specs = self._signature.inputs
         if len(body) <= LARGE_JSON_BYTES or len(specs) != 1:
             return None
-        found = large(body, specs[0])
+        found = read_large(body, specs[0])
         if found is None:
             return None
         if found.form == "row":
@@ -135,13 +137,15 @@ class Codec:
         declared = Tensor(specs[0].name, specs[0].datatype, found.shape, b"")
         items = checked_items(self.name, self._signature, [declared])
         frame_bytes = sum(map(len, found.frame))
-        return Query(found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form)
+        return TensorFlowRestInferRequest(
+            found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form
+        )
 
     def _check_signature_name(self, document: Mapping[str, Any]) -> None:
         name = document.get("signature_name", "")
         if not isinstance(name, str):
             raise InvalidRequest(
-                f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must "
+                f"JSON Value: {short_json(document)} not formatted correctly. 'signature_name' key must "
                 "be a string value."
             )
         if name not in {"", SIGNATURE_NAME}:
@@ -172,11 +176,11 @@ class Codec:
                 "ask it to predict, with its whole tensors by name as 'inputs'"
             )
 
-    def _predict(self, given: Request) -> tuple[Form, list[Tensor]]:
+    def _predict(self, given: JsonBody) -> tuple[Form, list[Tensor]]:
         document = given.document
         if "instances" in document and "inputs" in document:
             raise InvalidRequest(
-                f"JSON Value: {shown(document)} Not formatted correctly expecting only one of "
+                f"JSON Value: {short_json(document)} Not formatted correctly expecting only one of "
                 "'inputs' or 'instances' keys to exist"
             )
         if "instances" in document:
@@ -190,10 +194,12 @@ class Codec:
         instances = document["instances"]
         if not isinstance(instances, list):
             raise InvalidRequest(
-                f"JSON Value: {shown(document)} Excepting 'instances' to be an list/array"
+                f"JSON Value: {short_json(document)} Excepting 'instances' to be an list/array"
             )
         if not instances:
-            raise InvalidRequest(f"JSON Value: {shown(document)} No values in 'instances' array")
+            raise InvalidRequest(
+                f"JSON Value: {short_json(document)} No values in 'instances' array"
+            )
         specs = self._signature.inputs
         if not _is_named(instances[0]):
             if len(specs) > 1:
@@ -240,7 +246,7 @@ class Codec:
             if item.keys() != self._inputs:
                 raise InvalidRequest(
                     f"Failed to process element: {position} of 'instances' list. JSON object: "
-                    f"{shown(item)} keys must be equal to: {','.join(sorted(self._inputs))}"
+                    f"{short_json(item)} keys must be equal to: {','.join(sorted(self._inputs))}"
                 )
 
     def _columnar_tensors(self, inputs: object, infinities: bool) -> list[Tensor]:
@@ -274,15 +280,15 @@ class Codec:
         """
         tensors = wire.decode_frame(frame)
         if not tensors:
-            raise PredictionFailed("Cannot convert empty tensor map to JSON")
+            raise InferenceFailed("Cannot convert empty tensor map to JSON")
         match form:
             case "row":
                 _check_rows_of(tensors)
                 data: dict[str, Any] = {"predictions": _predictions(tensors)}
             case "columnar" if len(tensors) == 1:
-                data = {"outputs": nested(tensors[0])}
+                data = {"outputs": tensor_to_json(tensors[0])}
             case "columnar":
-                data = {"outputs": {tensor.name: nested(tensor) for tensor in tensors}}
+                data = {"outputs": {tensor.name: tensor_to_json(tensor) for tensor in tensors}}
             case "classify":
                 data = {"results": self.classifications(tensors)}
             case "regress":
@@ -303,11 +309,13 @@ class Codec:
             _check_rows_of(tensors)
             only = len(tensors) == 1
             pieces = (
-                rest_tensors.written(tensors[0]) if only else rest_tensors.written_rows(tensors)
+                rest_tensors.tensor_to_json_pieces(tensors[0])
+                if only
+                else rest_tensors.written_rows(tensors)
             )
-            return _framed(b'{"predictions":', pieces, b"}")
+            return _enclose(b'{"predictions":', pieces, b"}")
         if len(tensors) == 1:
-            return _framed(b'{"outputs":', rest_tensors.written(tensors[0]), b"}")
+            return _enclose(b'{"outputs":', rest_tensors.tensor_to_json_pieces(tensors[0]), b"}")
         return self._columns(tensors)
 
     @staticmethod
@@ -315,7 +323,7 @@ class Codec:
         for place, tensor in enumerate(tensors):
             start = b"," if place else b'{"outputs":{'
             start += write(tensor.name).encode() + b":"
-            yield from _framed(start, rest_tensors.written(tensor), b"")
+            yield from _enclose(start, rest_tensors.tensor_to_json_pieces(tensor), b"")
         yield b"}}"
 
     def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
@@ -325,19 +333,19 @@ class Codec:
             InvalidRequest: too many scores.
             PredictionFailed: no scores.
         """
-        score = _named(tensors, scores(self._signature.outputs))
+        score = _find_tensor(tensors, scores(self._signature.outputs))
         count = math.prod(score.shape)
         if count > MAX_SCORES:
             raise InvalidRequest(
                 f"classify would answer with {count} scores and their labels, at most {MAX_SCORES}; send fewer "
                 "examples in one request, or ask the model to predict"
             )
-        rows = nested(score)
+        rows = tensor_to_json(score)
         if len(score.shape) == 1:
             rows = [[value] for value in rows]
         label = next((tensor for tensor in tensors if tensor.name == "classes"), None)
         if label is not None and label.datatype == "BYTES" and label.shape == score.shape:
-            names = nested(label)
+            names = tensor_to_json(label)
             if len(label.shape) == 1:
                 names = [[name] for name in names]
         else:
@@ -353,13 +361,13 @@ class Codec:
         Raises:
             PredictionFailed: none, or several.
         """
-        tensor = _named(tensors, regressions(self._signature.outputs))
+        tensor = _find_tensor(tensors, regressions(self._signature.outputs))
         if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
-            raise PredictionFailed(
+            raise InferenceFailed(
                 f"Expected output to be of size [batch], output {tensor.name!r} has "
                 f"{list(tensor.shape)}"
             )
-        values: list[float] = nested(tensor._replace(shape=tensor.shape[:1]))
+        values: list[float] = tensor_to_json(tensor._replace(shape=tensor.shape[:1]))
         return values
 
     # About the model
@@ -399,14 +407,14 @@ def status(versions: Sequence[VersionState]) -> dict[str, Any]:
 
 def scores(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the output for classify: `scores`, or the only one with numbers per class."""
-    return _chosen(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
+    return _select_output(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
 
 
 def regressions(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the output for regress: `outputs`, or the only one with a number per item."""
     fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
     numbers = tuple(name for name in _DATA_TYPES if name not in {"BYTES", "BOOL"})
-    return _chosen(fitting, "outputs", (1, 2), numbers)
+    return _select_output(fitting, "outputs", (1, 2), numbers)
 
 
 def type_name(datatype: str) -> str:
@@ -414,7 +422,7 @@ def type_name(datatype: str) -> str:
     return rest_tensors.TYPE_NAMES[datatype]
 
 
-def _chosen(
+def _select_output(
     outputs: Sequence[TensorSpec], name: str, ranks: tuple[int, ...], datatypes: tuple[str, ...]
 ) -> TensorSpec | None:
     fitting = [spec for spec in outputs if len(spec.shape) in ranks and spec.datatype in datatypes]
@@ -424,15 +432,15 @@ def _chosen(
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _named(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
+def _find_tensor(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
     """Return the tensor of an output."""
     for tensor in tensors:
         if spec is not None and tensor.name == spec.name:
             return tensor
-    raise PredictionFailed(f"the model returned no output {spec.name if spec else ''!r}")
+    raise InferenceFailed(f"the model returned no output {spec.name if spec else ''!r}")
 
 
-def _framed(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes]:
+def _enclose(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes]:
     yield start
     yield from pieces
     yield end
@@ -454,7 +462,7 @@ def _check_rows_of(tensors: Sequence[Tensor]) -> None:
 
 def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
     """Return the outputs per item, as objects if there are several."""
-    columns = [nested(tensor) for tensor in tensors]
+    columns = [tensor_to_json(tensor) for tensor in tensors]
     if len(columns) == 1:
         only: list[Any] = columns[0]
         return only

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.api.parsing.bounded_json import shown
+from serving.api.parsing.bounded_json import short_json
 from serving.api.parsing.flat_items import item_shape
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.tensorflow import rest_tensors
 from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
@@ -41,16 +41,18 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
     """
     if "examples" not in document:
         raise InvalidRequest(
-            f"JSON Value: {shown(document)} When method is classify, key 'examples' is expected "
+            f"JSON Value: {short_json(document)} When method is classify, key 'examples' is expected "
             "and was not found"
         )
     listed = document["examples"]
     if not isinstance(listed, list):
         raise InvalidRequest(
-            f"JSON Value: {shown(document)} Expecting 'examples' value to be an list/array"
+            f"JSON Value: {short_json(document)} Expecting 'examples' value to be an list/array"
         )
     if not listed:
-        raise InvalidRequest(f"JSON Value: {shown(document)} 'examples' value is an empty array")
+        raise InvalidRequest(
+            f"JSON Value: {short_json(document)} 'examples' value is an empty array"
+        )
     context = document.get("context", {})
     _check_number([context, *listed])
     return in_context(_example(context), [_example(item) for item in listed])
@@ -62,8 +64,8 @@ def _check_number(listed: Sequence[object]) -> None:
     Raises:
         InvalidRequest: too many.
     """
-    features = Budget(MAX_FEATURES, "examples and features of them")
-    values = Budget(what="values of features")
+    features = ParseBudget(MAX_FEATURES, "examples and features of them")
+    values = ParseBudget(what="values of features")
     features.spend(len(listed))
     for example in listed:
         if isinstance(example, dict):
@@ -95,13 +97,13 @@ def tensors(listed: Sequence[Example], signature: Signature) -> list[Tensor]:
     """
     if _takes_serialized(listed, signature):
         spec = signature.inputs[0]
-        data = [serialized(example) for example in listed]
+        data = [serialize(example) for example in listed]
         flat = rest_tensors.flat_bytes(data, "BYTES", infinities=True)
         return [Tensor(spec.name, "BYTES", (len(data),), flat)]
     return [_column(listed, spec) for spec in signature.inputs]
 
 
-def serialized(example: Example) -> bytes:
+def serialize(example: Example) -> bytes:
     """Encode a `tf.Example`.
 
     features=1 {feature=1 map<string, Feature>}; a Feature is bytes_list=1, float_list=2 or
@@ -157,7 +159,7 @@ def _feature(name: str, content: object) -> list[Any]:
 
 def _value(name: str, item: object) -> bytes | int | float:
     if isinstance(item, dict) and rest_tensors.is_b64(item):
-        return rest_tensors.decoded(item)
+        return rest_tensors.decode_base64(item)
     if isinstance(item, dict | list) or item is None:
         raise InvalidRequest(
             f"Feature: {name[:100]} has element with unexpected JSON type: {rest_tensors.json_type(item)}"

@@ -17,15 +17,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
-from serving.api.http.listener import Channel, Exchange
-from serving.api.http.messages import JSON_TYPE, Head, Response, error_response, json_response
+from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.messages import (
+    JSON_TYPE,
+    RequestHead,
+    Response,
+    error_response,
+    json_response,
+)
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow import rest_codec
 from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
-from serving.api.transport.incremental import Slices, Slow
-from serving.engine.engine import Engine, Target
+from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
+from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import InvalidRequest, ServingError, UnknownModel
-from serving.response_handler import Batch, Ticket, Timed, spoilt
+from serving.response_handler import BatchInfo, HasBatch, RequestHandle, fail_handler
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +44,7 @@ _QUESTION = re.compile(
 )
 _METRICS_PATH = "/monitoring/prometheus/metrics"
 _METRICS_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-_LARGEST_VERSION = 2**63 - 1
+_MAX_VERSION = 2**63 - 1
 
 
 _CODEC = "tensorflow serving"
@@ -53,7 +59,7 @@ _STATES: Mapping[str, rest_codec.State] = {
 """Engine state -> TensorFlow Serving's; a version without replicas loads again."""
 
 
-class _Asked:
+class _ParsedTensorFlowPath:
     """Parsed method and path."""
 
     __slots__ = ("kind", "label", "name", "version")
@@ -71,7 +77,7 @@ class NotFound(InvalidRequest):
     status = 404
 
 
-class _InFlight:
+class _TensorFlowResponseHandler:
     """Response handler of one inference, and exchange of its connection."""
 
     __slots__ = (
@@ -88,12 +94,12 @@ class _InFlight:
 
     def __init__(
         self,
-        connection: Channel,
-        codec: rest_codec.Codec,
+        connection: ResponseWriter,
+        codec: rest_codec.TensorFlowRestCodec,
         form: rest_codec.Form,
         started_s: float,
         done: Callable[[int, float], None],
-        slices: Slices,
+        slices: IncrementalRunner,
     ) -> None:
         self._connection = connection
         self._codec = codec
@@ -101,10 +107,10 @@ class _InFlight:
         self._started_s = started_s
         self._done = done
         self._slices = slices
-        self._slow: Slow | None = None
-        self._batch: Batch | None = None
+        self._slow: IncrementalJob | None = None
+        self._batch: BatchInfo | None = None
         """Saved for responses written in pieces."""
-        self.ticket: Ticket
+        self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
         if len(frame) > rest_codec.LONG_BYTES:
@@ -118,7 +124,7 @@ class _InFlight:
     def _written(self, outcome: list[bytes] | Exception) -> None:
         self._slow = None
         if isinstance(outcome, Exception):
-            spoilt(self, outcome)
+            fail_handler(self, outcome)
         else:
             self._respond(b"".join(outcome))
 
@@ -137,13 +143,13 @@ class _InFlight:
         self.ticket.cancel()
         self._done(499, time.monotonic() - self._started_s)
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchInfo | None:
         if self._batch is not None:
             return self._batch
-        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
+        return self.ticket.batch() if isinstance(self.ticket, HasBatch) else None
 
 
-def _send_metrics(connection: Channel, outcome: list[bytes] | Exception) -> None:
+def _send_metrics(connection: ResponseWriter, outcome: list[bytes] | Exception) -> None:
     """Send the metrics, or the error."""
     if isinstance(outcome, Exception):
         log.error("the metrics met a fault of the server", exc_info=outcome)
@@ -153,7 +159,7 @@ def _send_metrics(connection: Channel, outcome: list[bytes] | Exception) -> None
         connection.respond(Response(200, _METRICS_TYPE, b"".join(outcome)))
 
 
-class TfsRoutes:
+class TensorFlowRoutes:
     """Routes of TensorFlow Serving's REST protocol."""
 
     def __init__(
@@ -167,11 +173,13 @@ class TfsRoutes:
         self._engine = engine
         self._metrics = metrics
         self._max_json_bytes = max_json_bytes
-        self._slices = Slices()
+        self._slices = IncrementalRunner()
 
-    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+    def handle(
+        self, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
         """Implement `serving.api.http.listener.Routes`."""
-        asked: _Asked | None = head.meaning
+        asked: _ParsedTensorFlowPath | None = head.meaning
         if asked is None:
             found = self._asked(head.method, head.path)
             if isinstance(found, Response):
@@ -184,7 +192,13 @@ class TfsRoutes:
             return self._slices.begin(self._metrics(), functools.partial(_send_metrics, connection))
         return self._ask(asked)
 
-    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
+    def _infer(
+        self,
+        asked: _ParsedTensorFlowPath,
+        head: RequestHead,
+        body: bytes,
+        connection: ResponseWriter,
+    ) -> Exchange:
         started_s = time.monotonic()
         try:
             target = self._resolved(asked, body)
@@ -199,14 +213,18 @@ class TfsRoutes:
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = self._query(codec, asked, body)
-            flight = _InFlight(connection, codec, query.form, started_s, target.done, self._slices)
+            flight = _TensorFlowResponseHandler(
+                connection, codec, query.form, started_s, target.done, self._slices
+            )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
             raise
         return flight
 
-    def _query(self, codec: rest_codec.Codec, asked: _Asked, body: bytes) -> rest_codec.Query:
+    def _query(
+        self, codec: rest_codec.TensorFlowRestCodec, asked: _ParsedTensorFlowPath, body: bytes
+    ) -> rest_codec.TensorFlowRestInferRequest:
         if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
             query = codec.large_query(body)
             if query is not None:
@@ -214,7 +232,9 @@ class TfsRoutes:
         request = rest_codec.request(body, self._max_json_bytes)
         return codec.query(request, cast("rest_codec.Method", asked.kind))
 
-    def _resolved(self, asked: _Asked, body: bytes | None = None) -> Target:
+    def _resolved(
+        self, asked: _ParsedTensorFlowPath, body: bytes | None = None
+    ) -> DeploymentHandle:
         """Return the model's handle.
 
         A short malformed body is reported before an unknown model, as in TensorFlow Serving.
@@ -227,18 +247,20 @@ class TfsRoutes:
                 rest_codec.request(body)
             raise NotFound(not_found(asked.name, version)) from None
 
-    def _ask(self, asked: _Asked) -> Response:
+    def _ask(self, asked: _ParsedTensorFlowPath) -> Response:
         if asked.kind == "metadata":
             return json_response(200, _codec(self._resolved(asked)).metadata())
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         return json_response(200, rest_codec.status(states(self._engine, asked.name, version)))
 
-    def _asked(self, method: str, path: str) -> _Asked | Response:
+    def _asked(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
         """Parse method and path, or return an error."""
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
-            return _Asked("metrics", "", None, None) if method == "GET" else malformed
+            return (
+                _ParsedTensorFlowPath("metrics", "", None, None) if method == "GET" else malformed
+            )
         if path[:4].lower() != "/v1/":
             return json_response(
                 404, {"error": f"no route {path!r}; the protocol's routes begin with /v1/models"}
@@ -254,11 +276,11 @@ class TfsRoutes:
         version = match["version"]
         if version is not None:
             version = version.lstrip("0") or "0"
-            if len(version) > 19 or int(version) > _LARGEST_VERSION:
+            if len(version) > 19 or int(version) > _MAX_VERSION:
                 return json_response(
                     400, {"error": f"Failed to convert version: {version} to numeric."}
                 )
-        return _Asked(kind, match["name"], version, match["label"])
+        return _ParsedTensorFlowPath(kind, match["name"], version, match["label"])
 
 
 def not_found(name: str, version: str | None) -> str:
@@ -300,10 +322,10 @@ def states(engine: Engine, name: str, version: str | None) -> list[rest_codec.Ve
     return sorted(found, key=_age, reverse=True)
 
 
-def _codec(target: Target) -> rest_codec.Codec:
-    codec: rest_codec.Codec | None = target.codecs.get(_CODEC)
+def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
+    codec: rest_codec.TensorFlowRestCodec | None = target.codecs.get(_CODEC)
     if codec is None:
-        codec = target.codecs[_CODEC] = rest_codec.Codec(
+        codec = target.codecs[_CODEC] = rest_codec.TensorFlowRestCodec(
             target.id.name, target.id.version, target.signature
         )
     return codec

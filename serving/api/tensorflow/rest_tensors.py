@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.api.parsing.bounded_json import shortest, shown, write
-from serving.errors import InvalidRequest, PredictionFailed
+from serving.api.parsing.bounded_json import short_json, shortest, write
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.json_tensors import NUMPY, PIECE, elements, written_texts
 from serving.values import Tensor
 
@@ -150,8 +150,8 @@ def flat_bytes(values: list[Any], datatype: str, *, infinities: bool) -> bytes:
         InvalidRequest: too large a float, or invalid UTF-8.
     """
     if datatype == "BYTES":
-        return b"".join(struct.pack("<I", len(text)) + text for text in map(_encoded, values))
-    array = _converted(values, np.dtype(NUMPY[datatype]))
+        return b"".join(struct.pack("<I", len(text)) + text for text in map(_encode, values))
+    array = _convert(values, np.dtype(NUMPY[datatype]))
     _check_finite(array, infinities=infinities)
     return array.tobytes()
 
@@ -171,7 +171,7 @@ def check(value: object, datatype: str) -> None:
                 return
             raise _lossy(value, datatype)
     raise InvalidRequest(
-        f"JSON Value: {shown(value)} Type: {json_type(value)} "
+        f"JSON Value: {short_json(value)} Type: {json_type(value)} "
         f"is not of expected type: {TYPE_NAMES[datatype]}"
     )
 
@@ -183,7 +183,7 @@ def are_all(values: list[Any], datatype: str) -> bool:
     return _at_once(values, datatype) is not None
 
 
-def decoded(value: dict[str, str]) -> bytes:
+def decode_base64(value: dict[str, str]) -> bytes:
     """Decode `{"b64": text}`; padding may be missing.
 
     Raises:
@@ -196,7 +196,7 @@ def decoded(value: dict[str, str]) -> bytes:
         raise InvalidRequest("Unable to base64 decode") from None
 
 
-def nested(tensor: Tensor) -> Any:
+def tensor_to_json(tensor: Tensor) -> Any:
     """Convert a tensor to nested lists or a scalar.
 
     BYTES become base64 objects if the name ends in `_bytes`, else text.
@@ -218,16 +218,16 @@ def nested(tensor: Tensor) -> Any:
     return array.reshape(tensor.shape).tolist()
 
 
-def written(tensor: Tensor) -> Iterator[bytes]:
-    """Encode as `nested`, as JSON in small pieces.
+def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:
+    """Encode as `tensor_to_json`, as JSON in small pieces.
 
     Raises:
-        PredictionFailed: as `nested`.
+        PredictionFailed: as `tensor_to_json`.
     """
     if tensor.datatype != "BYTES":
         yield from number_pieces(_array(tensor), json_of_numbers)
     elif tensor.shape:
-        yield from listed(rows_of_texts(tensor.shape, _written_texts(tensor)))
+        yield from array_pieces(rows_of_texts(tensor.shape, _written_texts(tensor)))
     else:
         for some in _written_texts(tensor):
             yield "".join(some).encode()
@@ -237,7 +237,7 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
     """Encode equally many rows of each tensor as JSON objects, in small pieces.
 
     Raises:
-        PredictionFailed: as `nested`.
+        PredictionFailed: as `tensor_to_json`.
     """
     keys = [write(tensor.name).replace("%", "%%") + ":%s" for tensor in tensors]
     form = "{" + ",".join(keys) + "}"
@@ -258,10 +258,10 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
         for column in columns:
             yield from column  # only raises, for a column longer than its shape
 
-    return listed(objects())
+    return array_pieces(objects())
 
 
-def listed(values: Iterator[list[str]]) -> Iterator[bytes]:
+def array_pieces(values: Iterator[list[str]]) -> Iterator[bytes]:
     """Encode an array from chunks of values; an empty chunk is a pause."""
     before = "["
     for some in values:
@@ -285,7 +285,7 @@ def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[
         yield from _empty_rows(shape)
         return
     for size in shape[:0:-1]:
-        texts = _grouped(texts, size)
+        texts = _group(texts, size)
     yield from texts
 
 
@@ -297,7 +297,7 @@ def _empty_rows(shape: Sequence[int]) -> Iterator[list[str]]:
         yield [empty] * min(PIECE, shape[0] - start)
 
 
-def _grouped(values: Iterator[list[str]], size: int) -> Iterator[list[str]]:
+def _group(values: Iterator[list[str]], size: int) -> Iterator[list[str]]:
     """Join values to arrays of `size`."""
     parts: list[str] = []
     missing = size
@@ -391,7 +391,7 @@ def _text(item: bytes, name: str) -> str:
     try:
         return item.decode()
     except UnicodeDecodeError:
-        raise PredictionFailed(
+        raise InferenceFailed(
             f"the model's output {name!r} holds bytes that are not UTF-8; an output whose name ends "
             "in _bytes is sent in base64"
         ) from None
@@ -408,7 +408,7 @@ def _at_once(value: object, datatype: str) -> NDArray[Any] | None:
         return None
     try:
         if wanted.kind not in "iu":
-            array = _converted(objects, wanted)
+            array = _convert(objects, wanted)
             return None if _overflows(objects, array) else array
         wide = objects.astype(np.uint64 if wanted == np.uint64 else np.int64)
     except OverflowError:
@@ -419,7 +419,7 @@ def _at_once(value: object, datatype: str) -> NDArray[Any] | None:
     return wide.astype(wanted)
 
 
-def _converted(values: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
+def _convert(values: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):  # the caller separates overflow from infinity
         array: NDArray[Any] = np.array(values, dtype=np.float64 if wanted.kind == "f" else wanted)
         return array.astype(wanted)
@@ -440,7 +440,7 @@ def _check_finite(array: NDArray[Any], *, infinities: bool) -> None:
 
 def _lossy(value: object, datatype: str) -> InvalidRequest:
     return InvalidRequest(
-        f"Cannot convert JSON value: {shown(value)} to {TYPE_NAMES[datatype]} "
+        f"Cannot convert JSON value: {short_json(value)} to {TYPE_NAMES[datatype]} "
         "without loss of precision."
     )
 
@@ -463,15 +463,15 @@ def _walk(
     if not isinstance(value, list):
         if level != len(shape):
             raise InvalidRequest(
-                f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                f"JSON Value: {short_json(value)} found at incorrect level: {level + 1} in the JSON DOM. "
                 f"Expected at level: {len(shape)}"
             )
         if datatype == "BYTES" and isinstance(value, dict):
             if not is_b64(value):
                 raise InvalidRequest(
-                    f"JSON Value: {shown(value)} not formatted correctly for base64 data"
+                    f"JSON Value: {short_json(value)} not formatted correctly for base64 data"
                 )
-            flat.append(decoded(value))
+            flat.append(decode_base64(value))
             return
         check(value, datatype)
         flat.append(value)
@@ -489,14 +489,14 @@ def _walk(
         _walk(item, level + 1, shape, datatype, flat)
 
 
-def _encoded(text: str | bytes) -> bytes:
+def _encode(text: str | bytes) -> bytes:
     if isinstance(text, bytes):
         return text
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(
-            f"JSON Value: {shown(text)} has half a surrogate pair, which no text holds"
+            f"JSON Value: {short_json(text)} has half a surrogate pair, which no text holds"
         ) from None
 
 

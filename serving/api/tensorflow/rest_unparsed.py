@@ -28,11 +28,11 @@ _BLANKS = b" \t\r\n"
 _NUMBERS = b"0123456789+-.eE"
 _PIECE_BYTES = 128 * 1024
 """Fits a processor's cache, which is several times as fast."""
-_LONGEST_ENDS = 200
+_MAX_ENDS = 200
 """Bytes before and after the array."""
 
 
-class Large(NamedTuple):
+class UnparsedRequest(NamedTuple):
     """Request with unparsed numbers."""
 
     form: Literal["row", "columnar"]
@@ -40,13 +40,13 @@ class Large(NamedTuple):
     frame: tuple[Buffer, ...]
 
 
-def large(body: bytes, spec: TensorSpec) -> Large | None:
+def read_large(body: bytes, spec: TensorSpec) -> UnparsedRequest | None:
     """Return the request for this only input, or None for other kinds."""
     if spec.datatype in {"BYTES", "BOOL"} or not spec.shape:
         return None
-    start = _START.match(body, 0, _LONGEST_ENDS)
+    start = _START.match(body, 0, _MAX_ENDS)
     stop = body.rfind(b"]") + 1
-    if start is None or not stop or len(body) - stop > _LONGEST_ENDS:
+    if start is None or not stop or len(body) - stop > _MAX_ENDS:
         return None
     if not _END.fullmatch(body, stop):
         return None
@@ -60,7 +60,7 @@ def large(body: bytes, spec: TensorSpec) -> Large | None:
     head = {"name": spec.name, "shape": shape, "datatype": spec.datatype}
     opening = f'{{"inputs":[{json.dumps(head)[:-1]},"data":'.encode()
     form: Literal["row", "columnar"] = "row" if start["key"] == b"instances" else "columnar"
-    return Large(form, shape, (opening, array, b"}]}"))
+    return UnparsedRequest(form, shape, (opening, array, b"}]}"))
 
 
 def _structure(array: memoryview) -> bytes | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving.api.parsing import proto_fields as fields
 from serving.api.parsing import varints
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.tensorflow.rest_tensors import TYPE_NAMES
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY, elements
@@ -75,7 +75,7 @@ class _Given(NamedTuple):
     varints: dict[int, list[int]]
 
 
-def tensor(name: str, message: memoryview, budget: Budget) -> Tensor:
+def tensor(name: str, message: memoryview, budget: ParseBudget) -> Tensor:
     """Decode a TensorProto.
 
     Raises:
@@ -145,7 +145,7 @@ def info_message(spec: TensorSpec) -> bytes:
     )
 
 
-def _read(name: str, message: memoryview, budget: Budget) -> _Given:
+def _read(name: str, message: memoryview, budget: ParseBudget) -> _Given:
     dtype, shape = 0, memoryview(b"")
     contents: dict[int, list[memoryview]] = {}
     varints: dict[int, list[int]] = {}
@@ -161,7 +161,7 @@ def _read(name: str, message: memoryview, budget: Budget) -> _Given:
     return _Given(dtype, _shape(name, shape, budget), contents, varints)
 
 
-def _shape(name: str, message: memoryview, budget: Budget) -> tuple[int, ...]:
+def _shape(name: str, message: memoryview, budget: ParseBudget) -> tuple[int, ...]:
     shape: list[int] = []
     for number, kind, value, content in fields.read(message, budget):
         if number == 3 and kind == fields.VARINT and value:
@@ -171,7 +171,7 @@ def _shape(name: str, message: memoryview, budget: Budget) -> tuple[int, ...]:
         size = 0
         for inner, inner_kind, inner_value, _ in fields.read(content, budget):
             if inner == 1 and inner_kind == fields.VARINT:
-                size = fields.signed(inner_value)
+                size = fields.as_signed(inner_value)
         shape.append(size)
         if len(shape) > MAX_RANK:
             raise InvalidRequest(

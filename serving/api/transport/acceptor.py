@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from serving.api.transport.connection_limiter import Door, client_of
+from serving.api.transport.connection_limiter import ConnectionLimiter, client_of
 
 _AT_ONCE = 64
 """Connections accepted per turn of the loop."""
@@ -20,7 +20,7 @@ _REST_S = 1.0
 """Seconds until the next try after running out of file descriptors."""
 
 
-class Entrance:
+class Acceptor:
     """Acceptor of one port."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Entrance:
         context: ssl.SSLContext | None,
         protocol: Callable[[], asyncio.Protocol],
         *,
-        door: Door,
+        door: ConnectionLimiter,
         handshake_s: float,
         end_s: float,
     ) -> None:
@@ -95,7 +95,7 @@ class Entrance:
             handshake.add_done_callback(self._handshakes.discard)
 
     async def _shake_hands(self, sock: socket.socket, client: str) -> None:
-        arrival = _Arrival(self, client)
+        arrival = _PendingConnection(self, client)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: arrival,
@@ -110,10 +110,10 @@ class Entrance:
             arrival.give_back()
 
 
-class _Arrival(asyncio.Protocol):
+class _PendingConnection(asyncio.Protocol):
     """Connection during its handshake, with its place at the limiter."""
 
-    def __init__(self, entrance: Entrance, client: str) -> None:
+    def __init__(self, entrance: Acceptor, client: str) -> None:
         self._entrance = entrance
         self._client = client
         self._has_place = True

@@ -7,13 +7,13 @@ bounded in number by `scheduling.queue_capacity`. Pure.
 
 from __future__ import annotations
 
-from serving.errors import TooMuchHeld
+from serving.errors import BufferFull
 
 LARGE_BYTES = 64 * 1024
 """Complete bodies are counted from this size; counting smaller ones costs too much."""
 
 
-class Held:
+class BufferedBytes:
     """Counter of buffered bytes."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
@@ -65,6 +65,6 @@ class Held:
         """Release reserved bytes."""
         self.bytes -= size
 
-    def refusal(self) -> TooMuchHeld:
+    def refusal(self) -> BufferFull:
         """Return the error for missing room."""
-        return TooMuchHeld(self.most_bytes or 0)
+        return BufferFull(self.most_bytes or 0)

@@ -14,7 +14,7 @@ ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 """Accepted values of Content-Encoding; gRPC lacks x-gzip."""
 
 
-def decompressed(encoding: str, body: bytes, limit_bytes: int) -> bytes:
+def decompress(encoding: str, body: bytes, limit_bytes: int) -> bytes:
     """Decompress a body to at most `limit_bytes`.
 
     Raises:
@@ -37,14 +37,14 @@ def decompressed(encoding: str, body: bytes, limit_bytes: int) -> bytes:
     return data
 
 
-def compressed(encoding: str, body: bytes) -> bytes:
+def compress(encoding: str, body: bytes) -> bytes:
     """Compress with gzip or deflate."""
     if encoding == "gzip":
         return gzip.compress(body, _LEVEL, mtime=0)
     return zlib.compress(body, _LEVEL)
 
 
-def accepted(accept_encoding: bytes) -> str | None:
+def accepted_encoding(accept_encoding: bytes) -> str | None:
     """Return gzip or else deflate, if the client accepts it."""
     asked = set()
     for text in accept_encoding.lower().split(b","):

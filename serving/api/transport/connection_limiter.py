@@ -29,7 +29,7 @@ TEXT = (
 )
 
 
-class Door:
+class ConnectionLimiter:
     """Connection limiter."""
 
     def __init__(self, most: int | None = None, most_of_client: int | None = None) -> None:
@@ -160,7 +160,7 @@ _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 """Linux only; elsewhere no client counts as slow."""
 
 
-def taken(transport: asyncio.Transport | None) -> int | None:
+def acknowledged_bytes(transport: asyncio.Transport | None) -> int | None:
     """Return bytes that a client has read if more wait; None: none wait, closed, or unknown.
 
     The kernel counts them: a buffer's size does not show whether a client reads, and TLS hides what

@@ -14,7 +14,7 @@ Ended = Callable[[list[bytes] | Exception], None]
 """Called once, with all pieces or the exception."""
 
 
-class Slow:
+class IncrementalJob:
     """One incremental job."""
 
     __slots__ = ("ended", "pieces", "steps")
@@ -29,16 +29,16 @@ class Slow:
         self.ended = None
 
 
-class Slices:
+class IncrementalRunner:
     """Runner of all incremental jobs of one loop."""
 
     def __init__(self) -> None:
         """Start without jobs."""
-        self._waiting: deque[Slow] = deque()
+        self._waiting: deque[IncrementalJob] = deque()
 
-    def begin(self, steps: Iterator[bytes], ended: Ended) -> Slow:
+    def begin(self, steps: Iterator[bytes], ended: Ended) -> IncrementalJob:
         """Start a job; `ended` is never called before this returns."""
-        slow = Slow(steps, ended)
+        slow = IncrementalJob(steps, ended)
         self._waiting.append(slow)
         if len(self._waiting) == 1:
             self._soon()

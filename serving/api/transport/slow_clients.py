@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 STALL_S = 30.0
-"""Seconds in which a receiver must read `LEAST_BYTES`.
+"""Seconds in which a receiver must read `MIN_BYTES`.
 
 A live client reads within seconds; after so long a failure, the connection is lost.
 """
-LEAST_BYTES = 4096
+MIN_BYTES = 4096
 """136 bytes a second: slower than any link."""
 
 K = TypeVar("K")
 
 
-class Stalls(Generic[K]):
+class SlowClientDetector(Generic[K]):
     """Progress of each receiver."""
 
     def __init__(self, within_s: float = STALL_S) -> None:
@@ -37,7 +37,7 @@ class Stalls(Generic[K]):
         stalled = []
         for receiver, so_far in taken.items():
             since_s, then = before.get(receiver, (now_s, so_far))
-            if so_far >= then + LEAST_BYTES:
+            if so_far >= then + MIN_BYTES:
                 since_s, then = now_s, so_far
             self._marks[receiver] = since_s, then
             if now_s - since_s >= self._within_s:

@@ -15,7 +15,7 @@ _REMEMBERED = 64
 _PORT = re.compile(r"^([^:]*|\[.*\]):\d*$")
 
 
-class Hosts:
+class TrustedHosts:
     """Trusted host names: the local ones of this machine, and configured ones."""
 
     def __init__(self, names: Collection[str] = ()) -> None:

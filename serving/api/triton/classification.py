@@ -28,7 +28,7 @@ MAX_SCORES = 2**18
 _WITHOUT_SCORES = {"BYTES", "BOOL"}
 
 
-def wanted(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
+def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
     """Return the requested classes per item; 0: the tensor itself.
 
     Raises:
@@ -49,7 +49,7 @@ def wanted(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
     return count
 
 
-def classified(tensor: Tensor, count: int, signature: Signature) -> Tensor:
+def classify(tensor: Tensor, count: int, signature: Signature) -> Tensor:
     """Return the best `count` classes per item, or all if there are fewer.
 
     An unbatched model returns one item.

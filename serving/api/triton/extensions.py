@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from serving.api.parsing.bounded_json import JsonError, read
-from serving.errors import InvalidRequest, shown
+from serving.errors import InvalidRequest, short_repr
 from serving.metrics.statistics import ModelStatistics, Total
 from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec
@@ -39,7 +39,7 @@ _PATH = re.compile(
 )
 
 
-class Indexed(NamedTuple):
+class RepositoryIndexEntry(NamedTuple):
     """One version in the repository, loaded or not."""
 
     name: str
@@ -49,7 +49,7 @@ class Indexed(NamedTuple):
     """Why it is not ready; may be empty."""
 
 
-class Configured(NamedTuple):
+class ModelConfig(NamedTuple):
     """A version with its settings."""
 
     model: ModelId
@@ -58,7 +58,7 @@ class Configured(NamedTuple):
 
 
 class ModelHub(Protocol):
-    """Interface of the repository service (`serving.api.triton.repository_service.Hub`), for the event loop's thread.
+    """Interface of `RepositoryService` (`repository_service.py`), for the event loop's thread.
 
     Raises UnknownModel, or NotReady if a model cannot respond now.
     """
@@ -67,11 +67,11 @@ class ModelHub(Protocol):
         """Return statistics of one version, all of a model (version None) or all (name None)."""
         ...
 
-    def configured(self, name: str, version: str | None) -> Configured:
+    def configured(self, name: str, version: str | None) -> ModelConfig:
         """Return a version and its settings."""
         ...
 
-    def index(self) -> Iterable[Indexed]:
+    def index(self) -> Iterable[RepositoryIndexEntry]:
         """Return every version that could be served."""
         ...
 
@@ -87,7 +87,7 @@ class ModelHub(Protocol):
         ...
 
 
-class Ask(NamedTuple):
+class ExtensionRequest(NamedTuple):
     """Parsed path."""
 
     kind: Literal["stats", "config", "index", "load", "unload"]
@@ -100,14 +100,16 @@ class Ask(NamedTuple):
         return "GET" if self.kind in {"stats", "config"} else "POST"
 
 
-def asked(path: str) -> Ask | None:
+def parse_path(path: str) -> ExtensionRequest | None:
     """Parse a path; None if it is none of these."""
     match = _PATH.fullmatch(path.partition("?")[0])
     if match is None:
         return None
     name, version = match["model"] or match["controlled"], match["version"]
     kind: Any = match["ask"] or match["control"] or ("index" if match["index"] else "stats")
-    return Ask(kind, name and urllib.parse.unquote(name), version and urllib.parse.unquote(version))
+    return ExtensionRequest(
+        kind, name and urllib.parse.unquote(name), version and urllib.parse.unquote(version)
+    )
 
 
 # Bodies
@@ -121,7 +123,7 @@ def only_ready(body: bytes) -> bool:
     """
     ready = _object(body).get("ready", False)
     if not isinstance(ready, bool):
-        raise InvalidRequest(f"ready is {shown(ready)}, expected true or false")
+        raise InvalidRequest(f"ready is {short_repr(ready)}, expected true or false")
     return ready
 
 
@@ -133,7 +135,7 @@ def load_config(body: bytes) -> Mapping[str, Any] | None:
     """
     parameters = _object(body).get("parameters", {})
     if not isinstance(parameters, dict):
-        raise InvalidRequest(f"parameters are {shown(parameters)}, expected an object")
+        raise InvalidRequest(f"parameters are {short_repr(parameters)}, expected an object")
     return config_parameter(parameters)
 
 
@@ -156,7 +158,9 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
     except ValueError:  # lone surrogate, or invalid JSON
         config = None
     if not isinstance(config, dict):
-        raise InvalidRequest(f"parameter config is {shown(text)}, expected a JSON object as text")
+        raise InvalidRequest(
+            f"parameter config is {short_repr(text)}, expected a JSON object as text"
+        )
     return config
 
 
@@ -206,7 +210,7 @@ def _total_json(total: Total) -> dict[str, int]:
     return {"count": total.count, "ns": total.ns}
 
 
-def config_json(given: Configured) -> dict[str, Any]:
+def config_json(given: ModelConfig) -> dict[str, Any]:
     """Return a model's configuration in the fields of Triton's proto that apply."""
     settings, signature = given.settings, given.signature
     is_batched = signature.is_batched
@@ -245,7 +249,7 @@ def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
     return {"name": spec.name, "data_type": data_type, "dims": dims}
 
 
-def index_json(models: Iterable[Indexed], *, ready: bool) -> list[dict[str, str]]:
+def index_json(models: Iterable[RepositoryIndexEntry], *, ready: bool) -> list[dict[str, str]]:
     """Encode an index, optionally of ready models only."""
     return [
         {"name": name, "version": version, "state": state, "reason": reason}

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from serving import zoo
-from serving.api.triton.extensions import Configured, Indexed, State
+from serving.api.triton.extensions import ModelConfig, RepositoryIndexEntry, State
 from serving.engine.engine import RETIRE_S, Engine
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.metrics.statistics import ModelStatistics
-from serving.values import ModelCard, ModelId
+from serving.values import ModelId, ModelSpec
 
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
 """Engine state -> Triton state; others are UNAVAILABLE."""
@@ -27,7 +27,7 @@ _NOTHING_CHANGES = {
 """Model-owned configuration fields: accepted without effect, as `configured` returns them."""
 
 
-class NotControlled(InvalidRequest):
+class ModelControlDisabled(InvalidRequest):
     """Model control is off on this port."""
 
     status = 403
@@ -39,7 +39,7 @@ class NotControlled(InvalidRequest):
         )
 
 
-class NotShown(InvalidRequest):
+class StatisticsDisabled(InvalidRequest):
     """Statistics are off on this port."""
 
     status = 403
@@ -50,7 +50,7 @@ class NotShown(InvalidRequest):
         )
 
 
-class Hub:
+class RepositoryService:
     """Implements `triton_extensions.ModelHub` over one engine."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Hub:
         engine: Engine,
         repository: Repository | None,
         *,
-        cards: Sequence[ModelCard],
+        cards: Sequence[ModelSpec],
         is_controlled: bool,
         shows_statistics: bool = True,
         keep: Callable[[], Awaitable[None]] | None = None,
@@ -83,28 +83,28 @@ class Hub:
             UnknownModel: no such model.
         """
         if not self._shows_statistics:
-            raise NotShown
+            raise StatisticsDisabled
         if name is None:
             return [served.statistics() for served in self._engine.served()]
         entry = self._engine.entry(name)
         versions = entry.versions if version is None else [entry.named(version)]
         return [entry.versions[one].statistics() for one in versions]
 
-    def configured(self, name: str, version: str | None) -> Configured:
+    def configured(self, name: str, version: str | None) -> ModelConfig:
         """See `ModelHub`."""
         target = self._engine.resolve(name, version)
-        return Configured(target.id, target.signature, self._engine.settings.of(name))
+        return ModelConfig(target.id, target.signature, self._engine.settings.of(name))
 
-    def index(self) -> Iterator[Indexed]:
+    def index(self) -> Iterator[RepositoryIndexEntry]:
         """See `ModelHub`."""
         states = self._engine.states()
         for (name, version), (state, why) in states.items():
             reason = why or ("no replica is ready" if state == "unavailable" else "")
-            yield Indexed(name, version, _STATES.get(state, "UNAVAILABLE"), reason)
+            yield RepositoryIndexEntry(name, version, _STATES.get(state, "UNAVAILABLE"), reason)
         could = [] if self._repository is None else list(self._repository.listed())
         for id_ in dict.fromkeys([*could, *(card.id for card in self._cards.values())]):
             if id_ not in states:
-                yield Indexed(*id_, "UNAVAILABLE", "")
+                yield RepositoryIndexEntry(*id_, "UNAVAILABLE", "")
 
     async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
         """See `ModelHub`.
@@ -125,7 +125,7 @@ class Hub:
     async def _configure_and_load(self, name: str, config: Mapping[str, Any] | None) -> None:
         before = self._engine.settings
         if config is not None:
-            values = {f"models.{name}.{knob}": value for knob, value in _knobs(config).items()}
+            values = {f"models.{name}.{knob}": value for knob, value in _settings(config).items()}
             changed = before.changed(values, source="parameter config")
             await self._engine.apply(changed, keep_learnt=True)
         try:
@@ -144,7 +144,7 @@ class Hub:
         if name not in self._cards:
             raise UnknownModel(name, tuple(self._could_be_loaded()))
         card = self._cards[name]
-        if card.path is None and card in zoo.bundled():  # its weights may have to be built
+        if card.path is None and card in zoo.bundled_specs():  # its weights may have to be built
             card = await asyncio.to_thread(zoo.find, name)
         await self._engine.deploy(card)
 
@@ -174,10 +174,10 @@ class Hub:
 
     def _check_controlled(self) -> None:
         if not self._is_controlled:
-            raise NotControlled
+            raise ModelControlDisabled
 
 
-def _knobs(config: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings for a Triton configuration.
 
     Raises:

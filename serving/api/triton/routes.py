@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from serving.api.http.listener import Channel, Exchange
-from serving.api.http.messages import Head, Response, error_response, json_response
+from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.messages import RequestHead, Response, error_response, json_response
 from serving.api.triton import extensions
-from serving.api.triton.extensions import Ask, ModelHub
+from serving.api.triton.extensions import ExtensionRequest, ModelHub
 from serving.api.triton.model_control import Changes
 from serving.errors import ServingError
 
@@ -17,13 +17,15 @@ class TritonRoutes:
         self._hub = hub
         self._changes = Changes()
 
-    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response | None:
+    def handle(
+        self, head: RequestHead, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response | None:
         """Respond now or later, or return None for other paths.
 
         Raises:
             ServingError: becomes the response.
         """
-        ask = extensions.asked(head.path)
+        ask = extensions.parse_path(head.path)
         if ask is None:
             return None
         if head.method != ask.method:
@@ -32,7 +34,9 @@ class TritonRoutes:
             return response._replace(fields=response.fields + f"Allow: {ask.method}\r\n".encode())
         return self._answer(ask, body, connection)
 
-    def _answer(self, ask: Ask, body: bytes, connection: Channel) -> Exchange | Response:
+    def _answer(
+        self, ask: ExtensionRequest, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
         hub, name = self._hub, ask.name or ""
         match ask.kind:
             case "stats":

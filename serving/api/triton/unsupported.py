@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from serving.errors import InvalidRequest, Unimplemented, shown
+from serving.errors import InvalidRequest, Unimplemented, short_repr
 
 _SHARED_MEMORY = (
     "shared memory is not offered by this server; send the tensors in the request: binary tensors over REST, raw "
@@ -58,4 +58,4 @@ def check_tensor(what: str, name: object, parameters: Container[str]) -> None:
         InvalidRequest: it is.
     """
     if _REGION in parameters:
-        raise InvalidRequest(f"{what} {shown(name)}: {_SHARED_MEMORY}")
+        raise InvalidRequest(f"{what} {short_repr(name)}: {_SHARED_MEMORY}")

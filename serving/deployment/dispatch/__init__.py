@@ -7,19 +7,19 @@ r"""Dispatch between a scheduler and replicas: actions out, responses in, each r
 Each module knows only those that it points to.
 """
 
-from serving.deployment.dispatch.connection import Connection
+from serving.deployment.dispatch.connection import ReplicaConnection
 from serving.deployment.dispatch.dispatcher import Dispatcher
 from serving.deployment.dispatch.events import ActionEnded, BatchDone
-from serving.deployment.dispatch.inflight import Request
-from serving.deployment.dispatch.model_load import Loaded, Wanted, told_inputs
+from serving.deployment.dispatch.inflight import RequestFrame
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec, declared_inputs
 
 __all__ = [
     "ActionEnded",
     "BatchDone",
-    "Connection",
     "Dispatcher",
-    "Loaded",
-    "Request",
-    "Wanted",
-    "told_inputs",
+    "LoadReport",
+    "LoadSpec",
+    "ReplicaConnection",
+    "RequestFrame",
+    "declared_inputs",
 ]

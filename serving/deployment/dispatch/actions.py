@@ -6,20 +6,20 @@ import math
 import pathlib
 
 from serving import wire
-from serving.deployment.dispatch.inflight import Job
-from serving.deployment.dispatch.model_load import Wanted
+from serving.deployment.dispatch.inflight import InflightRequest
+from serving.deployment.dispatch.model_load import LoadSpec
 from serving.errors import SplitTooLarge
 from serving.scheduling.interface import Action
 from serving.values import Buffer
-from serving.wire.parts import Split
-from serving.wire.staged_path import placed
+from serving.wire.parts import SplitRequest
+from serving.wire.staged_path import staged_path
 
 MAX_RESENT_BYTES = 2**28
 """Limit for a request sent whole with each part: four of the largest bodies."""
 
 
 def infer_message(
-    action: Action, jobs: dict[int, Job], model: int, *, has_rows: bool
+    action: Action, jobs: dict[int, InflightRequest], model: int, *, has_rows: bool
 ) -> list[Buffer]:
     """Return an INFER message in pieces.
 
@@ -42,7 +42,7 @@ def infer_message(
         if stop - start != job.items:
             split = job.split
             if split is None:
-                split = Split(request.frame, request.encoding, job.items, has_rows=has_rows)
+                split = SplitRequest(request.frame, request.encoding, job.items, has_rows=has_rows)
                 job.split = split
             if split.is_cut:
                 buffers = split.cut(start, stop)
@@ -60,11 +60,11 @@ def infer_message(
     return message
 
 
-def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
+def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
     """Return a LOAD message; `model` is the wire id."""
     card = wanted.card
-    weights = _found(wanted.weights or card.path, wanted.root)
-    samples = _found(card.sample, wanted.root)
+    weights = _wire_path(wanted.weights or card.path, wanted.root)
+    samples = _wire_path(card.sample, wanted.root)
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_load(
         action.id,
@@ -101,6 +101,6 @@ def window_ns(action: Action) -> tuple[int, int]:
     return int(action.earliest_s * 1e9), latest_ns
 
 
-def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
+def _wire_path(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
     """Return a local path as the replica sees it."""
-    return None if path is None else str(placed(path, root))
+    return None if path is None else str(staged_path(path, root))

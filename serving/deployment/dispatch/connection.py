@@ -29,7 +29,7 @@ class Receiver(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class ReplicaConnection(asyncio.Protocol):
     """The gateway's end of a replica's socket."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self.worker = worker
         self._dispatcher = dispatcher
         self.max_message_bytes = max_message_bytes
-        self._parser = wire.Parser(max_message_bytes=max_message_bytes)
+        self._parser = wire.MessageParser(max_message_bytes=max_message_bytes)
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
         """Whether the replica has sent garbage."""

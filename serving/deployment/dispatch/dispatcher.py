@@ -19,32 +19,48 @@ from collections.abc import Callable, Mapping
 
 from serving import wire
 from serving.deployment.dispatch.actions import infer_message, load_message, unload_message
-from serving.deployment.dispatch.connection import Connection
-from serving.deployment.dispatch.events import NOT_STARTED, ActionEnded, BatchDone, ended
-from serving.deployment.dispatch.inflight import NOBODY, Job, Request
-from serving.deployment.dispatch.model_load import Loaded, Wanted, load_times, what_was_loaded
-from serving.deployment.dispatch.rejection_errors import error_of
-from serving.deployment.dispatch.worker import Worker
+from serving.deployment.dispatch.connection import ReplicaConnection
+from serving.deployment.dispatch.events import (
+    NOT_STARTED,
+    ActionEnded,
+    BatchDone,
+    make_action_ended,
+)
+from serving.deployment.dispatch.inflight import NO_HANDLER, InflightRequest, RequestFrame
+from serving.deployment.dispatch.model_load import (
+    LoadReport,
+    LoadSpec,
+    load_times,
+    parse_load_report,
+)
+from serving.deployment.dispatch.rejection_errors import error_for
+from serving.deployment.dispatch.worker import ConnectedReplica
 from serving.errors import (
+    InferenceFailed,
     InvalidRequest,
     ModelLoadFailed,
     ModelMissing,
     NotReady,
-    PredictionFailed,
     RequestTooLarge,
     ServingError,
     SplitTooLarge,
 )
-from serving.response_handler import Batch, Waiter, answer, refuse, spoilt
+from serving.response_handler import (
+    BatchInfo,
+    ResponseHandler,
+    deliver_error,
+    deliver_result,
+    fail_handler,
+)
 from serving.scheduling.interface import (
     Action,
+    ActionResult,
+    ActionType,
     Cancelled,
-    Kind,
     ModelDown,
     ModelUp,
     Profiled,
-    Refusal,
-    Result,
+    Rejection,
     Scheduler,
     SettingsChanged,
     WorkerDown,
@@ -52,8 +68,8 @@ from serving.scheduling.interface import (
     WorkerUp,
 )
 from serving.settings import ServingSettings
-from serving.system.log_rate_limit import Seldom
-from serving.system.timer import Alarm
+from serving.system.log_rate_limit import LogRateLimiter
+from serving.system.timer import Timer
 from serving.values import ModelId, Signature, StageTimes
 
 log = logging.getLogger(__name__)
@@ -61,7 +77,7 @@ log = logging.getLogger(__name__)
 SLOTS = 2
 """Batches per worker: one running, one buffered, to hide the gateway's latency."""
 
-_TELL_EVERY_S = 1.0
+_LOG_EVERY_S = 1.0
 """Least time between logs of too large batches; others are counted."""
 
 
@@ -91,11 +107,11 @@ class Dispatcher:
         """Wire ids of models; none is given twice."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self._loop, self._pump)
-        self._jobs: dict[int, Job] = {}
+        self._alarm = Timer(self._loop, self._pump)
+        self._jobs: dict[int, InflightRequest] = {}
         self._unfinished: dict[ModelId, int] = {}
         """Model -> its in-flight requests."""
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, ConnectedReplica] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._axes: dict[ModelId, dict[str, int]] = {}
         """Models whose items are not rows of all tensors -> item axis per output."""
@@ -107,14 +123,14 @@ class Dispatcher:
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
         """Batches too large to be sent, with their errors."""
-        self._told = Seldom(_TELL_EVERY_S)
+        self._told = LogRateLimiter(_LOG_EVERY_S)
         """Limits their logs: clients may send many."""
 
     # Requests
 
-    def answering(self) -> Batch | None:
+    def answering(self) -> BatchInfo | None:
         """Return the batch whose responses are being delivered."""
-        return None if self._answering is None else Batch(*self._answering)
+        return None if self._answering is None else BatchInfo(*self._answering)
 
     @property
     def unfinished(self) -> int:
@@ -140,17 +156,17 @@ class Dispatcher:
 
     def submit(
         self,
-        request: Request,
-        waiter: Waiter,
+        request: RequestFrame,
+        waiter: ResponseHandler,
         model: ModelId,
         deadline_s: float,
         now_s: float,
         priority: int = 0,
         flow: str = "",
-    ) -> Job:
+    ) -> InflightRequest:
         """Submit a request; its handler is called once, after this returns."""
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job = Job(
+        self._jobs[id_] = job = InflightRequest(
             self, id_, model, request, waiter, now_s, deadline_s, priority, flow
         )
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
@@ -219,10 +235,10 @@ class Dispatcher:
 
     def worker_up(
         self,
-        connection: Connection,
+        connection: ReplicaConnection,
         *,
-        wanted: Callable[[ModelId], Wanted],
-        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
+        wanted: Callable[[ModelId], LoadSpec],
+        on_loaded: Callable[[ModelId, LoadReport | ServingError], None],
         on_broken: Callable[[str | None], None],
         pages: int | None = None,
     ) -> None:
@@ -235,7 +251,9 @@ class Dispatcher:
             on_broken: called with the replica's fault, if any.
             pages: memory for models; None: no limit.
         """
-        self._workers[connection.worker] = Worker(connection, wanted, on_loaded, on_broken)
+        self._workers[connection.worker] = ConnectedReplica(
+            connection, wanted, on_loaded, on_broken
+        )
         self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
         self._pump()
 
@@ -271,7 +289,7 @@ class Dispatcher:
         return known is not None and known.is_loading
 
     def oldest_sent_s(self, worker: int) -> float | None:
-        """See `Worker.oldest_sent_s`."""
+        """See `ConnectedReplica.oldest_sent_s`."""
         known = self._workers.get(worker)
         return None if known is None else known.oldest_sent_s
 
@@ -301,7 +319,7 @@ class Dispatcher:
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
             self._unfinished[job.model] -= 1
-            refuse(job.release(), NotReady(f"{label} is not served any more; send it again"))
+            deliver_error(job.release(), NotReady(f"{label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
         self._workers.clear()
@@ -328,7 +346,7 @@ class Dispatcher:
 
     def _send(self, action: Action, now_s: float) -> None:
         known = self._workers[action.worker]
-        if action.kind is Kind.INFER:
+        if action.kind is ActionType.INFER:
             try:
                 message = infer_message(
                     action,
@@ -343,7 +361,7 @@ class Dispatcher:
             known.connection.send(message)
             return
         known.sent[action.id] = (action, now_s)
-        if action.kind is Kind.LOAD:
+        if action.kind is ActionType.LOAD:
             wanted = known.wanted(action.model)
             known.labels[action.id] = wanted.card.label
             known.connection.send([load_message(action, wanted, self.number_of(action.model))])
@@ -362,7 +380,9 @@ class Dispatcher:
                 is_told = isinstance(why, SplitTooLarge)
                 error = why if is_told else RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)
                 self._give_up(action.parts[0][0], error, now_s)
-            self._scheduler.on(Result(action.id, action.worker, False, None, too_large=True), now_s)
+            self._scheduler.on(
+                ActionResult(action.id, action.worker, False, None, too_large=True), now_s
+            )
         self._pump_soon()
 
     # Messages of replicas
@@ -395,14 +415,14 @@ class Dispatcher:
         times = load_times(message.detail, sent_s)
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
-        self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
+        self._scheduler.on(ActionResult(action.id, worker, ok, times), self._clock())
         if ok:
             known.holds.add(model)
         self._ended(action, message.status, times)
         if message.status in NOT_STARTED and action.latest_s < math.inf:
             pass  # not the model's fault: retried
         elif ok:
-            loaded = what_was_loaded(message.detail)
+            loaded = parse_load_report(message.detail)
             self.lay_out(model, loaded.signature)
             known.on_loaded(model, loaded)
         else:
@@ -420,7 +440,7 @@ class Dispatcher:
         ok = message.status == wire.ActionStatus.OK
         known.holds.discard(action.model)
         self._ended(action, message.status, None)
-        self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
+        self._scheduler.on(ActionResult(message.action_id, worker, ok, None), self._clock())
         self._pump()
 
     def _result(self, worker: int, message: wire.ResultMessage) -> None:
@@ -451,10 +471,10 @@ class Dispatcher:
         too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
         if too_large or message.status in NOT_STARTED:  # the scheduler decides
             ran = None if message.status in NOT_STARTED else times
-            self._scheduler.on(Result(action.id, worker, False, ran, too_large), now_s)
+            self._scheduler.on(ActionResult(action.id, worker, False, ran, too_large), now_s)
             self._pump()
             return
-        self._scheduler.on(Result(action.id, worker, True, times), now_s)
+        self._scheduler.on(ActionResult(action.id, worker, True, times), now_s)
         self._pump()
         self._answering = (sent_s, times)
         jobs, most = self._jobs, known.connection.max_message_bytes
@@ -472,11 +492,11 @@ class Dispatcher:
             elif stop - start == job.items:
                 del jobs[id_]
                 self._unfinished[action.model] -= 1
-                waiter, job.waiter = job.waiter, NOBODY  # as `release`
+                waiter, job.waiter = job.waiter, NO_HANDLER  # as `release`
                 try:  # `waiter.answer`, inlined for speed
                     waiter.answer(frame)
                 except Exception as error:
-                    spoilt(waiter, error)
+                    fail_handler(waiter, error)
                 if clock() > job.deadline_s:
                     late += 1
             elif self._join(id_, job, start, stop, frame, most) and clock() > job.deadline_s:
@@ -487,10 +507,16 @@ class Dispatcher:
     def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
         """Report an ended action."""
         if self._on_action is not None:
-            self._on_action(ended(action, status, times))
+            self._on_action(make_action_ended(action, status, times))
 
     def _join(
-        self, id_: int, job: Job, start: int, stop: int, frame: memoryview, most_bytes: int
+        self,
+        id_: int,
+        job: InflightRequest,
+        start: int,
+        stop: int,
+        frame: memoryview,
+        most_bytes: int,
     ) -> bool:
         """Store a part's response; return whether it completed the request.
 
@@ -500,7 +526,7 @@ class Dispatcher:
         assert split is not None, "it was cut when the part was sent"
         if split.answer_bytes + len(frame) > most_bytes:
             text = f"too large for one message: the answers to the request's parts, at most {most_bytes} bytes fit"
-            self._give_up(id_, PredictionFailed(text), self._clock())
+            self._give_up(id_, InferenceFailed(text), self._clock())
             return False
         if not split.answered(start, stop, frame):
             return False
@@ -509,15 +535,15 @@ class Dispatcher:
         try:
             joined = split.joined(self._axes.get(job.model, {}))
         except wire.WireError as error:
-            refuse(job.release(), error)
+            deliver_error(job.release(), error)
         else:
-            answer(job.release(), joined)
+            deliver_result(job.release(), joined)
         return True
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
         bad_input = status == wire.ActionStatus.INVALID_INPUT
-        error: ServingError = InvalidRequest(text) if bad_input else PredictionFailed(text)
+        error: ServingError = InvalidRequest(text) if bad_input else InferenceFailed(text)
         self._give_up(id_, error, self._clock())
 
     def _give_up(self, id_: int, error: ServingError, now_s: float) -> None:
@@ -527,9 +553,9 @@ class Dispatcher:
             self._unfinished[job.model] -= 1
             self._scheduler.on(Cancelled(id_), now_s)
             self._pump_soon()
-            refuse(job.release(), error)
+            deliver_error(job.release(), error)
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: Rejection) -> None:
         job = self._jobs.pop(refusal.id, None)
         if job is None:
             return
@@ -537,4 +563,4 @@ class Dispatcher:
         counts = self._refusals.setdefault(job.model, {})
         reason = refusal.reason.value
         counts[reason] = counts.get(reason, 0) + 1
-        refuse(job.release(), error_of(refusal))
+        deliver_error(job.release(), error_for(refusal))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from serving import wire
-from serving.scheduling.interface import Action, Kind
+from serving.scheduling.interface import Action, ActionType
 from serving.values import ModelId, StageTimes
 
 NOT_STARTED = (
@@ -46,7 +46,7 @@ class BatchDone:
 class ActionEnded(NamedTuple):
     """Outcome of an action."""
 
-    kind: Kind
+    kind: ActionType
     outcome: str
     """`ok`, `failed`, `lost` (with its replica), or why it was not started:
     `too_late` (its window had closed), `no_room`, `unknown_model`."""
@@ -56,7 +56,7 @@ class ActionEnded(NamedTuple):
     """Seconds in the replica; None: not started or not measured."""
 
 
-def ended(action: Action, status: int, times: StageTimes | None) -> ActionEnded:
+def make_action_ended(action: Action, status: int, times: StageTimes | None) -> ActionEnded:
     """Return the event for an action's status."""
     outcome = "ok" if status == wire.ActionStatus.OK else "failed"
     took_s = None if times is None else times.input_s + times.exec_s + times.output_s

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.errors import ServingError
-from serving.response_handler import Batch, Waiter
+from serving.response_handler import BatchInfo, ResponseHandler
 from serving.scheduling.interface import Submitted
 from serving.values import Buffer, ModelId
-from serving.wire.parts import Split
+from serving.wire.parts import SplitRequest
 
 
-class Request(Protocol):
+class RequestFrame(Protocol):
     """A request as a wire frame in pieces."""
 
     @property
@@ -36,19 +36,19 @@ class Request(Protocol):
         ...
 
 
-class Dispatching(Protocol):
+class Canceller(Protocol):
     """The dispatcher as a request handle sees it."""
 
     def cancel(self, id_: int) -> None:
         """Cancel a request."""
         ...
 
-    def answering(self) -> Batch | None:
+    def answering(self) -> BatchInfo | None:
         """Return the batch whose responses are being delivered."""
         ...
 
 
-class _Nobody:
+class _NoHandler:
     """Response handler of a finished request."""
 
     def answer(self, frame: memoryview) -> None:
@@ -58,10 +58,10 @@ class _Nobody:
         """Never called."""
 
 
-NOBODY = _Nobody()
+NO_HANDLER = _NoHandler()
 
 
-class Job(Submitted):
+class InflightRequest(Submitted):
     """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
     A handler mostly holds its handle, so a finished job drops its handler: a reference cycle would
@@ -72,11 +72,11 @@ class Job(Submitted):
 
     def __init__(
         self,
-        dispatcher: Dispatching,
+        dispatcher: Canceller,
         id_: int,
         model: ModelId,
-        request: Request,
-        waiter: Waiter,
+        request: RequestFrame,
+        waiter: ResponseHandler,
         arrived_s: float,
         deadline_s: float,
         priority: int,
@@ -91,15 +91,15 @@ class Job(Submitted):
         self.bytes = request.frame_bytes
         self._dispatcher = dispatcher
         self.request = request
-        self.waiter: Waiter = waiter
+        self.waiter: ResponseHandler = waiter
         self.arrived_s = arrived_s
-        self.split: Split | None = None
+        self.split: SplitRequest | None = None
         """State of its parts if split."""
 
-    def release(self) -> Waiter:
+    def release(self) -> ResponseHandler:
         """Return the handler and drop it and the parts."""
         waiter = self.waiter
-        self.waiter = NOBODY
+        self.waiter = NO_HANDLER
         self.split = None
         return waiter
 
@@ -107,6 +107,6 @@ class Job(Submitted):
         """Cancel the request: the handler is not called. A finished one stays so."""
         self._dispatcher.cancel(self.id)
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchInfo | None:
         """See `waiter.Timed`."""
         return self._dispatcher.answering()

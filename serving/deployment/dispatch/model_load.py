@@ -13,20 +13,20 @@ from typing import Any, NamedTuple, TypeVar
 from serving import wire
 from serving.settings import ModelSettings
 from serving.tensors.input_values import values_of
-from serving.tensors.item_axes import judged
-from serving.tensors.sizes import pads_of, sizes_of, written
-from serving.values import ModelCard, Signature, StageTimes, ToldInputs
+from serving.tensors.item_axes import detect_item_axes
+from serving.tensors.sizes import pads_of, sizes_of, to_texts
+from serving.values import DeclaredInputs, ModelSpec, Signature, StageTimes
 
 Number = TypeVar("Number", int, float)
 
-_MOST_DIGITS = 7
+_MAX_DIGITS = 7
 """Digits of a batch size."""
 
 
-class Wanted(NamedTuple):
+class LoadSpec(NamedTuple):
     """A model to load."""
 
-    card: ModelCard
+    card: ModelSpec
     """The model spec."""
     threads: int
     """Threads inside one operator."""
@@ -48,13 +48,13 @@ class Wanted(NamedTuple):
     """SHA-256 of the file, if an optimised model may be loaded instead; None: it may not."""
     optimises: bool = False
     """Whether to write a missing optimised model first."""
-    inputs: ToldInputs = ToldInputs()
+    inputs: DeclaredInputs = DeclaredInputs()
     """Declared inputs."""
     max_answer_bytes: int | None = None
     """Longest message from the replica; None: no limit."""
 
 
-class Loaded(NamedTuple):
+class LoadReport(NamedTuple):
     """A replica's report of a loaded model; None or empty: not reported."""
 
     signature: Signature
@@ -97,7 +97,7 @@ class Loaded(NamedTuple):
             for items, value in (told.items() if isinstance(told, dict) else ())
             if isinstance(items, str)
             and items.isdecimal()
-            and len(items) <= _MOST_DIGITS
+            and len(items) <= _MAX_DIGITS
             and int(items) > 0
         }
 
@@ -107,13 +107,13 @@ class Loaded(NamedTuple):
         return _number(self.warmup, "warmup_s", float) or 0.0
 
 
-def told_inputs(
-    card: ModelCard,
+def declared_inputs(
+    card: ModelSpec,
     settings: ModelSettings,
     *,
     pad_to: int | None,
     known: Signature | None = None,
-) -> ToldInputs:
+) -> DeclaredInputs:
     """Return the declared inputs of a model.
 
     Args:
@@ -128,8 +128,8 @@ def told_inputs(
     values = values_of(card.values, source="values")
     if settings.values is not None:
         values |= values_of(settings.values.split(), source="model.values")
-    return ToldInputs(
-        shapes=written(shapes),
+    return DeclaredInputs(
+        shapes=to_texts(shapes),
         values=tuple(f"{name}={told}" for name, told in values.items()),
         item_axis=card.item_axis,
         shared=card.shared,
@@ -140,7 +140,7 @@ def told_inputs(
     )
 
 
-def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
+def parse_load_report(detail: Mapping[str, Any]) -> LoadReport:
     """Parse a LOADED report.
 
     Raises:
@@ -151,9 +151,9 @@ def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
     # Programs in other languages do not detect item axes.
-    signature = judged(signature, item_axis={}, shared=(), where="")
+    signature = detect_item_axes(signature, item_axis={}, shared=(), where="")
     warmup, device, optimised = (detail.get(name) for name in ("warmup", "device", "optimised"))
-    return Loaded(
+    return LoadReport(
         signature,
         _number(detail, "load_s", float),
         warmup if isinstance(warmup, dict) else {},

@@ -7,36 +7,36 @@ from serving.errors import (
     CannotLoad,
     DeadlineExceeded,
     DeadlineTooShort,
-    Hopeless,
+    DeadlineUnreachable,
+    InferenceFailed,
     Overloaded,
-    PredictionFailed,
     ReplicaFailed,
     ServingError,
     TooManyItems,
 )
-from serving.scheduling.interface import Reason, Refusal
+from serving.scheduling.interface import Rejection, RejectionReason
 
 
-def error_of(refusal: Refusal) -> ServingError:
+def error_for(refusal: Rejection) -> ServingError:
     """Return the error for a rejection."""
     match refusal.reason:
-        case Reason.QUEUE_FULL:
+        case RejectionReason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)
-        case Reason.TOO_MANY_ITEMS:
+        case RejectionReason.TOO_MANY_ITEMS:
             return TooManyItems(int(refusal.detail))
-        case Reason.HOPELESS:
-            return Hopeless()
-        case Reason.DEADLINE_IN_QUEUE:
+        case RejectionReason.HOPELESS:
+            return DeadlineUnreachable()
+        case RejectionReason.DEADLINE_IN_QUEUE:
             return DeadlineExceeded("queue")
-        case Reason.DEADLINE_IN_REPLICA:
+        case RejectionReason.DEADLINE_IN_REPLICA:
             return DeadlineExceeded("replica")
-        case Reason.CANNOT_FINISH if refusal.detail:
+        case RejectionReason.CANNOT_FINISH if refusal.detail:
             return DeadlineTooShort(float(refusal.detail))
-        case Reason.CANNOT_FINISH:
+        case RejectionReason.CANNOT_FINISH:
             return CannotFinish(retry_after_s=1.0)
-        case Reason.CANNOT_LOAD:
+        case RejectionReason.CANNOT_LOAD:
             return CannotLoad(retry_after_s=1.0)
-        case Reason.WORKER_LOST:
+        case RejectionReason.WORKER_LOST:
             return ReplicaFailed(refusal.detail)
-        case Reason.NOT_STARTED:
-            return PredictionFailed("two replicas did not start the batch that held the request")
+        case RejectionReason.NOT_STARTED:
+            return InferenceFailed("two replicas did not start the batch that held the request")

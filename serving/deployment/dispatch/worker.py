@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from serving.deployment.dispatch.connection import Connection
-from serving.deployment.dispatch.model_load import Loaded, Wanted
+from serving.deployment.dispatch.connection import ReplicaConnection
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
 from serving.errors import ServingError
-from serving.scheduling.interface import Action, Kind
+from serving.scheduling.interface import Action, ActionType
 from serving.values import ModelId
 
 
-class Worker:
+class ConnectedReplica:
     """A connected replica."""
 
     __slots__ = (
@@ -27,9 +27,9 @@ class Worker:
 
     def __init__(
         self,
-        connection: Connection,
-        wanted: Callable[[ModelId], Wanted],
-        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
+        connection: ReplicaConnection,
+        wanted: Callable[[ModelId], LoadSpec],
+        on_loaded: Callable[[ModelId, LoadReport | ServingError], None],
         on_broken: Callable[[str | None], None],
     ) -> None:
         self.connection = connection
@@ -48,7 +48,7 @@ class Worker:
     @property
     def is_loading(self) -> bool:
         """Whether its current action is a load."""
-        return bool(self.sent) and next(iter(self.sent.values()))[0].kind is Kind.LOAD
+        return bool(self.sent) and next(iter(self.sent.values()))[0].kind is ActionType.LOAD
 
     @property
     def oldest_sent_s(self) -> float | None:

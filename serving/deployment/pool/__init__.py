@@ -7,6 +7,6 @@ Each knows only those to its right.
 
 from serving.deployment.pool.member import Death, Member
 from serving.deployment.pool.pool import Pool
-from serving.deployment.pool.spawner import Home
+from serving.deployment.pool.spawner import Spawner
 
-__all__ = ["Death", "Home", "Member", "Pool"]
+__all__ = ["Death", "Member", "Pool", "Spawner"]

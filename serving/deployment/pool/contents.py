@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from serving.deployment.dispatch import Loaded, Wanted
+from serving.deployment.dispatch import LoadReport, LoadSpec
 from serving.deployment.pool.member import Member
 from serving.errors import ServingError
 from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId
+from serving.values import ModelId, ModelSpec
 
 
-class Contents(Protocol):
+class ReplicaContents(Protocol):
     """Contents of a pool's replicas."""
 
     @property
@@ -20,11 +20,11 @@ class Contents(Protocol):
         ...
 
     @property
-    def card(self) -> ModelCard | None:
+    def card(self) -> ModelSpec | None:
         """Model a replica is started for; None: shared models, each staged."""
         ...
 
-    def wanted(self, model: ModelId, member: Member) -> Wanted:
+    def wanted(self, model: ModelId, member: Member) -> LoadSpec:
         """Return how a replica loads a model."""
         ...
 
@@ -32,7 +32,7 @@ class Contents(Protocol):
         """Return a replica's page budget; None: no limit."""
         ...
 
-    def loaded(self, model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
+    def loaded(self, model: ModelId, told: LoadReport, member: Member, *, reads_json: bool) -> bool:
         """Handle a model's load; return whether `possible` has changed."""
         ...
 

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from typing import Any
 
-from serving.deployment.dispatch import Connection
+from serving.deployment.dispatch import ReplicaConnection
 from serving.deployment.pool.spawner import Replica
 from serving.errors import LimitsUnavailable
 from serving.settings import AcceleratorSettings, ModelSettings, ReplicaSettings, ServingSettings
@@ -56,7 +56,7 @@ class Member:
         self.pages = pages
         """Budget for shared models; None: no limit."""
         self.replica: Replica | None = None
-        self.connection: Connection | None = None
+        self.connection: ReplicaConnection | None = None
         self.state = "starting"
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False

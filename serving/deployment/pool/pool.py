@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from serving.deployment.dispatch import Connection, Dispatcher, Loaded
-from serving.deployment.pool.contents import Contents
+from serving.deployment.dispatch import Dispatcher, LoadReport, ReplicaConnection
+from serving.deployment.pool.contents import ReplicaContents
 from serving.deployment.pool.member import Death, Member
-from serving.deployment.pool.spawner import Home, Replica
+from serving.deployment.pool.spawner import Replica, Spawner
 from serving.errors import ReplicaStartFailed, ServingError
 from serving.settings import ReplicaSettings, ServingSettings
 from serving.values import ModelId
@@ -26,14 +26,14 @@ from serving.values import ModelId
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.1
-LONGEST_BACKOFF_S = 10.0
+MAX_BACKOFF_S = 10.0
 _WATCH_PERIOD_S = 0.25
-_KEPT_DEATHS = 100
+_RETAINED_DEATHS = 100
 _LAST_WORDS_S = 0.5
 """Maximum time to read a dead replica's last messages."""
 
 
-class Counting(Protocol):
+class DeathCounter(Protocol):
     """Counter of deaths."""
 
     def died(self, reason: str, text: str) -> None:
@@ -49,12 +49,12 @@ class Pool:
 
     def __init__(
         self,
-        home: Home,
+        home: Spawner,
         dispatcher: Dispatcher,
         settings: ServingSettings,
-        counting: Counting,
+        counting: DeathCounter,
         workers: Iterator[int],
-        contents: Contents,
+        contents: ReplicaContents,
     ) -> None:
         """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
         self._home = home
@@ -71,7 +71,7 @@ class Pool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._applying = False
         self._closing = False
-        self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
+        self.deaths: deque[Death] = deque(maxlen=_RETAINED_DEATHS)
         self._deaths_of_leaving: list[Death] = []
         """Deaths of replicas that the settings being applied drop."""
 
@@ -159,7 +159,7 @@ class Pool:
                     leaving.append(member)
             started = await self._start_many(wanted.count - len(kept), settings)
         except BaseException:
-            self.deaths = deque([*before, *self._deaths_of_leaving], maxlen=_KEPT_DEATHS)
+            self.deaths = deque([*before, *self._deaths_of_leaving], maxlen=_RETAINED_DEATHS)
             for member in leaving:
                 member.leaving = False
             for member, limits in changed:
@@ -246,17 +246,17 @@ class Pool:
 
     async def _connect(self, member: Member, replica: Replica) -> None:
         max_answer_bytes = self._settings.replica.max_answer_mb << 20
-        connection = member.connection = Connection(
+        connection = member.connection = ReplicaConnection(
             self._dispatcher, member.worker, max_answer_bytes
         )
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
-        def loaded(model: ModelId, outcome: Loaded | ServingError) -> None:
+        def loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
             contents = self._contents
             if member.ready.done() and not contents.is_shared:
                 return
-            if not isinstance(outcome, Loaded):
+            if not isinstance(outcome, LoadReport):
                 contents.failed(model, outcome)
                 if not member.ready.done():
                     member.ready.set_exception(outcome)
@@ -336,7 +336,7 @@ class Pool:
                 return
             if self._failures:
                 delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
-                await asyncio.sleep(min(LONGEST_BACKOFF_S, delay_s))
+                await asyncio.sleep(min(MAX_BACKOFF_S, delay_s))
             try:
                 await self._start_many(1, self._settings, is_replacement=True)
             except ServingError as error:

@@ -8,9 +8,9 @@ import socket
 from typing import Protocol
 
 from serving.settings import AcceleratorSettings
-from serving.spawners.exit_status import Ended
+from serving.spawners.exit_status import ExitStatus
 from serving.system.cgroups.cgroup import Usage
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 
 class Replica(Protocol):
@@ -21,7 +21,7 @@ class Replica(Protocol):
     """Its pid on this machine, 0 if unknown."""
     features: tuple[str, ...]
     """Features from its HELLO."""
-    ended: asyncio.Future[Ended]
+    ended: asyncio.Future[ExitStatus]
 
     @property
     def sock(self) -> socket.socket:
@@ -45,7 +45,7 @@ class Replica(Protocol):
         ...
 
 
-class Home(Protocol):
+class Spawner(Protocol):
     """Spawner of replicas; see `serving.spawners.process.spawner` and `as_container`."""
 
     @property
@@ -70,7 +70,7 @@ class Home(Protocol):
         memory_mb: int | None,
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
-        card: ModelCard | None,
+        card: ModelSpec | None,
     ) -> Replica:
         """Start a replica until it is alive, limited and connected.
 
@@ -84,7 +84,7 @@ class Home(Protocol):
         """
         ...
 
-    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+    async def lend(self, card: ModelSpec) -> pathlib.Path | None:
         """Stage a model's files for replicas without a card.
 
         Returns:

@@ -22,7 +22,7 @@ WINDOW = 10
 """Measurements per size, as in Clockwork."""
 _RANK = 1
 """From the largest, sorted: the 90th percentile of ten."""
-_FEWEST = 3
+_MIN_MEASUREMENTS = 3
 """Measurements of which one may be a hiccup; of fewer the longest counts."""
 
 
@@ -33,7 +33,7 @@ DOUBTED_AFTER = 20
 """Batches of other sizes after which a size longer than predicted may be dropped."""
 DOUBTED_AFTER_S = 0.25
 """Seconds that those must have taken; doubled each time that was wrong."""
-_MOST_DOUBLED = 3
+_MAX_DOUBLED = 3
 """Most doublings: 2 s outlast a disturbance, and a slow size costs one batch in that time."""
 _OUT_OF_LINE = 1.2
 """Ratio to the prediction below which excess is harmless or noise."""
@@ -78,10 +78,10 @@ class _Size:
     def worth_s(self) -> float:
         """Duration that most batches keep."""
         ranked = sorted(self.seen)
-        return ranked[-1 - _RANK] if len(ranked) >= _FEWEST else ranked[-1]
+        return ranked[-1 - _RANK] if len(ranked) >= _MIN_MEASUREMENTS else ranked[-1]
 
 
-class Profile:
+class BatchTimeEstimator:
     """Execution times of one model on one kind of worker."""
 
     __slots__ = (
@@ -167,7 +167,7 @@ class Profile:
         """Return the longest expected seconds of a batch; 0 without measurements."""
         known = self._estimates.get(size)
         if known is None:
-            known = self._estimates[size] = _told(self._sizes, self._measured, size)
+            known = self._estimates[size] = _interpolate(self._sizes, self._measured, size)
         return known
 
     @property
@@ -201,7 +201,7 @@ class Profile:
         """Note that a new or dropped size ran."""
         if known.doubted_s:
             is_longer = took_s * _OUT_OF_LINE >= known.doubted_s
-            known.doubled = min(_MOST_DOUBLED, known.doubled + 1) if is_longer else 0
+            known.doubled = min(_MAX_DOUBLED, known.doubled + 1) if is_longer else 0
             known.doubted_s = 0.0
         if size in self._seeds:
             self._seeds.remove(size)
@@ -238,7 +238,7 @@ class Profile:
         fresh.reverse()
         for size in old:
             known, worth_s = self._seen[size], self._measured[size]
-            if worth_s <= _OUT_OF_LINE * _told(fresh, self._measured, size):
+            if worth_s <= _OUT_OF_LINE * _interpolate(fresh, self._measured, size):
                 continue
             known.doubted_s = worth_s
             known.forget()
@@ -254,7 +254,7 @@ class Profile:
         self._estimates.clear()
 
 
-def _told(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> float:
+def _interpolate(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> float:
     """Return the estimate of a size from these, ascending; 0 if there are none."""
     if not sizes:
         return 0.0

@@ -19,7 +19,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry, upcoming
+from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedRequest, upcoming
 from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
@@ -37,12 +37,12 @@ class Flow:
         self.number = number
         """Breaks ties between flows."""
         self.items = 0
-        self.heap: list[tuple[int, float, int, Entry]] = []
+        self.heap: list[tuple[int, float, int, QueuedRequest]] = []
         """By level, deadline and arrival."""
-        self.last: list[tuple[int, float, int, Entry]] | None = None
+        self.last: list[tuple[int, float, int, QueuedRequest]] | None = None
         """In reverse order; built only once the queue is full."""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedRequest) -> None:
         """Queue an entry."""
         heapq.heappush(self.heap, (entry.level, entry.deadline_s, entry.id, entry))
         most = 2 * self.items + SLACK
@@ -54,7 +54,7 @@ class Flow:
             if len(self.last) > most:
                 self.last = None
 
-    def first_entry(self) -> Entry | None:
+    def first_entry(self) -> QueuedRequest | None:
         """Return the next entry."""
         heap = self.heap
         while heap:
@@ -69,11 +69,11 @@ class Flow:
         entry = self.first_entry()
         return entry is not None and entry.cost > 1
 
-    def upcoming(self, items: int) -> list[Entry]:
+    def upcoming(self, items: int) -> list[QueuedRequest]:
         """Return the first entries that hold this many items together."""
         return upcoming(self.heap, items)
 
-    def last_entry(self) -> Entry | None:
+    def last_entry(self) -> QueuedRequest | None:
         """Return the entry that would come last."""
         if self.last is None:
             self.last = [
@@ -104,7 +104,7 @@ class FairQueue(DeadlineQueue):
         """Virtual time of the flow served last."""
         self._opened = 0
 
-    def adopt(self, entries: Sequence[Entry]) -> None:
+    def adopt(self, entries: Sequence[QueuedRequest]) -> None:
         """Restart with entries of another queue, in order of arrival."""
         self.drain()
         for entry in entries:
@@ -116,19 +116,19 @@ class FairQueue(DeadlineQueue):
             self._join(entry, items)
         self._now = 0
 
-    def drain(self) -> list[Entry]:
+    def drain(self) -> list[QueuedRequest]:
         """Remove and return all queued entries by arrival, and forget all flows."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0
         return super().drain()
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueuedRequest) -> None:
         """Queue a new entry. Arrival times must not decrease."""
         super().push(entry)
         self._join(entry, entry.items)
 
-    def give_back(self, entry: Entry, part: Part) -> None:
+    def give_back(self, entry: QueuedRequest, part: Part) -> None:
         """Queue a part of a lost worker again; its flow is not charged back."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
@@ -139,14 +139,14 @@ class FairQueue(DeadlineQueue):
         else:
             self._join(entry, items)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: QueuedRequest) -> None:
         """Remove an entry."""
         if entry.spans:
             waiting = sum(stop - start for start, stop in entry.spans)
             self._flows[entry.flow].items -= waiting
         super().discard(entry)
 
-    def first(self) -> Entry | None:
+    def first(self) -> QueuedRequest | None:
         """Return the first entry of the next batch."""
         flow = self._next_flow()
         return None if flow is None else flow.first_entry()
@@ -155,7 +155,7 @@ class FairQueue(DeadlineQueue):
         """Return the flows with queued items."""
         return [flow for flow in self._flows.values() if flow.items]
 
-    def last(self, name: str = "", capacity: int | None = None) -> Entry | None:
+    def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
         """Return the entry to reject for lack of room: the last of the flow with the most items.
 
         Args:
@@ -179,7 +179,7 @@ class FairQueue(DeadlineQueue):
         size: int,
         budget: float = math.inf,
         most: Callable[[float], int] | None = None,
-    ) -> list[tuple[Entry, Part]]:
+    ) -> list[tuple[QueuedRequest, Part]]:
         """Form a batch of at most `size` items, flow by flow.
 
         Otherwise as `DeadlineQueue.take`.
@@ -190,7 +190,7 @@ class FairQueue(DeadlineQueue):
             most: deadline -> largest batch that meets it; a more urgent entry joins only if the
                 batch stays that small.
         """
-        batch: list[tuple[Entry, Part]] = []
+        batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
         whole = size
         taken = 0
@@ -232,7 +232,7 @@ class FairQueue(DeadlineQueue):
             self._tidy()
         return batch
 
-    def _join(self, entry: Entry, items: int) -> None:
+    def _join(self, entry: QueuedRequest, items: int) -> None:
         flow = self._flows.get(entry.flow)
         if flow is None:
             if len(self._flows) >= MAX_FLOWS:
@@ -262,7 +262,7 @@ class FairQueue(DeadlineQueue):
         return None
 
     def _fitting_flow(
-        self, batch: list[tuple[Entry, Part]], aside: list[tuple[int, int, Flow]]
+        self, batch: list[tuple[QueuedRequest, Part]], aside: list[tuple[int, int, Flow]]
     ) -> Flow | None:
         """Return the next flow whose entry may join the batch; move the others to `aside`."""
         while (flow := self._next_flow()) is not None:

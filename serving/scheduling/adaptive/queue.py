@@ -19,7 +19,7 @@ SLACK = 1024
 """Stale entries are purged beyond this many plus one per queued item."""
 
 
-class Entry:
+class QueuedRequest:
     """One request from submission until all its parts have results."""
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Entry:
 _BY_ARRIVAL = operator.attrgetter("id")
 
 
-def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[Entry]:
+def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[QueuedRequest]:
     """Return the first queued entries of a heap, in its order, that hold this many items.
 
     O(n log n) for n entries, however many are queued (Frederickson 1993: O(n)).
@@ -92,11 +92,11 @@ def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[Entry]:
         heap: keys that end with their entry.
         items: how many.
     """
-    found: list[Entry] = []
+    found: list[QueuedRequest] = []
     fringe = [(heap[0], 0)] if heap else []
     while fringe and items > 0:
         key, place = heapq.heappop(fringe)
-        entry: Entry = key[-1]
+        entry: QueuedRequest = key[-1]
         if entry.spans and (not found or found[-1] is not entry):
             found.append(entry)
             items -= entry.waiting_items
@@ -111,19 +111,19 @@ class DeadlineQueue:
     __slots__ = ("_arrivals", "_heap", "items")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Entry]] = []
-        self._arrivals: deque[Entry] = deque()
+        self._heap: list[tuple[float, int, QueuedRequest]] = []
+        self._arrivals: deque[QueuedRequest] = deque()
         """All queued entries and some stale ones, by arrival."""
         self.items = 0
         """Queued items."""
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueuedRequest) -> None:
         """Queue a new entry. Arrival times must not decrease."""
         heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
         self._arrivals.append(entry)
         self.items += entry.items
 
-    def give_back(self, entry: Entry, part: Part) -> None:
+    def give_back(self, entry: QueuedRequest, part: Part) -> None:
         """Queue a part of a lost worker again; it keeps its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
@@ -133,7 +133,7 @@ class DeadlineQueue:
             heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
             bisect.insort(self._arrivals, entry, key=_BY_ARRIVAL)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: QueuedRequest) -> None:
         """Remove an entry."""
         self.items -= sum(stop - start for start, stop in entry.spans)
         entry.spans.clear()
@@ -142,7 +142,7 @@ class DeadlineQueue:
         if len(self._heap) > most or len(self._arrivals) > most:
             self._tidy()
 
-    def drain(self) -> list[Entry]:
+    def drain(self) -> list[QueuedRequest]:
         """Remove and return all queued entries by arrival."""
         entries = self._waiting()
         self._heap.clear()
@@ -159,7 +159,7 @@ class DeadlineQueue:
             arrivals.popleft()
         return None
 
-    def head(self) -> Entry | None:
+    def head(self) -> QueuedRequest | None:
         """Return the queued entry with the earliest deadline."""
         heap = self._heap
         while heap:
@@ -168,15 +168,15 @@ class DeadlineQueue:
             heapq.heappop(heap)
         return None
 
-    def first(self) -> Entry | None:
+    def first(self) -> QueuedRequest | None:
         """Return the first entry of the next batch."""
         return self.head()
 
-    def upcoming(self, items: int) -> list[Entry]:
+    def upcoming(self, items: int) -> list[QueuedRequest]:
         """Return the first entries by deadline that hold this many items together."""
         return upcoming(self._heap, items)
 
-    def take(self, size: int, budget: float = math.inf) -> list[tuple[Entry, Part]]:
+    def take(self, size: int, budget: float = math.inf) -> list[tuple[QueuedRequest, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
         An entry larger than `size` is split. A smaller one that does not fit the rest ends the
@@ -186,7 +186,7 @@ class DeadlineQueue:
             size: most items.
             budget: most cost of large entries, which the first may exceed.
         """
-        batch: list[tuple[Entry, Part]] = []
+        batch: list[tuple[QueuedRequest, Part]] = []
         room = size
         heap = self._heap
         while room and heap:
@@ -223,7 +223,7 @@ class DeadlineQueue:
             self._tidy()
         return batch
 
-    def _waiting(self) -> list[Entry]:
+    def _waiting(self) -> list[QueuedRequest]:
         # An entry that was given back may be listed twice; its first place is the original one.
         return list(dict.fromkeys([entry for entry in self._arrivals if entry.spans]))
 

@@ -21,26 +21,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from serving.scheduling.adaptive.batch_times import Profile
+from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
 from serving.scheduling.adaptive.fair_queue import FairQueue
-from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
-from serving.scheduling.adaptive.shedding import AMPLE, MOST_OTHERS, Shares, Shedding
+from serving.scheduling.adaptive.queue import DeadlineQueue, QueuedRequest
+from serving.scheduling.adaptive.shedding import AMPLE, MAX_OTHERS, BatchShares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
-from serving.scheduling.adaptive.workers import ROUTING, Worker, least_loaded
+from serving.scheduling.adaptive.workers import ROUTING, AdaptiveWorker, least_loaded
 from serving.scheduling.interface import (
-    MOST_LOSSES,
+    MAX_LOSSES,
     Action,
+    ActionResult,
+    ActionType,
     Cancelled,
     Event,
-    Kind,
     Part,
     Plan,
-    Reason,
-    Refusal,
-    Result,
+    Rejection,
+    RejectionReason,
     SettingsChanged,
     Submitted,
-    Warmed,
+    WarmupMeasured,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -74,20 +74,20 @@ _MIXED = -1
 """Level of a queue of several levels or flows."""
 
 
-class _Batch:
+class _RunningBatch:
     """An INFER action with a worker."""
 
     __slots__ = ("deadline_s", "entries", "expected_s", "filled", "items", "profile", "worker")
 
     def __init__(
         self,
-        worker: Worker,
-        entries: list[tuple[Entry, Part]],
+        worker: AdaptiveWorker,
+        entries: list[tuple[QueuedRequest, Part]],
         items: int,
         expected_s: float,
         *,
         filled: int,
-        profile: Profile,
+        profile: BatchTimeEstimator,
     ) -> None:
         self.worker = worker
         self.filled = filled
@@ -118,16 +118,16 @@ class AdaptiveScheduler:
         """Level of all requests in the plain queue."""
         self._has_large = False
         """Whether a large request ever came; before, none is searched for."""
-        self._entries: dict[int, Entry] = {}
-        self._workers: dict[int, Worker] = {}
-        self._batches: dict[int, _Batch] = {}
-        self._loads: dict[int, Worker] = {}
-        self._to_load: list[Worker] = []
-        self._refusals: list[Refusal] = []
+        self._entries: dict[int, QueuedRequest] = {}
+        self._workers: dict[int, AdaptiveWorker] = {}
+        self._batches: dict[int, _RunningBatch] = {}
+        self._loads: dict[int, AdaptiveWorker] = {}
+        self._to_load: list[AdaptiveWorker] = []
+        self._refusals: list[Rejection] = []
         self._last_action = 0
         self._batching = settings.batching
         self._sizing: Sizing = POLICIES[settings.batching.policy](settings.batching)
-        self.profile = Profile()
+        self.profile = BatchTimeEstimator()
         """Batch times by size."""
         self._warmed: Mapping[int, float] = {}
         """Batch times of warm-ups under `_warmed_under`."""
@@ -155,12 +155,12 @@ class AdaptiveScheduler:
             self._submitted(event, now_s)
             return
         match event:
-            case Result():
+            case ActionResult():
                 self._result(event, now_s)
             case Cancelled():
                 self._leave(event.id)
             case WorkerUp():
-                worker = Worker(event.worker, event.slots)
+                worker = AdaptiveWorker(event.worker, event.slots)
                 self._workers[event.worker] = worker
                 self._to_load.append(worker)
             case WorkerDraining():
@@ -168,7 +168,7 @@ class AdaptiveScheduler:
                     self._workers[event.worker].draining = True
             case WorkerDown():
                 self._down(event)
-            case Warmed():
+            case WarmupMeasured():
                 self._warm(event)
             case SettingsChanged():
                 self._changed(event)
@@ -205,10 +205,10 @@ class AdaptiveScheduler:
         is_full = queue.items + event.items > self._capacity
         if is_full and (queue is self._plain or event.items > self._capacity):
             fits = event.items <= self._capacity
-            reason = Reason.QUEUE_FULL if fits else Reason.TOO_MANY_ITEMS
-            self._refusals.append(Refusal(id_, reason, str(self._capacity)))
+            reason = RejectionReason.QUEUE_FULL if fits else RejectionReason.TOO_MANY_ITEMS
+            self._refusals.append(Rejection(id_, reason, str(self._capacity)))
             return
-        entry = self._entries[id_] = Entry(
+        entry = self._entries[id_] = QueuedRequest(
             id_, event.items, event.deadline_s, now_s, level, flow, cost
         )
         queue.push(entry)
@@ -231,15 +231,15 @@ class AdaptiveScheduler:
             self._level = _MIXED
         return self._queue
 
-    def _make_room(self, newcomer: Entry) -> None:
+    def _make_room(self, newcomer: QueuedRequest) -> None:
         """Reject requests of a full queue, perhaps the newcomer."""
         while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
                 return
-            self._refuse(last, Reason.QUEUE_FULL, str(self._capacity))
+            self._refuse(last, RejectionReason.QUEUE_FULL, str(self._capacity))
 
-    def _warm(self, event: Warmed) -> None:
+    def _warm(self, event: WarmupMeasured) -> None:
         under = event.cpu, event.threads
         is_replacement = under == self._warmed_under and set(event.batch_s) == {1}
         kept = self._warmed if is_replacement else {}
@@ -250,7 +250,7 @@ class AdaptiveScheduler:
     def _changed(self, event: SettingsChanged) -> None:
         batching, replica = event.settings.batching, event.settings.replica
         if not event.keep_learnt:  # as after a restart with its warm-up
-            self.profile = Profile()
+            self.profile = BatchTimeEstimator()
             if self._warmed_under == (replica.cpu, replica.threads):
                 self.profile.seed(self._warmed)
         if not event.keep_learnt or batching != self._batching:
@@ -258,7 +258,7 @@ class AdaptiveScheduler:
         self._batching = batching
         self._configure(event.settings)
 
-    def _result(self, event: Result, now_s: float) -> None:
+    def _result(self, event: ActionResult, now_s: float) -> None:
         batch = self._batches.pop(event.action, None)
         if batch is None:
             loaded = self._loads.pop(event.action, None)
@@ -274,7 +274,7 @@ class AdaptiveScheduler:
                 for entry, _ in batch.entries:
                     entry.alone = True
             else:
-                self._suspect(batch, Reason.NOT_STARTED, "")
+                self._suspect(batch, RejectionReason.NOT_STARTED, "")
             self._give_back(batch.entries)
             return
         if event.times is not None and batch.profile is self.profile:
@@ -291,8 +291,8 @@ class AdaptiveScheduler:
         if entry is not None:
             self._queue.discard(entry)
 
-    def _refuse(self, entry: Entry, reason: Reason, detail: str) -> None:
-        self._refusals.append(Refusal(entry.id, reason, detail))
+    def _refuse(self, entry: QueuedRequest, reason: RejectionReason, detail: str) -> None:
+        self._refusals.append(Rejection(entry.id, reason, detail))
         self._leave(entry.id)
 
     def _down(self, event: WorkerDown) -> None:
@@ -306,10 +306,10 @@ class AdaptiveScheduler:
         for number, (id_, batch) in enumerate(held.items()):
             del self._batches[id_]
             if number == 0:
-                self._suspect(batch, Reason.WORKER_LOST, event.reason)
+                self._suspect(batch, RejectionReason.WORKER_LOST, event.reason)
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
-    def _suspect(self, batch: _Batch, reason: Reason, detail: str) -> None:
+    def _suspect(self, batch: _RunningBatch, reason: RejectionReason, detail: str) -> None:
         """Make each request of a lost worker's batch run solo, once.
 
         Later batches were not started, so they are not suspected.
@@ -317,10 +317,10 @@ class AdaptiveScheduler:
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
             entry.alone = True
-            if entry.attempts > MOST_LOSSES:
+            if entry.attempts > MAX_LOSSES:
                 self._refuse(entry, reason, detail)
 
-    def _give_back(self, parts: list[tuple[Entry, Part]]) -> None:
+    def _give_back(self, parts: list[tuple[QueuedRequest, Part]]) -> None:
         """Queue parts again that a worker did not execute."""
         for entry, part in reversed(parts):
             entry.outstanding -= 1
@@ -333,7 +333,11 @@ class AdaptiveScheduler:
 
     def _expire(self, now_s: float) -> None:
         while (head := self._queue.head()) is not None and head.deadline_s <= now_s:
-            where = Reason.DEADLINE_IN_REPLICA if head.outstanding else Reason.DEADLINE_IN_QUEUE
+            where = (
+                RejectionReason.DEADLINE_IN_REPLICA
+                if head.outstanding
+                else RejectionReason.DEADLINE_IN_QUEUE
+            )
             self._refuse(head, where, "")
         for batch in self._batches.values():
             if batch.deadline_s <= now_s:
@@ -342,12 +346,12 @@ class AdaptiveScheduler:
                     if entry.left:
                         continue
                     if entry.deadline_s <= now_s:
-                        self._refuse(entry, Reason.DEADLINE_IN_REPLICA, "")
+                        self._refuse(entry, RejectionReason.DEADLINE_IN_REPLICA, "")
                     else:
                         later = min(later, entry.deadline_s)
                 batch.deadline_s = later
 
-    def _next_worker(self, now_s: float) -> Worker | None:
+    def _next_worker(self, now_s: float) -> AdaptiveWorker | None:
         """Return the worker for the next batch; None to wait for another one.
 
         If the chosen one is busy for too long for the most urgent request, another takes it.
@@ -369,7 +373,7 @@ class AdaptiveScheduler:
         others_s = self._starts_of_others_s(worker, now_s)
         return None if others_s and min(others_s) <= latest_s else worker
 
-    def _due_s(self, worker: Worker, now_s: float) -> float:
+    def _due_s(self, worker: AdaptiveWorker, now_s: float) -> float:
         """Return when this worker gets the next batch; up to `now_s` means at once."""
         items = self._queue.items
         if items >= self._sizing.size:
@@ -389,7 +393,7 @@ class AdaptiveScheduler:
             due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
         return due_s
 
-    def _starts_of_others_s(self, worker: Worker, now_s: float) -> list[float]:
+    def _starts_of_others_s(self, worker: AdaptiveWorker, now_s: float) -> list[float]:
         return [
             other.free_s(now_s)
             for other in self._workers.values()
@@ -415,12 +419,12 @@ class AdaptiveScheduler:
         self._last_action += 1
         return self._last_action
 
-    def _load(self, worker: Worker) -> Action:
+    def _load(self, worker: AdaptiveWorker) -> Action:
         action = self._next_action()
         self._loads[action] = worker
-        return Action(action, Kind.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
+        return Action(action, ActionType.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
 
-    def _infer(self, worker: Worker, now_s: float) -> Action | None:
+    def _infer(self, worker: AdaptiveWorker, now_s: float) -> Action | None:
         """Return a batch for a worker; None if a request was rejected instead."""
         size = self._known(self._size_for(worker, now_s), now_s)
         if not size:
@@ -441,11 +445,13 @@ class AdaptiveScheduler:
         wanted = self._sizing.size
         is_cut = size < wanted or self._has_large or entries[-1][0].alone
         filled = max(items, 0 if is_cut or not self._queue.items else wanted)
-        self._batches[action] = _Batch(
+        self._batches[action] = _RunningBatch(
             worker, entries, items, expected_s, filled=filled, profile=self.profile
         )
         parts = [part for _, part in entries]
-        return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
+        return Action(
+            action, ActionType.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s
+        )
 
     def _budget(self, size: int) -> int:
         """Return the most cost of large items in the next batch: what is copied while it runs."""
@@ -458,13 +464,15 @@ class AdaptiveScheduler:
                     return cost
         return budget
 
-    def _fair_batch(self, size: int, budget: int, starts_s: float) -> list[tuple[Entry, Part]]:
+    def _fair_batch(
+        self, size: int, budget: int, starts_s: float
+    ) -> list[tuple[QueuedRequest, Part]]:
         def most(deadline_s: float) -> int:
             return self.profile.largest(deadline_s - starts_s, size)
 
         return self._fair.take(size, budget, most)
 
-    def _size_for(self, worker: Worker, now_s: float) -> int:
+    def _size_for(self, worker: AdaptiveWorker, now_s: float) -> int:
         """Return the most items of the next batch; 0 if the head was rejected as too late."""
         size = self._sizing.size
         head = self._queue.first()
@@ -481,7 +489,7 @@ class AdaptiveScheduler:
                 return 0
             left_s = head.deadline_s - starts_s
         if head.waiting_items > size and self._work_s(head) > left_s and worker.unfinished:
-            self._refuse(head, Reason.CANNOT_FINISH, "")
+            self._refuse(head, RejectionReason.CANNOT_FINISH, "")
             return 0
         if full_s <= left_s:
             return size
@@ -492,7 +500,7 @@ class AdaptiveScheduler:
         # The estimate may be wrong: an idle worker tries the last request.
         if not worker.unfinished and self._queue.items == stop - start:
             return own
-        self._refuse(head, Reason.CANNOT_FINISH, "")
+        self._refuse(head, RejectionReason.CANNOT_FINISH, "")
         return 0
 
     def _known(self, size: int, now_s: float) -> int:
@@ -509,13 +517,13 @@ class AdaptiveScheduler:
         )
         return known if is_tried else size
 
-    def _work_s(self, entry: Entry) -> float:
+    def _work_s(self, entry: QueuedRequest) -> float:
         """Return the least time for the rest of a request, with all workers at the best size."""
         measured = self.profile.measured().items()
         each_s = min([took_s / items for items, took_s in measured], default=0.0)
         return each_s * entry.waiting_items / max(1, len(self._workers))
 
-    def _shed(self, size: int, worker: Worker, now_s: float) -> None:
+    def _shed(self, size: int, worker: AdaptiveWorker, now_s: float) -> None:
         """Reject requests that would shrink batches; never all."""
         others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
@@ -525,13 +533,13 @@ class AdaptiveScheduler:
             flows = [flow for flow in flows if flow.is_large == (first.cost > 1)]
         shedding = Shedding(
             self.profile,
-            None if is_plain else Shares([flow.items for flow in flows]),
+            None if is_plain else BatchShares([flow.items for flow in flows]),
             size=size,
             waiting=self._queue.items if is_plain else sum([flow.items for flow in flows]),
             starts_s=worker.starts_s(now_s),
-            others_s=sorted(others_s)[:MOST_OTHERS],
+            others_s=sorted(others_s)[:MAX_OTHERS],
         )
         backlogs = [self._plain.upcoming] if is_plain else [flow.upcoming for flow in flows]
         for upcoming in backlogs:
             for entry in shedding.given_up(upcoming):
-                self._refuse(entry, Reason.CANNOT_FINISH, "")
+                self._refuse(entry, RejectionReason.CANNOT_FINISH, "")

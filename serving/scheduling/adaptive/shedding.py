@@ -20,18 +20,18 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from serving.scheduling.adaptive.batch_times import Profile
-from serving.scheduling.adaptive.queue import Entry
+from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
+from serving.scheduling.adaptive.queue import QueuedRequest
 
 AMPLE = 2.0
 """Nothing is shed while the most urgent request has time for this many full batches."""
 _LOOK_AHEAD = 2
 """Full batches whose deadlines are checked first."""
-MOST_OTHERS = 7
+MAX_OTHERS = 7
 """Other workers, the first to be free, whose next batches are counted."""
 
 
-class Shares:
+class BatchShares:
     """Items of a batch per flow; unused ones are divided evenly."""
 
     __slots__ = ("_known", "_waiting")
@@ -66,8 +66,8 @@ class Shedding:
 
     def __init__(
         self,
-        profile: Profile,
-        shares: Shares | None,
+        profile: BatchTimeEstimator,
+        shares: BatchShares | None,
         *,
         size: int,
         waiting: int,
@@ -92,14 +92,14 @@ class Shedding:
         self._others_s = others_s
         self._ample_s = AMPLE * profile.estimate_s(size)
 
-    def given_up(self, upcoming: Callable[[int], list[Entry]]) -> list[Entry]:
+    def given_up(self, upcoming: Callable[[int], list[QueuedRequest]]) -> list[QueuedRequest]:
         """Return the requests of one backlog to reject, in order.
 
         Args:
             upcoming: items -> the first requests, by level and deadline, that hold so many.
         """
         size = self._size
-        refused: list[Entry] = []
+        refused: list[QueuedRequest] = []
         asked = (_LOOK_AHEAD + len(self._others_s)) * size
         found = upcoming(asked)
         is_all = _items(found) < asked
@@ -142,7 +142,12 @@ class Shedding:
         return refused
 
     def _hinders(
-        self, head: Entry, found: Sequence[Entry], place: int, fitting: int, batch: int
+        self,
+        head: QueuedRequest,
+        found: Sequence[QueuedRequest],
+        place: int,
+        fitting: int,
+        batch: int,
     ) -> bool:
         """Return whether the first request behind the head's batch fits into no later one."""
         if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
@@ -173,7 +178,7 @@ class Shedding:
                 break
         return False
 
-    def _is_lost(self, head: Entry, left_s: float) -> bool:
+    def _is_lost(self, head: QueuedRequest, left_s: float) -> bool:
         """Return whether no batch has the head in time; the last queued request is tried anyway."""
         start, stop = head.spans[-1]
         least_s = self._profile.estimate_s(min(self._size, stop - start))
@@ -182,5 +187,5 @@ class Shedding:
         return left_s < least_s and self._waiting > head.waiting_items
 
 
-def _items(entries: Sequence[Entry]) -> int:
+def _items(entries: Sequence[QueuedRequest]) -> int:
     return sum([entry.waiting_items for entry in entries])

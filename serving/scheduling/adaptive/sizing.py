@@ -27,15 +27,15 @@ BATCHES_PER_REQUEST = 3
 BACK_OFF = 0.9
 """As in Clipper: latency is stable, so one slow batch says little."""
 QUANTILE = 0.99
-_KEPT_PER_SIZE = 8
-_KEPT_SIZES = 24
+_RETAINED_PER_SIZE = 8
+_RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 """Batches after which an unused size is dropped."""
 _PATIENCE = 16
 """Full batches in time, in a row, after which times of larger sizes are dropped.
 They may stem from a stall, and a size they rule out is not tried. Doubles when the next late batch
 comes sooner."""
-_MOST_PATIENCE = 128
+_MAX_PATIENCE = 128
 """Limit of that per late batch (several may be in flight): under 1 % are late."""
 _FRESH = 32
 """Batches for which a measurement counts as recent."""
@@ -44,7 +44,7 @@ _OUT_OF_LINE = 1.3
 _SEVERAL = 2
 """Outliers per size before any is dropped: one may be the rare batch the quantile needs."""
 _REFIT_EVERY = 16
-_FEWEST = 8
+_MIN_BATCHES = 8
 _GROWTH = 1.5
 """The regression is trusted up to this multiple of the largest batch measured."""
 _STEPS = 60
@@ -79,7 +79,7 @@ class Sizing(Protocol):
         ...
 
 
-class Fixed:
+class FixedSizing:
     """The size and timeout of the settings."""
 
     watches_arrivals = False
@@ -99,7 +99,7 @@ class Fixed:
         """Do nothing."""
 
 
-class Aimd(Fixed):
+class Aimd(FixedSizing):
     """Additive increase, multiplicative decrease."""
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -118,7 +118,7 @@ class Aimd(Fixed):
         self.size = int(self._exact)
 
 
-class Quantile(Fixed):
+class Quantile(FixedSizing):
     """Quantile regression of batch latency on batch size.
 
     Each size keeps its last few times, so that a frequent size does not push out the others. Traces
@@ -132,7 +132,7 @@ class Quantile(Fixed):
         self._budget_s = budget_s(settings)
         self._seen: dict[int, deque[tuple[int, float]]] = {}
         self._batches = 0
-        self._next_fit = _FEWEST
+        self._next_fit = _MIN_BATCHES
         self._in_time = 0
         """Full batches in time, in a row."""
         self._largest = 0
@@ -156,11 +156,11 @@ class Quantile(Fixed):
         is_late = is_full and took_s > self._budget_s
         is_new = items not in self._seen
         if is_new:
-            self._seen[items] = deque(maxlen=_KEPT_PER_SIZE)
+            self._seen[items] = deque(maxlen=_RETAINED_PER_SIZE)
         self._seen[items].append((self._batches, took_s))
         is_trial = is_full and self._count(items, took_s)
         is_urgent = is_trial or (is_late and self.size > 1) or (is_full and is_new)
-        if self._batches >= self._next_fit or (is_urgent and self._batches >= _FEWEST):
+        if self._batches >= self._next_fit or (is_urgent and self._batches >= _MIN_BATCHES):
             self._next_fit = self._batches + _REFIT_EVERY
             self._forget()
             self._forget_out_of_line()
@@ -173,7 +173,7 @@ class Quantile(Fixed):
                 is_soon = self._in_time < self._patience
                 self._next_patience = 2 * self._patience if is_soon else _PATIENCE
             self._late += 1
-            self._patience = min(self._next_patience, _MOST_PATIENCE * self._late)
+            self._patience = min(self._next_patience, _MAX_PATIENCE * self._late)
             self._begin_run()
             return False
         self._in_time += 1
@@ -194,7 +194,7 @@ class Quantile(Fixed):
     def _forget_contradictions(self) -> bool:
         """Drop larger sizes and longer times than those in time; return whether any were."""
         kept = {
-            size: deque((one for one in seen if one[1] <= self._longest_s), _KEPT_PER_SIZE)
+            size: deque((one for one in seen if one[1] <= self._longest_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
             if size <= self._largest
         }
@@ -203,8 +203,8 @@ class Quantile(Fixed):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop sizes unused for long, and the least recently used beyond `_KEPT_SIZES`."""
-        recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_KEPT_SIZES]
+        """Drop sizes unused for long, and the least recently used beyond `_RETAINED_SIZES`."""
+        recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
 
@@ -225,7 +225,7 @@ class Quantile(Fixed):
             most_s = most * (base_s + slope_s * size)
             kept = [one for one in seen if one[0] > oldest or one[1] <= most_s]
             if len(seen) - len(kept) >= _SEVERAL:
-                self._seen[size] = deque(kept, _KEPT_PER_SIZE)
+                self._seen[size] = deque(kept, _RETAINED_PER_SIZE)
         self._seen = {size: seen for size, seen in self._seen.items() if seen}
 
     def _fitted(self) -> int:
@@ -244,7 +244,7 @@ class Quantile(Fixed):
         return max(1, min(limit, int((self._budget_s - base_s) / slope_s)))
 
 
-class Delayed(Fixed):
+class Delayed(FixedSizing):
     """Waits only where more requests are expected."""
 
     watches_arrivals = True
@@ -272,7 +272,7 @@ class Delayed(Fixed):
         return min(self._longest_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
 
 
-POLICIES = {"fixed": Fixed, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
+POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
 """`batching.policy` -> policy."""
 
 

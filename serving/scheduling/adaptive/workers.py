@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Worker:
+class AdaptiveWorker:
     """State of one worker."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Worker:
         return self.loaded and not self.draining and self.unfinished < self.slots
 
 
-def least_loaded(workers: Iterable[Worker], now_s: float) -> Worker | None:
+def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWorker | None:
     """Return the free worker with the fewest batches; ties go to the one that is free first."""
     return min(
         (worker for worker in workers if worker.free),
@@ -85,9 +85,9 @@ def least_loaded(workers: Iterable[Worker], now_s: float) -> Worker | None:
     )
 
 
-def round_robin(workers: Iterable[Worker], _now_s: float) -> Worker | None:
+def round_robin(workers: Iterable[AdaptiveWorker], _now_s: float) -> AdaptiveWorker | None:
     """Return the free worker whose last batch is longest ago."""
-    best: Worker | None = None
+    best: AdaptiveWorker | None = None
     for worker in workers:
         if worker.free and (best is None or worker.last_turn < best.last_turn):
             best = worker

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from serving.scheduling.clockwork.loading import Loading
 from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.model_queue import Bundle, Entry
-from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
+from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import (
     NEVER_S,
     ROUNDING_S,
-    Holding,
-    Model,
-    Pool,
-    Sent,
-    State,
+    InstanceState,
+    IssuedAction,
+    ModelInstance,
+    PoolModel,
+    PoolState,
 )
-from serving.scheduling.clockwork.schedulability import Demand
-from serving.scheduling.clockwork.shares import Flow
-from serving.scheduling.interface import BACKGROUND, Reason, Refusal, Submitted
+from serving.scheduling.clockwork.schedulability import SchedulabilityTest
+from serving.scheduling.clockwork.shares import FlowShare
+from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted
 
 DOUBTED_AFTER_S = 0.25
 """If a rejected model was not measured for this long, its longest measurements are dropped."""
@@ -31,7 +31,7 @@ class Admission:
 
     __slots__ = ("_loading", "_memory", "_pool", "_queue")
 
-    def __init__(self, pool: Pool, memory: Memory, queue: Queue, loading: Loading) -> None:
+    def __init__(self, pool: PoolState, memory: Memory, queue: PoolQueue, loading: Loading) -> None:
         self._pool, self._memory, self._queue, self._loading = pool, memory, queue, loading
 
     def submit(self, event: Submitted, now_s: float) -> None:
@@ -40,26 +40,28 @@ class Admission:
         model = pool.models.get(event.model)
         parameters = pool.parameters
         if model is None:
-            queue.refusals.append(Refusal(event.id, Reason.CANNOT_LOAD, ""))
+            queue.refusals.append(Rejection(event.id, RejectionReason.CANNOT_LOAD, ""))
             return
         if event.priority >= BACKGROUND and queue.items:
-            queue.refusals.append(Refusal(event.id, Reason.CANNOT_FINISH, ""))
+            queue.refusals.append(Rejection(event.id, RejectionReason.CANNOT_FINISH, ""))
             return
         shares, durations, items = pool.shares, model.durations, event.items
         work_s, least_s = items * durations.item_s, durations.quickest_s(items)
         flow = shares.flow(event.flow, now_s, len(pool.workers) or 1)
         most = parameters.most_waiting
         if items > most:
-            queue.refusals.append(Refusal(event.id, Reason.TOO_MANY_ITEMS, str(most)))
+            queue.refusals.append(Rejection(event.id, RejectionReason.TOO_MANY_ITEMS, str(most)))
             return
         kept = shares.kept(most, durations.item_s) if flow.had_s >= shares.level_s else 0.0
         if queue.items + items + kept > most:
             shares.refused(flow, work_s, least_s)
-            queue.refusals.append(Refusal(event.id, Reason.QUEUE_FULL, str(most)))
+            queue.refusals.append(Rejection(event.id, RejectionReason.QUEUE_FULL, str(most)))
             return
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
-        entry = Entry(event.id, items, deadline_s, event.deadline_s, flow, durations.item_s)
+        entry = PendingRequest(
+            event.id, items, deadline_s, event.deadline_s, flow, durations.item_s
+        )
         entry.alone = now_s < model.apart_until_s
         pool.asked(model, items, deadline_s - now_s)
         reason = self._place(model, entry, items, now_s, flow)
@@ -71,15 +73,15 @@ class Admission:
             return
         detail = ""
         if now_s + least_s > deadline_s:  # even without other work
-            reason, detail = Reason.CANNOT_FINISH, repr(least_s)
+            reason, detail = RejectionReason.CANNOT_FINISH, repr(least_s)
         elif _is_possible(model, least_s, deadline_s, now_s):
             shares.refused(flow, work_s, least_s)
-        queue.refusals.append(Refusal(event.id, reason, detail))
+        queue.refusals.append(Rejection(event.id, reason, detail))
         self._loading.foresee(model, deadline_s, items, now_s)
         if now_s - model.told_s > DOUBTED_AFTER_S:
             self._doubt(model, now_s)
 
-    def _doubt(self, model: Model, now_s: float) -> None:
+    def _doubt(self, model: PoolModel, now_s: float) -> None:
         """Drop the longest measurements of a rejected model.
 
         They may stem from a past stall, and without admission nothing would correct them.
@@ -95,8 +97,13 @@ class Admission:
             self._queue.offer(model)
 
     def _place(
-        self, model: Model, entry: Entry, items: int, now_s: float, flow: Flow | None = None
-    ) -> Reason | None:
+        self,
+        model: PoolModel,
+        entry: PendingRequest,
+        items: int,
+        now_s: float,
+        flow: FlowShare | None = None,
+    ) -> RejectionReason | None:
         """Reserve a worker for items and queue them; return the reason if none can take them.
 
         Args:
@@ -105,7 +112,7 @@ class Admission:
         for holding in tuple(model.holdings):
             if holding.is_idle and holding.is_counted_on:  # evict it now; it may return later
                 self._memory.evict(holding)
-        demand = Demand(
+        demand = SchedulabilityTest(
             self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.alone, flow=flow
         )
         chosen, bundle = self._holder(model, demand)
@@ -114,16 +121,18 @@ class Admission:
         if chosen is not None:
             self._queue.charge(entry, model, chosen, items, bundle)
         elif not self._can_wait(model, demand):
-            return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
+            return RejectionReason.CANNOT_FINISH if model.holdings else RejectionReason.CANNOT_LOAD
         self._queue.push(entry, model, items)
         return None
 
-    def _holder(self, model: Model, demand: Demand) -> tuple[Holding | None, Bundle | None]:
+    def _holder(
+        self, model: PoolModel, demand: SchedulabilityTest
+    ) -> tuple[ModelInstance | None, BatchReservation | None]:
         """Return the instance that would finish first, in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.ahead_s
-        chosen: Holding | None = None
-        chosen_bundle: Bundle | None = None
+        chosen: ModelInstance | None = None
+        chosen_bundle: BatchReservation | None = None
         chosen_s = NEVER_S
         for holding in model.holdings:
             worker = holding.worker
@@ -131,7 +140,7 @@ class Admission:
             free_s = max(worker.exec.free_s(now_s), start_s)
             if free_s + promised_s >= chosen_s or worker.draining:
                 continue
-            is_loaded = holding.state is State.LOADED
+            is_loaded = holding.state is InstanceState.LOADED
             is_free = is_loaded and promised_s < ROUNDING_S and free_s < now_s + ahead_s
             ready_s = 0.0 if is_loaded else holding.ready_s
             if holding.swap is not None:  # loaded late, perhaps behind other work
@@ -144,13 +153,13 @@ class Admission:
                 chosen, chosen_bundle, chosen_s = holding, bundle, done_s
         return chosen, chosen_bundle
 
-    def _can_wait(self, model: Model, demand: Demand) -> bool:
+    def _can_wait(self, model: PoolModel, demand: SchedulabilityTest) -> bool:
         """Whether there is no worker, but time for one to come."""
         if demand.now_s + model.load.worth_s + demand.least_s > demand.deadline_s:
             return False
         return all(worker.draining for worker in self._pool.workers.values())
 
-    def replace(self, model: Model, now_s: float) -> None:
+    def replace(self, model: PoolModel, now_s: float) -> None:
         """Place all queued requests of a model as if new; reject those that fit nowhere."""
         waiting = model.waiting
         for entry in dict.fromkeys(waiting.take(0, len(waiting.entries))):
@@ -160,7 +169,7 @@ class Admission:
             self._put_back(entry, model, count, now_s)
         self._memory.settle(model)
 
-    def unrun(self, sent: Sent, now_s: float, *, too_large: bool = False) -> None:
+    def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
         Requests go solo if they were too large together (then new ones of the model do for a while,
@@ -168,7 +177,7 @@ class Admission:
         """
         if too_large:
             sent.holding.model.were_too_large(now_s)
-        counts: dict[Entry, int] = {}
+        counts: dict[PendingRequest, int] = {}
         for entry, item in sent.items:
             entry.returned.append(item)
             counts[entry] = counts.get(entry, 0) + 1
@@ -180,7 +189,7 @@ class Admission:
             if is_lost and too_large:  # it was admitted for a shared batch
                 self._pool.reserve.dropped(now_s)
 
-    def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> bool:
+    def _put_back(self, entry: PendingRequest, model: PoolModel, count: int, now_s: float) -> bool:
         """Queue items that were not run; return False if the request was rejected."""
         queue = self._queue
         if entry.id not in queue.entries:
@@ -193,16 +202,18 @@ class Admission:
         if entry.alone:
             model.waiting.alone.append(entry)
         if model.is_gone and not model.holdings:
-            queue.refuse(entry, model, Reason.CANNOT_LOAD)
+            queue.refuse(entry, model, RejectionReason.CANNOT_LOAD)
             return False
         if self._place(model, entry, before + count, now_s) is None:
             return True
         is_broken = now_s < model.broken_until_s and not model.holdings
-        queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else Reason.HOPELESS)
+        queue.refuse(
+            entry, model, RejectionReason.CANNOT_LOAD if is_broken else RejectionReason.HOPELESS
+        )
         return False
 
 
-def _is_possible(model: Model, least_s: float, deadline_s: float, now_s: float) -> bool:
+def _is_possible(model: PoolModel, least_s: float, deadline_s: float, now_s: float) -> bool:
     """Whether work could be in time after issued actions, ignoring reservations."""
     latest_s = deadline_s - least_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -22,7 +22,7 @@ import numpy as np
 
 _FINE = 7
 """A bucket is 2 ** -7 of the power of two above the remaining time."""
-_LEAST_S = 2.0**-7
+_MIN_S = 2.0**-7
 """Remaining time below which buckets get no finer."""
 ROUNDING_S = 1e-7
 """Kept free, because sums are rounded."""
@@ -48,7 +48,7 @@ class Backlog:
     @staticmethod
     def cell_s(until_s: float, now_s: float) -> float:
         """Return the bucket of a deadline, seen from now."""
-        _, exponent = math.frexp(max(until_s - now_s, _LEAST_S))
+        _, exponent = math.frexp(max(until_s - now_s, _MIN_S))
         fine = _FINE - exponent
         return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
 

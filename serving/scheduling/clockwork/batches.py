@@ -11,23 +11,33 @@ import heapq
 from typing import NamedTuple
 
 from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.model_queue import Bundle, Chosen, Entry
-from serving.scheduling.clockwork.outbox import Orders
-from serving.scheduling.clockwork.pool_queue import Queue
-from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Pool, Sent, Worker
-from serving.scheduling.interface import Kind, Part, Reason
+from serving.scheduling.clockwork.model_queue import (
+    BatchCandidate,
+    BatchReservation,
+    PendingRequest,
+)
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_queue import PoolQueue
+from serving.scheduling.clockwork.pool_state import (
+    NEVER_S,
+    IssuedAction,
+    ModelInstance,
+    PoolState,
+    PoolWorker,
+)
+from serving.scheduling.interface import ActionType, Part, RejectionReason
 
-MOST_PASSED_OVER = 8
+MAX_PASSED_OVER = 8
 """Leaving models that are skipped in search of a larger batch."""
 
 
-class Turn(NamedTuple):
+class NextBatch(NamedTuple):
     """A batch for a worker."""
 
-    holding: Holding
+    holding: ModelInstance
     place: int
     """Index of its size."""
-    entries: list[Entry]
+    entries: list[PendingRequest]
     """One per item, by deadline."""
     first: int | None
     """Index of the first queued item, if the others follow it; None: anywhere."""
@@ -43,12 +53,14 @@ class Batches:
 
     __slots__ = ("_dues", "_memory", "_orders", "_pool", "_queue")
 
-    def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
+    def __init__(
+        self, pool: PoolState, orders: ActionOutbox, memory: Memory, queue: PoolQueue
+    ) -> None:
         self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
-        self._dues: list[tuple[float, int, Worker]] = []
+        self._dues: list[tuple[float, int, PoolWorker]] = []
         """Heap of (first deadline, action, worker) of issued batches."""
 
-    def give(self, worker: Worker, now_s: float) -> None:
+    def give(self, worker: PoolWorker, now_s: float) -> None:
         """Issue batches that the worker could start soon."""
         while worker.heap:
             start_s = self._orders.start_s(worker, worker.exec, now_s)
@@ -59,7 +71,7 @@ class Batches:
                 return
             self._begin(found, start_s)
 
-    def _next(self, worker: Worker, start_s: float) -> Turn | None:
+    def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
         """Return the next model's batch, or a larger one of another model.
 
         A leaving model is next, but a larger batch precedes it if all reservations are kept:
@@ -68,18 +80,18 @@ class Batches:
         found = self._turn(worker, start_s)
         if found is None or found.holding.leave is None:
             return found
-        popped: list[tuple[float, int, Holding]] = []
-        other: Turn | None = found
+        popped: list[tuple[float, int, ModelInstance]] = []
+        other: NextBatch | None = found
         while other is not None and other.holding.leave is not None and other.size <= found.size:
             popped.append(heapq.heappop(worker.heap))
-            other = self._turn(worker, start_s) if len(popped) < MOST_PASSED_OVER else None
+            other = self._turn(worker, start_s) if len(popped) < MAX_PASSED_OVER else None
         for turn in popped:
             heapq.heappush(worker.heap, turn)
         if other is None or other.size <= found.size or not self._is_kept(other, start_s):
             return found
         return other
 
-    def _turn(self, worker: Worker, start_s: float) -> Turn | None:
+    def _turn(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
         """Return a batch of the model with the earliest reservation."""
         heap = worker.heap
         while heap:
@@ -113,7 +125,9 @@ class Batches:
             self._orders.dirty[worker.id] = worker
         return None
 
-    def _kept(self, holding: Holding, chosen: Chosen, start_s: float) -> Turn | None:
+    def _kept(
+        self, holding: ModelInstance, chosen: BatchCandidate, start_s: float
+    ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
 
         If the first reservation is late already, the chosen one; None if other workers reserved it
@@ -122,7 +136,7 @@ class Batches:
         model = holding.model
         waiting, durations = model.waiting, model.durations
         sizes, worth_s = durations.sizes, durations.worth_s
-        first = Turn(
+        first = NextBatch(
             holding,
             chosen.place,
             waiting.entries[chosen.first : chosen.first + sizes[chosen.place]],
@@ -138,7 +152,7 @@ class Batches:
         found = None
         while above - below > 1:
             place = (below + above) // 2
-            turn = Turn(holding, place, waiting.entries[: sizes[place]], 0)
+            turn = NextBatch(holding, place, waiting.entries[: sizes[place]], 0)
             end_s = start_s + worth_s[place]
             if end_s <= waiting.deadlines_s[0] and self._is_kept(turn, start_s):
                 found, below = turn, place
@@ -149,19 +163,19 @@ class Batches:
         members = [entry for entry in bundles[0].entries for _ in range(entry.waits)]
         members.sort(key=_deadline_s)
         for place in range(bisect.bisect_right(sizes, count) - 1, -1, -1):
-            found = Turn(holding, place, members[: sizes[place]], None)
+            found = NextBatch(holding, place, members[: sizes[place]], None)
             if start_s + worth_s[place] <= members[0].deadline_s and self._is_kept(found, start_s):
                 return found
         return first
 
-    def _is_kept(self, turn: Turn, start_s: float) -> bool:
+    def _is_kept(self, turn: NextBatch, start_s: float) -> bool:
         """Whether all reservations of the worker are in time after a batch."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
         free_s = start_s + durations.worth_s[turn.place]
         if backlog.keeps(free_s):
             return True
-        counts: dict[Bundle, int] = {}
+        counts: dict[BatchReservation, int] = {}
         for entry in turn.entries:
             bundle = entry.bundle
             if bundle is not None and bundle.by.backlog is backlog:
@@ -172,7 +186,7 @@ class Batches:
         ]
         return backlog.keeps(free_s, done)
 
-    def _begin(self, turn: Turn, start_s: float) -> None:
+    def _begin(self, turn: NextBatch, start_s: float) -> None:
         """Issue a batch."""
         holding, entries = turn.holding, turn.entries
         worker, model, queue = holding.worker, holding.model, self._queue
@@ -195,7 +209,12 @@ class Batches:
         if not entries[0].alone:  # a large one may arrive after any window
             latest_s = min(latest_s, start_s + self._pool.parameters.window_s)
         action = self._orders.send(
-            Kind.INFER, holding, latest_s=latest_s, expected_s=took_s, items=items, parts=parts
+            ActionType.INFER,
+            holding,
+            latest_s=latest_s,
+            expected_s=took_s,
+            items=items,
+            parts=parts,
         )
         worker.exec.add(action, start_s, took_s)
         worker.longest.observe(took_s)
@@ -210,7 +229,7 @@ class Batches:
         else:
             self._memory.settle(model)
 
-    def ran(self, sent: Sent, took_s: float) -> None:
+    def ran(self, sent: IssuedAction, took_s: float) -> None:
         """Record a batch that was run."""
         sent.holding.model.durations.observe(len(sent.items), took_s)
         self._pool.reserve.ran(len(sent.items))
@@ -230,7 +249,9 @@ class Batches:
             next_s = NEVER_S
             for entry, _ in sent.items:
                 if entry.due_s <= now_s:
-                    self._queue.refuse(entry, sent.holding.model, Reason.DEADLINE_IN_REPLICA)
+                    self._queue.refuse(
+                        entry, sent.holding.model, RejectionReason.DEADLINE_IN_REPLICA
+                    )
                 else:
                     next_s = min(next_s, entry.due_s)
             if next_s < NEVER_S:
@@ -244,5 +265,5 @@ class Batches:
         return dues[0][0] if dues else NEVER_S
 
 
-def _deadline_s(entry: Entry) -> float:
+def _deadline_s(entry: PendingRequest) -> float:
     return entry.deadline_s

@@ -24,7 +24,7 @@ WINDOW = 10
 """Measurements kept, as in Clockwork, so that a worker may change."""
 
 
-class Window:
+class SlidingMaximum:
     """Sliding maximum of one action's durations."""
 
     __slots__ = ("_guard", "_seed_s", "_seen", "worth_s")
@@ -54,7 +54,7 @@ class Window:
         return self.worth_s < before_s
 
 
-class Ways(NamedTuple):
+class BatchSplits(NamedTuple):
     """Fastest split of every number of items into batches."""
 
     sizes: tuple[int, ...]
@@ -65,7 +65,7 @@ class Ways(NamedTuple):
     """Seconds of n items in the best batches, from n = 0."""
 
 
-_NO_WAYS = Ways((), (), (0.0,))
+_NO_SPLITS = BatchSplits((), (), (0.0,))
 
 
 class Durations:
@@ -105,12 +105,12 @@ class Durations:
         """
         told = tuple(sorted(batch_s.items()))
         self._guard = guard
-        self._alike, self._seeds_s = _told(told, min(most, told[-1][0]), pads)
+        self._alike, self._seeds_s = _expand_profile(told, min(most, told[-1][0]), pads)
         self._batch_s = [seed_s * (1.0 + guard) for seed_s in self._seeds_s]
         """By number of items, in one batch."""
-        self._windows: dict[int, Window] = {}
+        self._windows: dict[int, SlidingMaximum] = {}
         """By the smallest number of items that takes as long."""
-        self._take(_first_ways(tuple(self._batch_s)))
+        self._take(_first_splits(tuple(self._batch_s)))
 
     def observe(self, count: int, took_s: float) -> None:
         """Record a batch; sizes beyond the largest are ignored."""
@@ -119,7 +119,7 @@ class Durations:
         first = self._alike[count - 1].start
         window = self._windows.get(first)
         if window is None:
-            window = self._windows[first] = Window(self._seeds_s[first - 1], self._guard)
+            window = self._windows[first] = SlidingMaximum(self._seeds_s[first - 1], self._guard)
         window.observe(took_s)
         if window.worth_s != self._batch_s[first - 1]:
             self._changed([first])
@@ -136,9 +136,9 @@ class Durations:
         for first in windows:
             alike = self._alike[first - 1]
             self._batch_s[first - 1 : alike.stop - 1] = [self._windows[first].worth_s] * len(alike)
-        self._take(_ways(self._batch_s, self._ways, min(windows)))
+        self._take(_splits(self._batch_s, self._ways, min(windows)))
 
-    def _take(self, ways: Ways) -> None:
+    def _take(self, ways: BatchSplits) -> None:
         """Use these splits."""
         self._ways = ways
         self.sizes, self.worth_s, _ = ways
@@ -152,7 +152,7 @@ class Durations:
 
 
 @functools.lru_cache(maxsize=256)
-def _told(
+def _expand_profile(
     told: tuple[tuple[int, float], ...], most: int, pads: bool
 ) -> tuple[tuple[range, ...], tuple[float, ...]]:
     """Return a profile's durations for sizes up to `most`; cached for models alike.
@@ -174,7 +174,7 @@ def _told(
     )
 
 
-def _ways(batch_s: Sequence[float], known: Ways, first: int) -> Ways:
+def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSplits:
     """Return the best splits, reusing `known` below size `first`."""
     place = bisect.bisect_left(known.sizes, first)
     sizes, worth_s = list(known.sizes[:place]), list(known.worth_s[:place])
@@ -190,13 +190,13 @@ def _ways(batch_s: Sequence[float], known: Ways, first: int) -> Ways:
             sizes.append(count)
             worth_s.append(alone_s)
         quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
-    return Ways(tuple(sizes), tuple(worth_s), tuple(quickest_s))
+    return BatchSplits(tuple(sizes), tuple(worth_s), tuple(quickest_s))
 
 
 @functools.lru_cache(maxsize=256)
-def _first_ways(batch_s: tuple[float, ...]) -> Ways:
+def _first_splits(batch_s: tuple[float, ...]) -> BatchSplits:
     """Return the splits of unmeasured models, cached for models alike."""
-    return _ways(batch_s, _NO_WAYS, 1)
+    return _splits(batch_s, _NO_SPLITS, 1)
 
 
 def _between(told: Sequence[tuple[int, float]], size: int) -> float:

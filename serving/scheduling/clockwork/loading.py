@@ -5,24 +5,24 @@ A load is planned first and issued when its worker could start it soon. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.memory import Memory, gives_way, lost_per_s
-from serving.scheduling.clockwork.outbox import Orders
-from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.memory import Memory, is_evictable, lost_per_s
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import (
     NEVER_S,
     ROUNDING_S,
-    Holding,
-    Model,
-    Pool,
-    Sent,
-    State,
+    InstanceState,
+    IssuedAction,
+    ModelInstance,
+    PoolModel,
+    PoolState,
+    PoolWorker,
     Swap,
-    Worker,
 )
-from serving.scheduling.clockwork.schedulability import Demand
-from serving.scheduling.clockwork.swap_planner import Place, find
+from serving.scheduling.clockwork.schedulability import SchedulabilityTest
+from serving.scheduling.clockwork.swap_planner import SwapPlan, plan_swap
 from serving.scheduling.clockwork.swapping import Swapping
-from serving.scheduling.interface import Kind
+from serving.scheduling.interface import ActionType
 
 AHEAD_SHARE = 0.05
 """Share of an executor's time for prefetches where batches use it too."""
@@ -33,29 +33,31 @@ class Loading:
 
     __slots__ = ("_memory", "_orders", "_pool", "_queue", "_swapping")
 
-    def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
+    def __init__(
+        self, pool: PoolState, orders: ActionOutbox, memory: Memory, queue: PoolQueue
+    ) -> None:
         self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
         self._swapping = Swapping(orders, memory, queue)
 
-    def plan(self, model: Model, demand: Demand) -> Holding | None:
+    def plan(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
         """Plan to load a model where it is ready first, if in time."""
         if model.is_gone or demand.now_s < model.broken_until_s:
             return None
         found = self._at_once(model, demand)
         if found is not None:
             return found
-        place = find(self._pool, model, demand)
+        place = plan_swap(self._pool, model, demand)
         if place is None:
             return None
         return self._plan(place.worker, model, place.start_s + model.load.worth_s, place)
 
-    def _at_once(self, model: Model, demand: Demand) -> Holding | None:
+    def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
         """Plan to load it where there is memory and time."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.worth_s, demand.reserve_s
         # By then the worker may have batches for `ahead`, and a longest one before.
         after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s + reserve_s
-        chosen: Worker | None = None
+        chosen: PoolWorker | None = None
         chosen_s = last_s = demand.deadline_s - demand.least_s - after_s
         for worker in self._pool.workers.values():
             if worker.draining or model.index in worker.held:
@@ -83,12 +85,12 @@ class Loading:
                 chosen, chosen_s = worker, loaded_s
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
-    def _is_worth(self, worker: Worker, model: Model) -> bool:
+    def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
         """Whether a model is requested as often as those lost by its load."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
-    def foresee(self, model: Model, deadline_s: float, items: int, now_s: float) -> None:
+    def foresee(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
         """Prefetch a model of a rejected request for later ones, if the time is unused.
 
         With the model loaded the request would have been in time. Less requested models give way
@@ -98,7 +100,7 @@ class Loading:
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
-        if any(holding.state is not State.LOADED for holding in model.holdings):
+        if any(holding.state is not InstanceState.LOADED for holding in model.holdings):
             return
         workers = [
             worker
@@ -108,9 +110,9 @@ class Loading:
         ]
         if not workers:
             return
-        demand = Demand(self._pool, model, deadline_s, now_s, items)
+        demand = SchedulabilityTest(self._pool, model, deadline_s, now_s, items)
         start_s = demand.start_s
-        chosen: Worker | None = None
+        chosen: PoolWorker | None = None
         for worker in workers:
             is_free = worker.backlog.total_s <= ROUNDING_S
             if not worker.loads_apart and (now_s < worker.ahead_again_s or not is_free):
@@ -121,7 +123,7 @@ class Loading:
             held_up_s = 0.0 if is_free else worker.longest.worth_s
             if not demand.is_in_time(worker, free_s=free_s, ready_s=0.0, held_up_s=held_up_s):
                 continue
-            if worker.free_pages >= model.pages or gives_way(worker, model):
+            if worker.free_pages >= model.pages or is_evictable(worker, model):
                 chosen = worker
         if chosen is not None:
             load_s = model.load.worth_s
@@ -130,9 +132,11 @@ class Loading:
             self._plan(chosen, model, begin_s + load_s).is_ahead = True
 
     def _plan(
-        self, worker: Worker, model: Model, loaded_s: float, place: Place | None = None
-    ) -> Holding:
-        holding = Holding(model, worker, State.PLANNED, loaded_s + self._pool.back.worth_s)
+        self, worker: PoolWorker, model: PoolModel, loaded_s: float, place: SwapPlan | None = None
+    ) -> ModelInstance:
+        holding = ModelInstance(
+            model, worker, InstanceState.PLANNED, loaded_s + self._pool.back.worth_s
+        )
         model.holdings.append(holding)
         worker.held.setdefault(model.index, holding)
         worker.planned.append(holding)
@@ -146,7 +150,7 @@ class Loading:
         self._orders.dirty[worker.id] = worker
         return holding
 
-    def give(self, worker: Worker, now_s: float) -> list[Model]:
+    def give(self, worker: PoolWorker, now_s: float) -> list[PoolModel]:
         """Issue the loads that the worker could start soon.
 
         Returns:
@@ -164,12 +168,12 @@ class Loading:
                 return lost
         return []
 
-    def _first(self, worker: Worker, free_s: float, now_s: float) -> Holding | None:
+    def _first(self, worker: PoolWorker, free_s: float, now_s: float) -> ModelInstance | None:
         """Return the next planned load; of swaps, the one that must begin first.
 
         Only that one may begin early.
         """
-        swaps: list[tuple[float, int, Holding, Swap]] = []
+        swaps: list[tuple[float, int, ModelInstance, Swap]] = []
         for number, holding in enumerate(worker.planned):
             swap = holding.swap
             if swap is None:
@@ -186,7 +190,7 @@ class Loading:
                 break
         return None
 
-    def _may_begin(self, holding: Holding, free_s: float) -> bool:
+    def _may_begin(self, holding: ModelInstance, free_s: float) -> bool:
         """Whether the load delays no reserved work, or there is no batch to run before."""
         worker, charge = holding.worker, holding.charge
         if worker.loads_apart or charge is None:
@@ -196,7 +200,7 @@ class Loading:
             return True
         return worker.turn_s(free_s) == NEVER_S
 
-    def _take(self, holding: Holding, free_s: float) -> list[Model]:
+    def _take(self, holding: ModelInstance, free_s: float) -> list[PoolModel]:
         """Begin a planned load if still wanted; returns as `give`."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
@@ -211,7 +215,7 @@ class Loading:
         self._begin(holding, free_s)
         return lost
 
-    def _unplan(self, holding: Holding) -> None:
+    def _unplan(self, holding: ModelInstance) -> None:
         """Remove a load that was issued or cancelled."""
         worker = holding.worker
         worker.planned.remove(holding)
@@ -224,12 +228,12 @@ class Loading:
             holding.charge.take_back()
             holding.charge = None
 
-    def withdraw(self, holding: Holding) -> list[Model]:
+    def withdraw(self, holding: ModelInstance) -> list[PoolModel]:
         """Cancel a planned load; returns as `give`."""
         self._unplan(holding)
         return self._lose(holding)
 
-    def _lose(self, holding: Holding) -> list[Model]:
+    def _lose(self, holding: ModelInstance) -> list[PoolModel]:
         """Remove an instance; returns its model if it is on no worker."""
         needless = self._swapping.cancel(holding)
         self._memory.forget(holding)
@@ -244,20 +248,22 @@ class Loading:
             lost += self.withdraw(one)
         return lost
 
-    def _begin(self, holding: Holding, free_s: float) -> None:
+    def _begin(self, holding: ModelInstance, free_s: float) -> None:
         """Issue a load for which there is memory."""
         worker, model = holding.worker, holding.model
         load_s = model.load.worth_s
         worker.free_pages -= model.pages
-        holding.state = State.LOADING
+        holding.state = InstanceState.LOADING
         latest_s = free_s + self._pool.parameters.window_s
         if model.waiting.entries:  # as long as it is of use to a queued request
             left_s = model.waiting.deadlines_s[-1] - model.durations.worth_s[0]
             latest_s = max(latest_s, left_s - load_s)
-        action = self._orders.send(Kind.LOAD, holding, latest_s=latest_s, expected_s=load_s)
+        action = self._orders.send(ActionType.LOAD, holding, latest_s=latest_s, expected_s=load_s)
         holding.ready_s = worker.load.add(action, free_s, load_s) + self._pool.back.worth_s
 
-    def ended(self, sent: Sent, now_s: float, *, ok: bool, took_s: float | None) -> list[Model]:
+    def ended(
+        self, sent: IssuedAction, now_s: float, *, ok: bool, took_s: float | None
+    ) -> list[PoolModel]:
         """Record the end of a load; `took_s` is None if it was not started.
 
         Returns:
@@ -277,16 +283,16 @@ class Loading:
         self.loaded(holding)
         return []
 
-    def loaded(self, holding: Holding) -> None:
+    def loaded(self, holding: ModelInstance) -> None:
         """Mark a model as loaded."""
-        holding.state = State.LOADED
+        holding.state = InstanceState.LOADED
         if holding.model.waiting.entries:
             self._queue.offer(holding.model)
         else:
             self._memory.settle(holding.model)
 
 
-def _is_free_for(holding: Holding, free_s: float) -> bool:
+def _is_free_for(holding: ModelInstance, free_s: float) -> bool:
     """Whether a prefetch still uses only spare time."""
     worker, load_s = holding.worker, holding.model.load.worth_s
     if not holding.is_ahead or holding.model.is_gone:

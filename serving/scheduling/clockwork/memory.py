@@ -5,9 +5,16 @@ Pure; a step per instance.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.outbox import Orders
-from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Model, Pool, State, Worker
-from serving.scheduling.interface import Kind
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_state import (
+    NEVER_S,
+    InstanceState,
+    ModelInstance,
+    PoolModel,
+    PoolState,
+    PoolWorker,
+)
+from serving.scheduling.interface import ActionType
 
 
 class Memory:
@@ -15,17 +22,17 @@ class Memory:
 
     __slots__ = ("_orders",)
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: ActionOutbox) -> None:
         self._orders = orders
 
-    def settle(self, model: Model) -> None:
+    def settle(self, model: PoolModel) -> None:
         """Mark a model's instances as evictable if its queue is empty."""
         if model.waiting.entries:
             return
         for holding in tuple(model.holdings):
             if holding.swap is not None:  # its swap is cancelled
                 self._orders.dirty[holding.worker.id] = holding.worker
-            if holding.state is State.LOADED and not holding.busy and not holding.is_idle:
+            if holding.state is InstanceState.LOADED and not holding.busy and not holding.is_idle:
                 if holding.leave is not None:  # its memory is reserved
                     self._orders.dirty[holding.worker.id] = holding.worker
                     continue
@@ -34,22 +41,22 @@ class Memory:
                 if model.is_gone:
                     self.evict(holding)
 
-    def use(self, holding: Holding) -> None:
+    def use(self, holding: ModelInstance) -> None:
         """Mark an instance as in use."""
         if holding.is_idle:
             holding.is_idle = False
             holding.worker.idle_pages -= holding.model.pages
 
-    def evict(self, holding: Holding) -> None:
+    def evict(self, holding: ModelInstance) -> None:
         """Unload an idle instance."""
         worker, model = holding.worker, holding.model
         self.use(holding)
         worker.free_pages += model.pages
         self.forget(holding)
         holding.key_s = NEVER_S
-        self._orders.send(Kind.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
+        self._orders.send(ActionType.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
 
-    def forget(self, holding: Holding) -> None:
+    def forget(self, holding: ModelInstance) -> None:
         """Remove an instance; another of the model may be planned on that worker."""
         held, model = holding.worker.held, holding.model
         model.holdings.remove(holding)
@@ -60,7 +67,7 @@ class Memory:
             if other.worker is holding.worker:
                 held[model.index] = other
 
-    def make_room(self, worker: Worker, pages: int) -> bool:
+    def make_room(self, worker: PoolWorker, pages: int) -> bool:
         """Evict the least recently used until so many pages are free; return whether they are."""
         if worker.free_pages + worker.idle_pages < pages:
             return False
@@ -69,7 +76,7 @@ class Memory:
         return True
 
 
-def lost_per_s(pool: Pool, worker: Worker, pages: int) -> float:
+def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
     """Return the requests per second lost if idle models gave up so many pages.
 
     These are requests for models with deadlines too short for a new load.
@@ -86,7 +93,7 @@ def lost_per_s(pool: Pool, worker: Worker, pages: int) -> float:
     return lost
 
 
-def gives_way(worker: Worker, model: Model) -> bool:
+def is_evictable(worker: PoolWorker, model: PoolModel) -> bool:
     """Whether evicting models requested less often of late makes room for a model."""
     pages = worker.free_pages
     if pages + worker.idle_pages < model.pages:

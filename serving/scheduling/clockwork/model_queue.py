@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from serving.scheduling.clockwork.backlog import Backlog
-from serving.scheduling.clockwork.shares import Flow
+from serving.scheduling.clockwork.shares import FlowShare
 
 
-class Promises:
+class Reservations:
     """A worker's reservations for one of its models: bundles by bucket."""
 
     __slots__ = ("backlog", "bundles", "cells_s", "leaves", "owes", "worker")
@@ -23,19 +23,19 @@ class Promises:
         self.backlog = backlog
         """Of the worker."""
         self.cells_s: list[float] = []
-        self.bundles: list[Bundle] = []
+        self.bundles: list[BatchReservation] = []
         self.owes = 0
         """Reserved items still queued."""
         self.leaves = False
         """Whether they precede a planned eviction."""
 
-    def add(self, bundle: Bundle) -> None:
+    def add(self, bundle: BatchReservation) -> None:
         """Add a bundle."""
         place = bisect.bisect_right(self.cells_s, bundle.cell_s)
         self.cells_s.insert(place, bundle.cell_s)
         self.bundles.insert(place, bundle)
 
-    def remove(self, bundle: Bundle) -> None:
+    def remove(self, bundle: BatchReservation) -> None:
         """Remove a bundle."""
         place = bisect.bisect_left(self.cells_s, bundle.cell_s)
         while self.bundles[place] is not bundle:
@@ -43,7 +43,7 @@ class Promises:
         del self.cells_s[place], self.bundles[place]
 
 
-class Bundle:
+class BatchReservation:
     """Items of one model that a worker has reserved time to run together.
 
     One batch, or more for a request larger than a batch.
@@ -51,7 +51,7 @@ class Bundle:
 
     __slots__ = ("by", "cell_s", "cost_s", "count", "entries", "until_s")
 
-    def __init__(self, by: Promises, cell_s: float, until_s: float) -> None:
+    def __init__(self, by: Reservations, cell_s: float, until_s: float) -> None:
         self.by = by
         self.cell_s = cell_s
         """Bucket in the worker's backlog."""
@@ -61,11 +61,11 @@ class Bundle:
         """Queued items."""
         self.cost_s = 0.0
         """Reserved seconds."""
-        self.entries: list[Entry] = []
+        self.entries: list[PendingRequest] = []
         """Their requests."""
 
 
-class Entry:
+class PendingRequest:
     """One request; each item is queued, with a worker, or has its result."""
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Entry:
         items: int,
         deadline_s: float,
         due_s: float,
-        flow: Flow | None = None,
+        flow: FlowShare | None = None,
         cost_s: float = 0.0,
     ) -> None:
         self.id = id_
@@ -114,9 +114,9 @@ class Entry:
         """Whether it runs solo, in adjoining parts: too large to share, or not run twice."""
         self.was_unrun = False
         """Whether a worker did not run it."""
-        self.bundle: Bundle | None = None
+        self.bundle: BatchReservation | None = None
         """Reservation of its queued items."""
-        self.flow = flow or Flow("")
+        self.flow = flow or FlowShare("")
         """Its flow."""
         self.cost_s = cost_s
         """Charge per item to the flow's share."""
@@ -140,7 +140,7 @@ class Entry:
         return self.waits if is_one else count
 
 
-class Chosen(NamedTuple):
+class BatchCandidate(NamedTuple):
     """A possible batch."""
 
     latest_s: float
@@ -151,21 +151,21 @@ class Chosen(NamedTuple):
     """Index of its first item in the queue."""
 
 
-class Waiting:
+class ModelQueue:
     """Queued items of one model, earliest deadline first."""
 
     __slots__ = ("alone", "deadlines_s", "entries")
 
     def __init__(self) -> None:
         self.deadlines_s: list[float] = []
-        self.entries: list[Entry] = []
-        self.alone: list[Entry] = []
+        self.entries: list[PendingRequest] = []
+        self.alone: list[PendingRequest] = []
         """Solo requests, some no longer queued."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def push(self, entry: Entry, count: int) -> bool:
+    def push(self, entry: PendingRequest, count: int) -> bool:
         """Queue items of an entry; return whether it is now the first."""
         deadlines_s, deadline_s = self.deadlines_s, entry.deadline_s
         entry.waits += count
@@ -180,7 +180,7 @@ class Waiting:
         self.entries[place:place] = [entry] * count
         return not place
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: PendingRequest) -> None:
         """Remove all queued items of an entry."""
         place = bisect.bisect_left(self.deadlines_s, entry.deadline_s)
         entries = self.entries
@@ -191,7 +191,7 @@ class Waiting:
                 place += 1
         entry.waits = 0
 
-    def hopeless(self, before_s: float) -> list[Entry]:
+    def hopeless(self, before_s: float) -> list[PendingRequest]:
         """Remove and return entries with earlier deadlines; `waits` keeps their item counts."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
@@ -202,7 +202,7 @@ class Waiting:
 
     def choose(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
-    ) -> Chosen | None:
+    ) -> BatchCandidate | None:
         """Return the largest batch that could start then; None if not even one item can.
 
         The first requests are skipped for a larger batch, as a small one would lose more behind it,
@@ -214,7 +214,7 @@ class Waiting:
                 return self._choose_apart(start_s, sizes, worth_s)
         deadlines_s = self.deadlines_s
         count = len(deadlines_s)
-        best: Chosen | None = None
+        best: BatchCandidate | None = None
         for place in range(len(sizes) - 1, -1, -1):
             size = sizes[place]
             if size > count:
@@ -225,15 +225,15 @@ class Waiting:
                 continue
             if first == 0:
                 if best is None or self._all_in_time(start_s + took_s, size, sizes, worth_s):
-                    return Chosen(deadlines_s[0] - took_s, place, 0)
+                    return BatchCandidate(deadlines_s[0] - took_s, place, 0)
                 return best
             if best is None:
-                best = Chosen(deadlines_s[first] - took_s, place, first)
+                best = BatchCandidate(deadlines_s[first] - took_s, place, first)
         return best
 
     def _choose_apart(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
-    ) -> Chosen | None:
+    ) -> BatchCandidate | None:
         """Choose if some are solo: the first in time, with as many as may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
         first = bisect.bisect_left(deadlines_s, start_s + worth_s[0])
@@ -252,7 +252,7 @@ class Waiting:
         place = bisect.bisect_right(sizes, count) - 1
         while deadlines_s[first] < start_s + worth_s[place]:
             place -= 1
-        return Chosen(deadlines_s[first] - worth_s[place], place, first)
+        return BatchCandidate(deadlines_s[first] - worth_s[place], place, first)
 
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], worth_s: Sequence[float]
@@ -264,7 +264,7 @@ class Waiting:
         place = bisect.bisect_left(sizes, min(left, sizes[-1]))
         return self.deadlines_s[gone] >= start_s + worth_s[min(place, len(sizes) - 1)]
 
-    def pick(self, items: Sequence[Entry]) -> None:
+    def pick(self, items: Sequence[PendingRequest]) -> None:
         """Remove one item of each entry."""
         deadlines_s, entries = self.deadlines_s, self.entries
         for entry in items:
@@ -273,7 +273,7 @@ class Waiting:
                 place += 1
             del entries[place], deadlines_s[place]
 
-    def take(self, first: int, count: int) -> list[Entry]:
+    def take(self, first: int, count: int) -> list[PendingRequest]:
         """Remove and return items from `first` on, one entry for each."""
         stop = first + count
         found = self.entries[first:stop]

@@ -8,39 +8,45 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from serving.scheduling.clockwork.model_queue import Entry
-from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Pool, Sent, Worker
+from serving.scheduling.clockwork.model_queue import PendingRequest
+from serving.scheduling.clockwork.pool_state import (
+    NEVER_S,
+    IssuedAction,
+    ModelInstance,
+    PoolState,
+    PoolWorker,
+)
 from serving.scheduling.clockwork.timeline import Timeline
-from serving.scheduling.interface import Action, Kind, Part
+from serving.scheduling.interface import Action, ActionType, Part
 
 
-class Orders:
+class ActionOutbox:
     """Outbox of a pool."""
 
     __slots__ = ("_actions", "_last", "_looks", "_pool", "dirty")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PoolState) -> None:
         self._pool = pool
         self._actions: list[Action] = []
         self._last = 0
         self._looks: list[tuple[float, int]] = []
-        self.dirty: dict[int, Worker] = {}
+        self.dirty: dict[int, PoolWorker] = {}
         """Workers to check in the next plan."""
 
     def send(
         self,
-        kind: Kind,
-        holding: Holding,
+        kind: ActionType,
+        holding: ModelInstance,
         *,
         latest_s: float,
         expected_s: float,
-        items: list[tuple[Entry, int]] | None = None,
+        items: list[tuple[PendingRequest, int]] | None = None,
         parts: list[Part] | None = None,
     ) -> int:
         """Add an action to the plan; return its number."""
         self._last = number = self._last + 1
         worker, model = holding.worker, holding.model
-        worker.sent[number] = Sent(kind, holding, items or [], self._pool.now_s)
+        worker.sent[number] = IssuedAction(kind, holding, items or [], self._pool.now_s)
         self._actions.append(
             Action(number, kind, worker.id, model.id, parts or [], 0.0, latest_s, expected_s)
         )
@@ -51,7 +57,7 @@ class Orders:
         actions, self._actions = self._actions, []
         return actions
 
-    def start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
+    def start_s(self, worker: PoolWorker, executor: Timeline, now_s: float) -> float | None:
         """Return when an executor could start an action; if not soon, None and check then."""
         ahead_s = self._pool.ahead_s
         free_s = executor.free_s(now_s)
@@ -60,18 +66,18 @@ class Orders:
         self.look(worker, free_s - ahead_s)
         return None
 
-    def stir(self, worker: Worker) -> None:
+    def stir(self, worker: PoolWorker) -> None:
         """Check a worker that could run more, now or when it could start."""
         if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
             self.dirty[worker.id] = worker
 
-    def look(self, worker: Worker, at_s: float) -> None:
+    def look(self, worker: PoolWorker, at_s: float) -> None:
         """Check a worker at a time."""
         if at_s < worker.look_s:
             worker.look_s = at_s
             heapq.heappush(self._looks, (at_s, worker.id))
 
-    def due(self, now_s: float) -> Iterator[Worker]:
+    def due(self, now_s: float) -> Iterator[PoolWorker]:
         """Yield the workers to check now; a check may add others."""
         looks, workers = self._looks, self._pool.workers
         while looks and looks[0][0] <= now_s:

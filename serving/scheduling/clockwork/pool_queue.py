@@ -10,13 +10,20 @@ import itertools
 import math
 
 from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.model_queue import Bundle, Entry
-from serving.scheduling.clockwork.outbox import Orders
-from serving.scheduling.clockwork.pool_state import NEVER_S, Charge, Holding, Model, Pool, State
-from serving.scheduling.interface import Reason, Refusal
+from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_state import (
+    NEVER_S,
+    InstanceState,
+    LoadReservation,
+    ModelInstance,
+    PoolModel,
+    PoolState,
+)
+from serving.scheduling.interface import Rejection, RejectionReason
 
 
-class Queue:
+class PoolQueue:
     """All admitted requests of a pool that have not ended."""
 
     __slots__ = (
@@ -30,45 +37,45 @@ class Queue:
         "refusals",
     )
 
-    def __init__(self, pool: Pool, orders: Orders, memory: Memory) -> None:
+    def __init__(self, pool: PoolState, orders: ActionOutbox, memory: Memory) -> None:
         self._pool, self._orders, self._memory = pool, orders, memory
-        self._expiry: list[tuple[float, int, Model]] = []
+        self._expiry: list[tuple[float, int, PoolModel]] = []
         """Heap: when each model's first deadline becomes unreachable."""
         self._numbers = itertools.count(1)
-        self.entries: dict[int, tuple[Entry, Model]] = {}
+        self.entries: dict[int, tuple[PendingRequest, PoolModel]] = {}
         """Request id -> entry, also of one with a worker."""
         self.items = 0
         """Queued items."""
-        self.refusals: list[Refusal] = []
+        self.refusals: list[Rejection] = []
         """Rejections for the next plan."""
 
     # In
 
-    def push(self, entry: Entry, model: Model, count: int) -> None:
+    def push(self, entry: PendingRequest, model: PoolModel, count: int) -> None:
         """Queue items of an entry."""
         self.items += count
         if model.waiting.push(entry, count):
             self.watch(model)
         self.offer(model)
 
-    def offer(self, model: Model) -> None:
+    def offer(self, model: PoolModel) -> None:
         """Update a model's turn with its workers after its queue grew."""
         for holding in model.holdings:
             if holding.leave is not None and holding.has_left(self._pool.now_s):
                 continue
-            if holding.state is State.LOADED:
+            if holding.state is InstanceState.LOADED:
                 self._memory.use(holding)
                 first_s = holding.first_s
                 if first_s < holding.key_s:
                     self.turn(holding, first_s)
                 self._orders.stir(holding.worker)
 
-    def turn(self, holding: Holding, key_s: float) -> None:
+    def turn(self, holding: ModelInstance, key_s: float) -> None:
         """Place a model in its worker's heap by its first bucket; its old place is void."""
         holding.key_s = key_s
         heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
 
-    def watch(self, model: Model) -> None:
+    def watch(self, model: PoolModel) -> None:
         """Schedule the check of a model's first request."""
         at_s = model.waiting.deadlines_s[0] - model.durations.worth_s[0]
         if at_s != model.expiry_s:
@@ -79,11 +86,11 @@ class Queue:
 
     def charge(
         self,
-        entry: Entry,
-        model: Model,
-        holding: Holding,
+        entry: PendingRequest,
+        model: PoolModel,
+        holding: ModelInstance,
         items: int,
-        bundle: Bundle | None = None,
+        bundle: BatchReservation | None = None,
     ) -> None:
         """Reserve a worker's time for an entry.
 
@@ -100,7 +107,7 @@ class Queue:
             until_s = leave.at_s
         if bundle is None:
             cell_s = backlog.cell_s(until_s, self._pool.now_s)
-            bundle = Bundle(promises, cell_s, until_s)
+            bundle = BatchReservation(promises, cell_s, until_s)
             bundle.cost_s = model.durations.quickest_s(items)
             promises.add(bundle)
             backlog.add(cell_s, until_s, bundle.cost_s)
@@ -113,14 +120,14 @@ class Queue:
         if load_s:
             if holding.charge is not None:
                 holding.charge.take_back()
-            holding.charge = Charge.of(backlog, bundle.cell_s, bundle.until_s, load_s)
+            holding.charge = LoadReservation.of(backlog, bundle.cell_s, bundle.until_s, load_s)
         bundle.count += items
         entry.flow.promised_s += items * entry.cost_s
         bundle.entries.append(entry)
         entry.bundle = bundle
         promises.owes += items
 
-    def uncharge(self, entry: Entry, model: Model, items: int) -> None:
+    def uncharge(self, entry: PendingRequest, model: PoolModel, items: int) -> None:
         """Remove the reservation of an entry with this many queued items."""
         bundle = entry.bundle
         if bundle is not None:
@@ -129,11 +136,11 @@ class Queue:
             bundle.entries.remove(entry)
             self._shrink(bundle, model, items)
 
-    def give(self, items: list[Entry], model: Model) -> list[int]:
+    def give(self, items: list[PendingRequest], model: PoolModel) -> list[int]:
         """Remove one item of each entry for a worker; return the item numbers."""
         self.items -= len(items)
         found: list[int] = []
-        counts: dict[Bundle, int] = {}
+        counts: dict[BatchReservation, int] = {}
         for entry in items:
             found.append(entry.give())
             bundle = entry.bundle
@@ -147,7 +154,7 @@ class Queue:
             self._shrink(bundle, model, count)
         return found
 
-    def _shrink(self, bundle: Bundle, model: Model, items: int) -> None:
+    def _shrink(self, bundle: BatchReservation, model: PoolModel, items: int) -> None:
         """Remove items from a bundle."""
         by = bundle.by
         by.owes -= items
@@ -164,18 +171,18 @@ class Queue:
             if worker is not None:  # perhaps the memory is free now
                 self._orders.dirty[worker.id] = worker
 
-    def bring_forward(self, holding: Holding) -> None:
+    def bring_forward(self, holding: ModelInstance) -> None:
         """Move a leaving model's reservations to before it leaves; a step per queued request."""
         self._promise_again(holding, holding)
 
-    def move(self, holding: Holding) -> None:
+    def move(self, holding: ModelInstance) -> None:
         """Move a cancelled instance's reservations to another; a step per queued request."""
         here = holding.worker
         others = holding.model.holdings
         found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
         self._promise_again(holding, found)
 
-    def _promise_again(self, holding: Holding, by: Holding) -> None:
+    def _promise_again(self, holding: ModelInstance, by: ModelInstance) -> None:
         before, promises, leave = holding.promises, by.promises, by.leave
         for bundle in tuple(before.bundles):
             before.remove(bundle)
@@ -192,7 +199,7 @@ class Queue:
 
     # Out
 
-    def unwait(self, entry: Entry, model: Model) -> None:
+    def unwait(self, entry: PendingRequest, model: PoolModel) -> None:
         """Remove the queued items of an entry."""
         if count := entry.waits:
             self.items -= count
@@ -208,18 +215,20 @@ class Queue:
         if found is not None:
             self.unwait(*found)
 
-    def refuse(self, entry: Entry, model: Model, reason: Reason, detail: str = "") -> None:
+    def refuse(
+        self, entry: PendingRequest, model: PoolModel, reason: RejectionReason, detail: str = ""
+    ) -> None:
         """Reject an admitted request that has not ended."""
         if self.entries.pop(entry.id, None) is None:
             return
         self.unwait(entry, model)
-        self.refusals.append(Refusal(entry.id, reason, detail))
+        self.refusals.append(Rejection(entry.id, reason, detail))
 
-    def drop(self, model: Model, start_s: float) -> None:
+    def drop(self, model: PoolModel, start_s: float) -> None:
         """Reject a model's requests that would be late if started then."""
         self._drop(model, start_s + model.durations.worth_s[0])
 
-    def _drop(self, model: Model, before_s: float) -> None:
+    def _drop(self, model: PoolModel, before_s: float) -> None:
         """Reject a model's requests with earlier deadlines."""
         waiting = model.waiting
         for entry in waiting.hopeless(before_s):
@@ -228,7 +237,7 @@ class Queue:
             self.uncharge(entry, model, count)
             if self.entries.pop(entry.id, None) is None:
                 continue
-            self.refusals.append(Refusal(entry.id, Reason.HOPELESS, ""))
+            self.refusals.append(Rejection(entry.id, RejectionReason.HOPELESS, ""))
             self._pool.reserve.dropped(self._pool.now_s)
         if waiting.entries:
             self.watch(model)
@@ -244,7 +253,7 @@ class Queue:
                 model.expiry_s = NEVER_S
                 self._drop_late(model, now_s)
 
-    def _drop_late(self, model: Model, now_s: float) -> None:
+    def _drop_late(self, model: PoolModel, now_s: float) -> None:
         """Drop late requests or schedule another check: sums are rounded and durations change."""
         if not model.waiting.entries:
             return

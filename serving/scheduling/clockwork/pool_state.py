@@ -13,25 +13,25 @@ import math
 from typing import NamedTuple, Self
 
 from serving.scheduling.clockwork.backlog import Backlog
-from serving.scheduling.clockwork.durations import Durations, Window
-from serving.scheduling.clockwork.model_queue import Entry, Promises, Waiting
-from serving.scheduling.clockwork.rates import Rate, Reserve
+from serving.scheduling.clockwork.durations import Durations, SlidingMaximum
+from serving.scheduling.clockwork.model_queue import ModelQueue, PendingRequest, Reservations
+from serving.scheduling.clockwork.rates import AdmissionMargin, Rate
 from serving.scheduling.clockwork.shares import Shares
 from serving.scheduling.clockwork.timeline import Timeline
-from serving.scheduling.interface import Kind, ModelUp, Profiled, WorkerUp
+from serving.scheduling.interface import ActionType, ModelUp, Profiled, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId
 
 NEVER_S = math.inf
 ROUNDING_S = 1e-9
 """Reserved work below this is none."""
-PATIENCE_RECOVERS = 0.01
+RELATIVE_DEADLINE_RECOVERS = 0.01
 """Share by which the shortest relative deadline moves towards that of the next request."""
-AHEAD_OF_PATIENCE = 0.1
+AHEAD_OF_DEADLINE = 0.1
 """An action is issued at most this share of the shortest relative deadline in advance."""
-FIRST_APART_S, LONGEST_APART_S = 1.0, 60.0
+FIRST_SOLO_S, MAX_SOLO_S = 1.0, 60.0
 """How long a model's requests go solo after some were too large together: at first, at most."""
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 """How long a model is not loaded again after a failure: at first, at most."""
 
 
@@ -75,7 +75,7 @@ class Parameters:
         )
 
 
-class State(enum.Enum):
+class InstanceState(enum.Enum):
     """State of a model instance."""
 
     PLANNED = "planned"
@@ -84,7 +84,7 @@ class State(enum.Enum):
     LOADED = "loaded"
 
 
-class Model:
+class PoolModel:
     """A model of the pool and its queued requests."""
 
     __slots__ = (
@@ -129,8 +129,8 @@ class Model:
         """When it may be loaded again."""
         self.apart_s = self.apart_until_s = 0.0
         """How long, and until when, its requests go solo, as some were too large together."""
-        self.waiting = Waiting()
-        self.holdings: list[Holding] = []
+        self.waiting = ModelQueue()
+        self.holdings: list[ModelInstance] = []
         self.is_gone = False
         """Whether it may no longer be requested: workers unload it as soon as they can."""
         self.expiry_s = NEVER_S
@@ -141,7 +141,7 @@ class Model:
         self.asked_before_s, self.asked_s = self.asked_s, now_s
         self.rate.add(items, now_s)
         if within_s >= self.durations.worth_s[0]:  # a shorter deadline is unreachable anyway
-            self.patience_s = _patience_s(self.patience_s, within_s)
+            self.patience_s = _relative_deadline_s(self.patience_s, within_s)
 
     def told(self, event: Profiled) -> None:
         """Set a new profile, which applies from the next `begin` on."""
@@ -158,7 +158,7 @@ class Model:
         self.durations = Durations(
             batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
         )
-        self.load = Window(told.load_s, parameters.guard)
+        self.load = SlidingMaximum(told.load_s, parameters.guard)
 
     def were_too_large(self, now_s: float) -> None:
         """Make new requests solo for a while, as some exceeded a message together.
@@ -168,7 +168,7 @@ class Model:
         if now_s < self.apart_until_s:
             return
         is_again = now_s < self.apart_until_s + self.apart_s
-        self.apart_s = min(LONGEST_APART_S, 2.0 * self.apart_s) if is_again else FIRST_APART_S
+        self.apart_s = min(MAX_SOLO_S, 2.0 * self.apart_s) if is_again else FIRST_SOLO_S
         self.apart_until_s = now_s + self.apart_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
@@ -180,10 +180,10 @@ class Model:
         if not is_sure and self.failures == 1:
             return
         backoff_s = FIRST_BACKOFF_S * 2.0 ** min(self.failures - 1, 16)
-        self.broken_until_s = now_s + min(LONGEST_BACKOFF_S, backoff_s)
+        self.broken_until_s = now_s + min(MAX_BACKOFF_S, backoff_s)
 
 
-class Worker:
+class PoolWorker:
     """State of a worker."""
 
     __slots__ = (
@@ -206,7 +206,7 @@ class Worker:
         "sent",
     )
 
-    def __init__(self, event: WorkerUp, back: Window) -> None:
+    def __init__(self, event: WorkerUp, back: SlidingMaximum) -> None:
         """Start without reservations.
 
         Args:
@@ -219,19 +219,19 @@ class Worker:
         """Pages of models that may be evicted."""
         self.exec = Timeline(back)
         self.load = Timeline(back) if event.loads_apart else self.exec
-        self.held: dict[int, Holding] = {}
+        self.held: dict[int, ModelInstance] = {}
         """By model index, least recently used first."""
-        self.heap: list[tuple[float, int, Holding]] = []
+        self.heap: list[tuple[float, int, ModelInstance]] = []
         """Loaded models with queued requests, by first reserved bucket."""
         self.backlog = Backlog()
-        self.longest = Window(0.0, 0.0)
+        self.longest = SlidingMaximum(0.0, 0.0)
         """Maximum of recent batches.
         One that has begun, or that others joined, may block work due earlier for so long."""
-        self.planned: collections.deque[Holding] = collections.deque()
+        self.planned: collections.deque[ModelInstance] = collections.deque()
         """Planned loads; their time and memory follow."""
         self.planned_s = 0.0
         self.planned_pages = 0
-        self.sent: dict[int, Sent] = {}
+        self.sent: dict[int, IssuedAction] = {}
         self.draining = False
         self.ahead_again_s = 0.0
         """When it may prefetch again, if loads take batches' time."""
@@ -261,7 +261,7 @@ class Worker:
         return self.load is not self.exec
 
 
-class Holding:
+class ModelInstance:
     """A model instance: a model in a worker's memory, or on its way there."""
 
     __slots__ = (
@@ -280,7 +280,9 @@ class Holding:
         "worker",
     )
 
-    def __init__(self, model: Model, worker: Worker, state: State, ready_s: float) -> None:
+    def __init__(
+        self, model: PoolModel, worker: PoolWorker, state: InstanceState, ready_s: float
+    ) -> None:
         self.model = model
         self.worker = worker
         self.state = state
@@ -288,11 +290,11 @@ class Holding:
         """When it should be loaded."""
         self.planned_s = 0.0
         """Seconds planned for its load."""
-        self.charge: Charge | None = None
+        self.charge: LoadReservation | None = None
         """Reserved time of its planned load, if requests wait and batches share the executor."""
         self.key_s = NEVER_S
         """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
-        self.promises = Promises(worker.id, worker.backlog)
+        self.promises = Reservations(worker.id, worker.backlog)
         self.busy = 0
         """Batches with the worker."""
         self.is_ahead = False
@@ -301,7 +303,7 @@ class Holding:
         """Whether it may be evicted, and is counted in the worker's idle pages."""
         self.swap: Swap | None = None
         """Of a planned load: the memory that it will get."""
-        self.leave: Leave | None = None
+        self.leave: PlannedEviction | None = None
         """Its planned eviction."""
 
     @property
@@ -318,7 +320,11 @@ class Holding:
 
     def load_before_s(self, cell_s: float) -> float:
         """Return the load time still to be reserved by a bucket, if batches share the executor."""
-        if self.state is not State.PLANNED or self.swap is not None or self.worker.loads_apart:
+        if (
+            self.state is not InstanceState.PLANNED
+            or self.swap is not None
+            or self.worker.loads_apart
+        ):
             return 0.0
         charge = self.charge
         return 0.0 if charge is not None and charge.cell_s <= cell_s else self.planned_s
@@ -340,7 +346,7 @@ class Holding:
         return waiting.deadlines_s[0] - self.model.durations.worth_s[0]
 
 
-class Charge(NamedTuple):
+class LoadReservation(NamedTuple):
     """Work in a backlog that belongs to no request."""
 
     backlog: Backlog
@@ -363,7 +369,9 @@ class Swap:
 
     __slots__ = ("charge", "due_s", "gives", "pages", "start_s")
 
-    def __init__(self, gives: list[Holding], start_s: float, due_s: float, pages: int) -> None:
+    def __init__(
+        self, gives: list[ModelInstance], start_s: float, due_s: float, pages: int
+    ) -> None:
         self.gives = gives
         """Instances to evict."""
         self.start_s = start_s
@@ -372,29 +380,33 @@ class Swap:
         """End of the load."""
         self.pages = pages
         """Free pages kept for it."""
-        self.charge: Charge | None = None
+        self.charge: LoadReservation | None = None
         """Its reserved time, if batches share the executor."""
 
 
-class Leave:
+class PlannedEviction:
     """A planned eviction."""
 
     __slots__ = ("at_s", "to")
 
-    def __init__(self, to: Holding, at_s: float) -> None:
+    def __init__(self, to: ModelInstance, at_s: float) -> None:
         self.to = to
         """Instance that gets the memory."""
         self.at_s = at_s
         """When its reserved work must be done."""
 
 
-class Sent:
+class IssuedAction:
     """An issued action."""
 
     __slots__ = ("holding", "items", "kind", "sent_s")
 
     def __init__(
-        self, kind: Kind, holding: Holding, items: list[tuple[Entry, int]], sent_s: float
+        self,
+        kind: ActionType,
+        holding: ModelInstance,
+        items: list[tuple[PendingRequest, int]],
+        sent_s: float,
     ) -> None:
         self.kind = kind
         self.holding = holding
@@ -403,7 +415,7 @@ class Sent:
         self.sent_s = sent_s
 
 
-class Pool:
+class PoolState:
     """State of a pool."""
 
     __slots__ = (
@@ -422,11 +434,11 @@ class Pool:
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
-        self.models: dict[ModelId, Model] = {}
-        self.workers: dict[int, Worker] = {}
-        self.back = Window(parameters.lag_s, 0.0)
+        self.models: dict[ModelId, PoolModel] = {}
+        self.workers: dict[int, PoolWorker] = {}
+        self.back = SlidingMaximum(parameters.lag_s, 0.0)
         """Latency of results: from an action's end to its report."""
-        self.reserve = Reserve()
+        self.reserve = AdmissionMargin()
         self.shares = Shares()
         self.now_s = 0.0
         """Time of the last call."""
@@ -441,23 +453,23 @@ class Pool:
         self.work = Rate()
         """Requested executor seconds, in the largest batches."""
 
-    def asked(self, model: Model, items: int, within_s: float) -> None:
+    def asked(self, model: PoolModel, items: int, within_s: float) -> None:
         """Record a request with a deadline in `within_s`."""
         if self.began_s == NEVER_S:
             self.began_s = self.now_s
         self.work.add(items * model.durations.item_s, self.now_s)
         if within_s >= model.durations.worth_s[0]:
-            self.patience_s = _patience_s(self.patience_s, within_s)
+            self.patience_s = _relative_deadline_s(self.patience_s, within_s)
         parameters = self.parameters
         least_s = parameters.lag_s + self.back.worth_s
-        self.ahead_s = min(parameters.ahead_s, max(least_s, AHEAD_OF_PATIENCE * self.patience_s))
+        self.ahead_s = min(parameters.ahead_s, max(least_s, AHEAD_OF_DEADLINE * self.patience_s))
         model.asked(self.now_s, within_s=within_s, items=items)
 
-    def rate_of(self, model: Model) -> float:
+    def rate_of(self, model: PoolModel) -> float:
         """Return the requested items per second of a model."""
         return model.rate.per_s(self.now_s, self.began_s)
 
-    def work_of(self, model: Model) -> float:
+    def work_of(self, model: PoolModel) -> float:
         """Return the share of an executor that they need in the largest batches."""
         return self.rate_of(model) * model.durations.item_s
 
@@ -469,8 +481,8 @@ class Pool:
         return max(0.0, 1.0 - asked / count)
 
 
-def _patience_s(before_s: float, within_s: float) -> float:
+def _relative_deadline_s(before_s: float, within_s: float) -> float:
     """Return the shortest recent relative deadline after a new one."""
     if within_s < before_s:
         return within_s
-    return before_s + PATIENCE_RECOVERS * (within_s - before_s)
+    return before_s + RELATIVE_DEADLINE_RECOVERS * (within_s - before_s)

@@ -9,10 +9,10 @@ import math
 
 STEP = 0.01
 """Increase of the margin per drop: a hundredth of a request's time."""
-MOST_DROPPED = 3e-5
+MAX_DROPPED = 3e-5
 """Share of admitted requests that may be dropped; above it the margin grows.
 (Robbins and Monro, Annals of Mathematical Statistics 22, 1951.)"""
-FIRST_RESERVE, LARGEST_RESERVE = 0.2, 0.5
+FIRST_MARGIN, MAX_MARGIN = 0.2, 0.5
 ONE_CAUSE_S = 0.1
 """Drops within this count once: a stall or a lost worker causes many, whatever the load."""
 REMEMBERS_S = 10.0
@@ -52,21 +52,21 @@ class Rate:
         return (seen + taken * first_s) / (counted_s + first_s)
 
 
-class Reserve:
+class AdmissionMargin:
     """Admission margin: share of a request's time kept free when it is admitted."""
 
     __slots__ = ("_again_s", "share")
 
     def __init__(self) -> None:
-        self.share = FIRST_RESERVE
+        self.share = FIRST_MARGIN
         self._again_s = -math.inf
 
     def dropped(self, now_s: float) -> None:
         """Record that an admitted request's deadline became unreachable."""
         if now_s >= self._again_s:
             self._again_s = now_s + ONE_CAUSE_S
-            self.share = min(LARGEST_RESERVE, self.share + STEP)
+            self.share = min(MAX_MARGIN, self.share + STEP)
 
     def ran(self, items: int) -> None:
         """Record executed items."""
-        self.share = max(0.0, self.share - STEP * MOST_DROPPED * items)
+        self.share = max(0.0, self.share - STEP * MAX_DROPPED * items)

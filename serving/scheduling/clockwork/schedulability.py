@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from serving.scheduling.clockwork.model_queue import Bundle
-from serving.scheduling.clockwork.pool_state import NEVER_S, Holding, Model, Pool, Worker
-from serving.scheduling.clockwork.shares import Flow, Shares
+from serving.scheduling.clockwork.model_queue import BatchReservation
+from serving.scheduling.clockwork.pool_state import (
+    NEVER_S,
+    ModelInstance,
+    PoolModel,
+    PoolState,
+    PoolWorker,
+)
+from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75
 """A request joins a bundle due after at least this share of its own time."""
@@ -20,7 +26,7 @@ ALONE = 1.5
 It is 1 for a flow below its share."""
 
 
-class Demand:
+class SchedulabilityTest:
     """Schedulability test of one request."""
 
     __slots__ = (
@@ -39,14 +45,14 @@ class Demand:
 
     def __init__(
         self,
-        pool: Pool,
-        model: Model,
+        pool: PoolState,
+        model: PoolModel,
         deadline_s: float,
         now_s: float,
         items: int = 1,
         *,
         is_alone: bool = False,
-        flow: Flow | None = None,
+        flow: FlowShare | None = None,
     ) -> None:
         """Set up the test; a `flow` above its share also leaves others' time free."""
         self._durations = model.durations
@@ -79,7 +85,7 @@ class Demand:
 
     def is_in_time(
         self,
-        worker: Worker,
+        worker: PoolWorker,
         *,
         free_s: float,
         ready_s: float,
@@ -103,8 +109,8 @@ class Demand:
         return backlog.fits(cell_s, until_s, self.least_s + load_s, free_s=free_s + held_up_s)
 
     def place(
-        self, holding: Holding, *, free_s: float, ready_s: float, is_free: bool
-    ) -> tuple[bool, Bundle | None]:
+        self, holding: ModelInstance, *, free_s: float, ready_s: float, is_free: bool
+    ) -> tuple[bool, BatchReservation | None]:
         """Return whether an instance's worker could do the work in time with all that is reserved.
 
         Args:

@@ -33,29 +33,29 @@ from serving.scheduling.clockwork.admission import Admission
 from serving.scheduling.clockwork.batches import Batches
 from serving.scheduling.clockwork.loading import Loading
 from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.outbox import Orders
-from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import (
     NEVER_S,
-    Holding,
-    Model,
+    InstanceState,
+    ModelInstance,
     Parameters,
-    Pool,
-    State,
-    Worker,
+    PoolModel,
+    PoolState,
+    PoolWorker,
 )
-from serving.scheduling.clockwork.rates import Reserve
+from serving.scheduling.clockwork.rates import AdmissionMargin
 from serving.scheduling.interface import (
-    MOST_LOSSES,
+    MAX_LOSSES,
+    ActionResult,
+    ActionType,
     Cancelled,
     Event,
-    Kind,
     ModelDown,
     ModelUp,
     Plan,
     Profiled,
-    Reason,
-    Result,
+    RejectionReason,
     SettingsChanged,
     Submitted,
     WorkerDown,
@@ -70,10 +70,10 @@ class ClockworkScheduler:
     """Controller of one pool."""
 
     def __init__(self, parameters: Parameters) -> None:
-        self._pool = pool = Pool(parameters)
-        self._orders = orders = Orders(pool)
+        self._pool = pool = PoolState(parameters)
+        self._orders = orders = ActionOutbox(pool)
         self._memory = memory = Memory(orders)
-        self._queue = queue = Queue(pool, orders, memory)
+        self._queue = queue = PoolQueue(pool, orders, memory)
         self._loading = Loading(pool, orders, memory, queue)
         self._admission = Admission(pool, memory, queue, self._loading)
         self._batches = Batches(pool, orders, memory, queue)
@@ -95,11 +95,11 @@ class ClockworkScheduler:
         known = self._pool.models.get(model)
         return 0 if known is None else len(known.waiting)
 
-    def models(self) -> Collection[Model]:
+    def models(self) -> Collection[PoolModel]:
         """Return all models, read-only."""
         return self._pool.models.values()
 
-    def workers(self) -> Collection[Worker]:
+    def workers(self) -> Collection[PoolWorker]:
         """Return all workers, read-only."""
         return self._pool.workers.values()
 
@@ -108,14 +108,14 @@ class ClockworkScheduler:
         self._pool.now_s = now_s
         if isinstance(event, Submitted):
             self._admission.submit(event, now_s)
-        elif type(event) is Result:
+        elif type(event) is ActionResult:
             self._result(event, now_s)
         else:
             match event:
                 case Cancelled():
                     self._queue.cancel(event.id)
                 case ModelUp():
-                    model = Model(next(self._indices), event, self._pool.parameters)
+                    model = PoolModel(next(self._indices), event, self._pool.parameters)
                     self._pool.models[event.model] = model
                 case Profiled():
                     self._profiled(event)
@@ -146,7 +146,7 @@ class ClockworkScheduler:
         wake_s = min(self._orders.look_s, self._queue.expiry_s(), self._batches.expiry_s())
         return Plan(self._orders.taken(), refusals, None if wake_s == NEVER_S else wake_s)
 
-    def _result(self, event: Result, now_s: float) -> None:
+    def _result(self, event: ActionResult, now_s: float) -> None:
         worker = self._pool.workers.get(event.worker)
         sent = worker.sent.pop(event.action, None) if worker is not None else None
         if worker is None or sent is None:
@@ -158,7 +158,7 @@ class ClockworkScheduler:
             took_s = times.input_s + times.exec_s + times.output_s
             end_s = min(now_s, sent.sent_s + times.queue_s + took_s)
             self._pool.back.observe(now_s - end_s)
-        if sent.kind is Kind.INFER:
+        if sent.kind is ActionType.INFER:
             worker.exec.ended(event.action, end_s)
             model = sent.holding.model
             sent.holding.busy -= 1
@@ -168,19 +168,19 @@ class ClockworkScheduler:
             else:
                 self._admission.unrun(sent, now_s, too_large=event.too_large)
             self._memory.settle(model)
-        elif sent.kind is Kind.LOAD:
+        elif sent.kind is ActionType.LOAD:
             worker.load.ended(event.action, end_s)
             for model in self._loading.ended(sent, now_s, ok=event.ok, took_s=took_s):
                 self._admission.replace(model, now_s)
 
     def _worker_up(self, event: WorkerUp, now_s: float) -> None:
-        worker = self._pool.workers[event.worker] = Worker(event, self._pool.back)
+        worker = self._pool.workers[event.worker] = PoolWorker(event, self._pool.back)
         for name in event.loaded:
             model = self._pool.models.get(name)
             if model is None:
                 continue
             worker.free_pages -= model.pages
-            holding = Holding(model, worker, State.LOADED, now_s)
+            holding = ModelInstance(model, worker, InstanceState.LOADED, now_s)
             worker.held[model.index] = holding
             model.holdings.append(holding)
             self._loading.loaded(holding)
@@ -213,13 +213,13 @@ class ClockworkScheduler:
             model.holdings = [holding for holding in model.holdings if holding.worker is not worker]
         for sent in worker.sent.values():
             model = sent.holding.model
-            if sent.kind is Kind.LOAD:
+            if sent.kind is ActionType.LOAD:
                 model.broke(now_s, is_sure=False)
-            elif sent.kind is Kind.INFER:
+            elif sent.kind is ActionType.INFER:
                 for entry in dict.fromkeys(entry for entry, _ in sent.items):
                     entry.losses += 1
-                    if entry.losses > MOST_LOSSES:
-                        self._queue.refuse(entry, model, Reason.WORKER_LOST, event.reason)
+                    if entry.losses > MAX_LOSSES:
+                        self._queue.refuse(entry, model, RejectionReason.WORKER_LOST, event.reason)
                 self._admission.unrun(sent, now_s)
         for model in models:
             self._admission.replace(model, now_s)
@@ -230,7 +230,7 @@ class ClockworkScheduler:
         before, pool.parameters = pool.parameters, Parameters.of(event.settings)
         if event.keep_learnt and pool.parameters == before:
             return
-        pool.reserve = Reserve()
+        pool.reserve = AdmissionMargin()
         for model in pool.models.values():
             self._begin(model)
 
@@ -241,7 +241,7 @@ class ClockworkScheduler:
             model.told(event)
             self._begin(model)
 
-    def _begin(self, model: Model) -> None:
+    def _begin(self, model: PoolModel) -> None:
         """Reset a model to its profile and check its queue again."""
         model.begin(self._pool.parameters)
         if model.waiting.entries:
@@ -254,10 +254,10 @@ class ClockworkScheduler:
             return
         model.is_gone = True
         for entry in dict.fromkeys(model.waiting.entries):
-            self._queue.refuse(entry, model, Reason.CANNOT_LOAD)
+            self._queue.refuse(entry, model, RejectionReason.CANNOT_LOAD)
         for holding in tuple(model.holdings):
             if holding.is_idle:
                 self._memory.evict(holding)
-            elif holding.state is State.PLANNED and holding in holding.worker.planned:
+            elif holding.state is InstanceState.PLANNED and holding in holding.worker.planned:
                 for other in self._loading.withdraw(holding):
                     self._admission.replace(other, now_s)

@@ -35,11 +35,11 @@ BURST = 0.1
 """Share of the queue kept for bursts."""
 ALIKE = 0.98
 """Part of its share with which a flow counts as having had it."""
-MOST_ROOM = 0.5
+MAX_ROOM = 0.5
 """Most of the time up to a deadline kept for one request of others."""
 
 
-class Flow:
+class FlowShare:
     """Requested and admitted work of one flow."""
 
     __slots__ = ("asked_at_s", "asked_s", "had_s", "name", "promised_s", "request_s")
@@ -75,7 +75,7 @@ class Shares:
     )
 
     def __init__(self) -> None:
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[str, FlowShare] = {}
         self._asked_s = self._refused_s = 0.0
         """Recently requested work of all flows, and its rejected part."""
         self._count = 0
@@ -93,7 +93,7 @@ class Shares:
     def __len__(self) -> int:
         return len(self._flows)
 
-    def flow(self, name: str, now_s: float, workers: int) -> Flow:
+    def flow(self, name: str, now_s: float, workers: int) -> FlowShare:
         """Return the flow of a new request."""
         flows = self._flows
         flow = flows.get(name)
@@ -102,21 +102,21 @@ class Shares:
                 name = _UNNAMED
                 flow = flows.get(name)
             if flow is None:
-                flow = flows[name] = Flow(name)
+                flow = flows[name] = FlowShare(name)
         flow.asked_at_s = now_s
         self._count -= 1
         if self._count < 0 or now_s > self._anew_s:
             self._work_out(now_s, workers)
         return flow
 
-    def admitted(self, flow: Flow, work_s: float, alone_s: float) -> None:
+    def admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
         """Record admitted work, in the largest batches and in batches of its own."""
         flow.had_s += work_s
         flow.asked_s += work_s
         flow.request_s = alone_s
         self._asked_s += work_s
 
-    def refused(self, flow: Flow, work_s: float, alone_s: float) -> None:
+    def refused(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
         """Record work rejected because of reservations of others."""
         flow.asked_s += work_s
         flow.request_s = alone_s
@@ -132,7 +132,7 @@ class Shares:
 
     def held_s(self, within_s: float) -> float:
         """Return the time, of `within_s`, that a flow above its share leaves to others."""
-        room_s = min(self.room_s, MOST_ROOM * within_s)
+        room_s = min(self.room_s, MAX_ROOM * within_s)
         return max(room_s, self.part * within_s - self.behind_s)
 
     def _work_out(self, now_s: float, workers: int) -> None:
@@ -177,5 +177,5 @@ class Shares:
         self.behind_s = sum(flow.promised_s for flow in behind) / workers
 
 
-def _asked_s(flow: Flow) -> float:
+def _asked_s(flow: FlowShare) -> float:
     return flow.asked_s

@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from serving.scheduling.clockwork.pool_state import Holding, Model, Pool, State, Worker
-from serving.scheduling.clockwork.schedulability import Demand
+from serving.scheduling.clockwork.pool_state import (
+    InstanceState,
+    ModelInstance,
+    PoolModel,
+    PoolState,
+    PoolWorker,
+)
+from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 
 WAITS = 0.5
 """Share of the available time by which a swap is put off, so that more requests can join."""
-LONGEST_WAIT = 50.0
+MAX_WAIT = 50.0
 """Longest such wait, in load times."""
 RESIDENCE = 5.0
 """Shortest stay of a model in use, in load times."""
@@ -29,19 +35,19 @@ SLACK = 0.25
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class Place:
+class SwapPlan:
     """Where and when a model could be loaded."""
 
-    worker: Worker
+    worker: PoolWorker
     start_s: float
     """Latest start."""
-    gives: list[Holding]
+    gives: list[ModelInstance]
     """Models to evict."""
     costs_s: float = 0.0
     """Seconds until spare time has paid it back."""
 
 
-def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
+def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> SwapPlan | None:
     """Return the place where a model could be loaded first, in time."""
     workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
     if not workers:
@@ -50,7 +56,7 @@ def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
     patience_s = min(model.patience_s, demand.deadline_s - now_s)
     after_s = pool.back.worth_s + pool.parameters.ahead_s + pool.reserve.share * patience_s
     last_s = now_s + patience_s - demand.least_s - after_s - load_s
-    chosen: Place | None = None
+    chosen: SwapPlan | None = None
     for worker in workers:
         place = _place(pool, worker, model, demand, last_s - worker.longest.worth_s)
         if place is None or (chosen is not None and place.start_s >= chosen.start_s):
@@ -66,7 +72,9 @@ def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
     return chosen
 
 
-def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: float) -> Place | None:
+def _place(
+    pool: PoolState, worker: PoolWorker, model: PoolModel, demand: SchedulabilityTest, last_s: float
+) -> SwapPlan | None:
     """Return when a worker could load a model, by `last_s`, and what it evicts."""
     now_s, load_s = demand.now_s, model.load.worth_s
     done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
@@ -79,29 +87,31 @@ def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: flo
         start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
     if start_s > last_s:
         return None
-    start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
-    gives = _gives(worker, model, now_s, last_s)
+    start_s += min(WAITS * (last_s - start_s), MAX_WAIT * load_s)
+    gives = _find_evictions(worker, model, now_s, last_s)
     if gives is None:
         return None
     in_use = [one for one in gives if not one.is_idle]
     if in_use:
         clear_s = now_s + (done_s - now_s) / (1.0 - pool.reserve.share)
-        left_s = max(_left_s(one, load_s, now_s) for one in in_use)
+        left_s = max(_evictable_at_s(one, load_s, now_s) for one in in_use)
         start_s = max(start_s, clear_s, left_s)
         if not _is_busier(pool, model, in_use):
             start_s = max(start_s, worker.paid_s)
     if start_s > last_s:
         return None
-    place = Place(worker=worker, start_s=start_s, gives=gives)
+    place = SwapPlan(worker=worker, start_s=start_s, gives=gives)
     return place if _pays(pool, place, model, now_s, done_s - now_s) else None
 
 
-def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Holding] | None:
+def _find_evictions(
+    worker: PoolWorker, model: PoolModel, now_s: float, last_s: float
+) -> list[ModelInstance] | None:
     """Return the instances that could be evicted by then; None if they are too small."""
     spare_pages = worker.free_pages - worker.planned_pages
     pages = model.pages - max(0, spare_pages)
     spare_pages += worker.idle_pages  # less what planned loads need
-    gives: list[Holding] = []
+    gives: list[ModelInstance] = []
     for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
         if holding.leave is not None or holding.model is model:
             continue
@@ -109,7 +119,7 @@ def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Ho
             if spare_pages < holding.model.pages:
                 continue
             spare_pages -= holding.model.pages
-        elif _left_s(holding, model.load.worth_s, now_s) > last_s:
+        elif _evictable_at_s(holding, model.load.worth_s, now_s) > last_s:
             continue
         gives.append(holding)
         pages -= holding.model.pages
@@ -118,21 +128,21 @@ def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Ho
     return None if pages > 0 else gives
 
 
-def _left_s(holding: Holding, load_s: float, now_s: float) -> float:
+def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> float:
     """Return when an instance in use may leave for a load of `load_s`."""
     left_s = holding.ready_s + RESIDENCE * load_s
-    if holding.state is State.PLANNED:
+    if holding.state is InstanceState.PLANNED:
         left_s += SLACK * (left_s - now_s)
     return left_s
 
 
-def _is_busier(pool: Pool, model: Model, others: list[Holding]) -> bool:
+def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -> bool:
     """Whether the model has so much more work than the others that replacing them wins time."""
     work = sum(pool.work_of(one.model) for one in others)
     return pool.work_of(model) >= BUSIER * work
 
 
-def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -> bool:
+def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy_s: float) -> bool:
     """Return whether a place wins more requests than it loses; if so, set `costs_s`.
 
     Requests for evicted models are lost if those return too late, else their work needs spare time
@@ -159,7 +169,7 @@ def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -
     return True
 
 
-def _may_come(worker: Worker, model: Model) -> bool:
+def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
     """Whether only memory or executor time keeps a worker from loading the model at once.
 
     The model must be absent, or leaving without a planned return.
@@ -175,7 +185,7 @@ def _may_come(worker: Worker, model: Model) -> bool:
     return all(one is held or one.worker is not worker for one in model.holdings)
 
 
-def _worth(holding: Holding) -> tuple[bool, bool, float]:
+def _worth(holding: ModelInstance) -> tuple[bool, bool, float]:
     """Sort key: idle models first, then those requested least often."""
-    is_planned = holding.state is State.PLANNED
+    is_planned = holding.state is InstanceState.PLANNED
     return not holding.is_idle, is_planned, holding.model.asked_before_s

@@ -13,19 +13,19 @@ so nothing waits for itself. Pure.
 from __future__ import annotations
 
 from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.outbox import Orders
-from serving.scheduling.clockwork.pool_queue import Queue
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import (
-    Charge,
-    Holding,
-    Leave,
-    Model,
-    State,
+    InstanceState,
+    LoadReservation,
+    ModelInstance,
+    PlannedEviction,
+    PoolModel,
+    PoolWorker,
     Swap,
-    Worker,
 )
-from serving.scheduling.clockwork.swap_planner import Place
-from serving.scheduling.interface import Kind
+from serving.scheduling.clockwork.swap_planner import SwapPlan
+from serving.scheduling.interface import ActionType
 
 
 class Swapping:
@@ -33,10 +33,10 @@ class Swapping:
 
     __slots__ = ("_memory", "_orders", "_queue")
 
-    def __init__(self, orders: Orders, memory: Memory, queue: Queue) -> None:
+    def __init__(self, orders: ActionOutbox, memory: Memory, queue: PoolQueue) -> None:
         self._orders, self._memory, self._queue = orders, memory, queue
 
-    def bind(self, holding: Holding, place: Place, now_s: float) -> None:
+    def bind(self, holding: ModelInstance, place: SwapPlan, now_s: float) -> None:
         """Make a planned load wait for the memory of the models it evicts."""
         worker, model = place.worker, holding.model
         start_s, load_s = place.start_s, model.load.worth_s
@@ -47,22 +47,22 @@ class Swapping:
         worker.paid_s = max(worker.paid_s, now_s) + place.costs_s
         if not worker.loads_apart:
             cell_s = worker.backlog.cell_s(swap.due_s, now_s)
-            swap.charge = Charge.of(worker.backlog, cell_s, swap.due_s, load_s)
+            swap.charge = LoadReservation.of(worker.backlog, cell_s, swap.due_s, load_s)
         for one in place.gives:
             self._memory.use(one)
-            one.leave = Leave(holding, start_s)
+            one.leave = PlannedEviction(holding, start_s)
             one.promises.leaves = True
             self._queue.bring_forward(one)
             if one.model.waiting.entries:
                 self._queue.offer(one.model)
         self._orders.look(worker, start_s)
 
-    def may_begin(self, holding: Holding, swap: Swap, free_s: float, now_s: float) -> bool:
+    def may_begin(self, holding: ModelInstance, swap: Swap, free_s: float, now_s: float) -> bool:
         """Whether the memory may be taken now, and the executor has time."""
         worker = holding.worker
         if worker.held[holding.model.index] is not holding:
             return False
-        if any(one.state is not State.LOADED or one.busy for one in swap.gives):
+        if any(one.state is not InstanceState.LOADED or one.busy for one in swap.gives):
             return False
         if now_s < swap.start_s:
             self._orders.look(worker, swap.start_s)
@@ -76,7 +76,7 @@ class Swapping:
         until_s = min(swap.start_s, free_s + holding.model.load.worth_s)
         return worker.loads_apart or worker.turn_s(now_s) >= until_s
 
-    def begin(self, holding: Holding, swap: Swap) -> list[Model]:
+    def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
         """Evict the models; return those that are on no worker now."""
         for one in swap.gives:
             self._stay(one)
@@ -84,7 +84,7 @@ class Swapping:
         self._end(holding, swap)
         return [one.model for one in swap.gives if not one.model.holdings]
 
-    def cancel(self, holding: Holding) -> list[Holding]:
+    def cancel(self, holding: ModelInstance) -> list[ModelInstance]:
         """Cancel a load; the models it would have evicted stay.
 
         Returns:
@@ -95,7 +95,7 @@ class Swapping:
         if leave is not None and leave.to.swap is not None:
             self._stay(holding)
             leave.to.swap.gives.remove(holding)
-            if holding.state is State.PLANNED:
+            if holding.state is InstanceState.PLANNED:
                 needless.append(leave.to)
             else:
                 given = sum(one.model.pages for one in leave.to.swap.gives)
@@ -113,27 +113,27 @@ class Swapping:
             one for one in worker.planned if one.model in stays and one not in swap.gives
         ]
 
-    def _end(self, holding: Holding, swap: Swap) -> None:
+    def _end(self, holding: ModelInstance, swap: Swap) -> None:
         holding.swap = None
         holding.worker.planned_pages -= swap.pages
         if swap.charge is not None:
             swap.charge.take_back()
 
-    def _settle(self, holding: Holding) -> None:
-        if holding.state is State.LOADED:
+    def _settle(self, holding: ModelInstance) -> None:
+        if holding.state is InstanceState.LOADED:
             if holding.model.waiting.entries:
                 self._queue.offer(holding.model)
             else:
                 self._memory.settle(holding.model)
 
-    def _stay(self, holding: Holding) -> None:
+    def _stay(self, holding: ModelInstance) -> None:
         holding.leave = None
         holding.promises.leaves = False
 
 
-def _is_awaited(worker: Worker) -> bool:
+def _is_awaited(worker: PoolWorker) -> bool:
     """Whether requests wait for a model that the worker is loading."""
     return any(
-        sent.kind is Kind.LOAD and sent.holding.model.waiting.entries
+        sent.kind is ActionType.LOAD and sent.holding.model.waiting.entries
         for sent in worker.sent.values()
     )

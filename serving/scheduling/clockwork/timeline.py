@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from serving.scheduling.clockwork.durations import Window
+from serving.scheduling.clockwork.durations import SlidingMaximum
 
 
 class Timeline:
@@ -15,7 +15,7 @@ class Timeline:
 
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
-    def __init__(self, back: Window) -> None:
+    def __init__(self, back: SlidingMaximum) -> None:
         """Start without actions.
 
         Args:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from serving.selection.policies.error_counts import Tallies
+from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policy import Choice
 
 _ENOUGH = 30.0
@@ -20,7 +20,7 @@ _ENOUGH = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class EnsembleErrors:
     """Error count of all models combined."""
 
     count: float = 0.0
@@ -35,24 +35,24 @@ class Together:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Together:
+    def from_json(cls, data: Mapping[str, Any]) -> EnsembleErrors:
         """Inverse of `as_json`."""
         return cls(count=float(data["count"]), losses=float(data["losses"]))
 
-    def observed(self, loss: float | None, keep: float) -> Together:
+    def observed(self, loss: float | None, keep: float) -> EnsembleErrors:
         """Add a feedback; None if not all models were queried."""
-        return Together(
+        return EnsembleErrors(
             count=keep * self.count + (loss is not None), losses=keep * self.losses + (loss or 0.0)
         )
 
 
-UNSEEN = Together()
+UNSEEN = EnsembleErrors()
 """No feedback yet."""
 
 
 def choice(
-    tallies: Tallies,
-    together: Together,
+    tallies: ErrorCounts,
+    together: EnsembleErrors,
     *,
     costs: Mapping[str, float],
     explore: float,

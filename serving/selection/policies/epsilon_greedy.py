@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from serving.selection.policies.error_counts import Tallies, require_memory
+from serving.selection.policies.error_counts import ErrorCounts, require_memory
 from serving.selection.policies.one_model import Learning
 from serving.selection.policy import require, require_costs
 
@@ -28,7 +28,7 @@ class EpsilonGreedy(Learning):
         require_memory(self.memory)
         require_costs(self.costs)
 
-    def weights(self, state: Tallies) -> Mapping[str, float]:
+    def weights(self, state: ErrorCounts) -> Mapping[str, float]:
         """See `Policy`."""
         means = state.means(0.0, 1.0)
         prices = [

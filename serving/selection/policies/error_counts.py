@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.selection.model_output import Task, Truth, loss
+from serving.selection.model_output import Task, TrueLabel, loss
 from serving.selection.policy import Decision, require
 
 NEWCOMER_OBSERVATIONS = 10.0
@@ -19,7 +19,7 @@ NEWCOMER_OBSERVATIONS = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tallies:
+class ErrorCounts:
     """Observation counts and losses per model."""
 
     models: tuple[str, ...]
@@ -35,7 +35,7 @@ class Tallies:
             raise ValueError("a count or a sum of losses is negative or not finite")
 
     @classmethod
-    def none(cls, models: Sequence[str]) -> Tallies:
+    def none(cls, models: Sequence[str]) -> ErrorCounts:
         """Return zero counts."""
         zeros = (0.0,) * len(models)
         return cls(models=tuple(models), counts=zeros, losses=zeros)
@@ -49,7 +49,7 @@ class Tallies:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Tallies:
+    def from_json(cls, data: Mapping[str, Any]) -> ErrorCounts:
         """Inverse of `as_json`."""
         return cls(
             models=tuple(str(model) for model in data["models"]),
@@ -57,9 +57,9 @@ class Tallies:
             losses=tuple(float(loss) for loss in data["losses"]),
         )
 
-    def observed(self, losses: Mapping[str, float], keep: float = 1.0) -> Tallies:
+    def observed(self, losses: Mapping[str, float], keep: float = 1.0) -> ErrorCounts:
         """Fade all counts by `keep`, then add an observation of some models."""
-        return Tallies(
+        return ErrorCounts(
             models=self.models,
             counts=tuple(
                 keep * count + (model in losses)
@@ -71,20 +71,20 @@ class Tallies:
             ),
         )
 
-    def relinked(self, models: Sequence[str]) -> Tallies:
+    def relinked(self, models: Sequence[str]) -> ErrorCounts:
         """Return counts for other models; new ones start at zero."""
         known = {m: (c, x) for m, c, x in zip(self.models, self.counts, self.losses, strict=True)}
         pairs = [known.get(model, (0.0, 0.0)) for model in models]
-        return Tallies(
+        return ErrorCounts(
             models=tuple(models),
             counts=tuple(count for count, _ in pairs),
             losses=tuple(loss for _, loss in pairs),
         )
 
-    def at_most(self, observations: float) -> Tallies:
+    def at_most(self, observations: float) -> ErrorCounts:
         """Return the same means with at most `observations` per model."""
         shares = [min(1.0, observations / count) if count else 1.0 for count in self.counts]
-        return Tallies(
+        return ErrorCounts(
             models=self.models,
             counts=tuple(share * count for share, count in zip(shares, self.counts, strict=True)),
             losses=tuple(share * loss for share, loss in zip(shares, self.losses, strict=True)),
@@ -103,7 +103,7 @@ class Tallies:
         return {model: 1.0 - mean for model, mean in zip(self.models, means, strict=True)}
 
 
-def losses_of_asked(task: Task, decision: Decision, truth: Truth) -> dict[str, float]:
+def losses_of_asked(task: Task, decision: Decision, truth: TrueLabel) -> dict[str, float]:
     """Loss of each queried model; a missing output counts as wrong."""
     return {
         model: loss(task, decision.answers.get(model), truth) for model in decision.choice.models

@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from serving.selection.model_output import Truth
+from serving.selection.model_output import TrueLabel
 from serving.selection.policies.error_counts import losses_of_asked
 from serving.selection.policies.log_weights import NEWCOMER_NATS, LogWeights
 from serving.selection.policies.one_model import OneModel
@@ -87,7 +87,7 @@ class Exp3(OneModel[LogWeights]):
             for model, share in zip(state.models, state.shares(), strict=True)
         }
 
-    def observe(self, state: LogWeights, decision: Decision, truth: Truth) -> LogWeights:
+    def observe(self, state: LogWeights, decision: Decision, truth: TrueLabel) -> LogWeights:
         """See `Policy`."""
         steps = {model: self.learning_rate * self.costs.get(model, 0.0) for model in state.models}
         for model, loss in losses_of_asked(self.task, decision, truth).items():

@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from serving.selection import model_output
-from serving.selection.model_output import CLASSES, Answer, Number, Task, Truth
+from serving.selection.model_output import CLASSES, ModelOutput, Number, Task, TrueLabel
 from serving.selection.policies import cascade, voting
-from serving.selection.policies.cascade import UNSEEN, Together
+from serving.selection.policies.cascade import UNSEEN, EnsembleErrors
 from serving.selection.policies.error_counts import (
     NEWCOMER_OBSERVATIONS,
-    Tallies,
+    ErrorCounts,
     keep_of,
     losses_of_asked,
     require_memory,
@@ -39,8 +39,8 @@ class Exp4State:
     """Weights, and error counts per model and of the ensemble."""
 
     weights: LogWeights
-    tallies: Tallies
-    together: Together = UNSEEN
+    tallies: ErrorCounts
+    together: EnsembleErrors = UNSEEN
 
     def __post_init__(self) -> None:
         if self.weights.models != self.tallies.models:
@@ -64,8 +64,8 @@ class Exp4State:
         """Inverse of `as_json`."""
         return cls(
             weights=LogWeights.from_json(data["weights"]),
-            tallies=Tallies.from_json(data["tallies"]),
-            together=Together.from_json(data["together"]),
+            tallies=ErrorCounts.from_json(data["tallies"]),
+            together=EnsembleErrors.from_json(data["together"]),
         )
 
 
@@ -116,7 +116,7 @@ class Exp4:
 
     def initial(self, models: Sequence[str]) -> Exp4State:
         """See `Policy`."""
-        return Exp4State(weights=LogWeights.equal(models), tallies=Tallies.none(models))
+        return Exp4State(weights=LogWeights.equal(models), tallies=ErrorCounts.none(models))
 
     def restored(self, data: Mapping[str, Any]) -> Exp4State:
         """See `Policy`."""
@@ -148,11 +148,13 @@ class Exp4:
             state.tallies, state.together, costs=self.costs, explore=self.explore, draw=draw
         )
 
-    def combine(self, state: Exp4State, choice: Choice, answers: Mapping[str, Answer]) -> Combined:
+    def combine(
+        self, state: Exp4State, choice: Choice, answers: Mapping[str, ModelOutput]
+    ) -> Combined:
         """See `Policy`."""
         # A model unlinked during the query counts nothing.
         nobody = dict.fromkeys(choice.models, 0.0)
-        return voting.combined(
+        return voting.combine(
             self.task,
             choice,
             answers,
@@ -161,7 +163,7 @@ class Exp4:
             by=self.vote,
         )
 
-    def observe(self, state: Exp4State, decision: Decision, truth: Truth) -> Exp4State:
+    def observe(self, state: Exp4State, decision: Decision, truth: TrueLabel) -> Exp4State:
         """See `Policy`."""
         losses = losses_of_asked(self.task, decision, truth)
         keep = keep_of(self.memory)
@@ -179,7 +181,7 @@ class Exp4:
 
 
 def loss_of_all(
-    task: Task, models: Sequence[str], decision: Decision, truth: Truth
+    task: Task, models: Sequence[str], decision: Decision, truth: TrueLabel
 ) -> float | None:
     """Loss of the combined output; None if not all models were queried."""
     if set(decision.choice.models) != set(models) or decision.output is None:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from serving.selection.policies.error_counts import Tallies
+from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policies.one_model import Counting
 from serving.selection.policy import require
 
@@ -26,7 +26,7 @@ class Fixed(Counting):
     def __post_init__(self) -> None:
         require(self.model != "", "model", self.model, "a model's name, or none")
 
-    def weights(self, state: Tallies) -> Mapping[str, float]:
+    def weights(self, state: ErrorCounts) -> Mapping[str, float]:
         """See `Policy`."""
         chosen = self.model if self.model in state.models else next(iter(state.models), None)
         return {model: float(model == chosen) for model in state.models}

@@ -7,17 +7,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from serving.selection.model_output import CLASSES, Answer, Task, Truth
+from serving.selection.model_output import CLASSES, ModelOutput, Task, TrueLabel
 from serving.selection.policies import voting
 from serving.selection.policies.error_counts import (
     NEWCOMER_OBSERVATIONS,
-    Tallies,
+    ErrorCounts,
     keep_of,
     losses_of_asked,
 )
-from serving.selection.policy import Choice, Combined, Decision, Query, State, one_of
+from serving.selection.policy import Choice, Combined, Decision, PolicyState, Query, one_of
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=PolicyState)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,35 +35,35 @@ class OneModel(abc.ABC, Generic[S]):
         weights = self.weights(state)
         return one_of(tuple(weights), tuple(weights.values()), draw)
 
-    def combine(self, state: S, choice: Choice, answers: Mapping[str, Answer]) -> Combined:  # noqa: ARG002
+    def combine(self, state: S, choice: Choice, answers: Mapping[str, ModelOutput]) -> Combined:  # noqa: ARG002
         """See `Policy`."""
         equal = dict.fromkeys(choice.models, 1.0)
-        return voting.combined(
+        return voting.combine(
             self.task, choice, answers, weights=equal, standings=equal, by="scores"
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Counting(OneModel[Tallies]):
+class Counting(OneModel[ErrorCounts]):
     """Count the errors of each model; user states make no difference."""
 
-    def initial(self, models: Sequence[str]) -> Tallies:
+    def initial(self, models: Sequence[str]) -> ErrorCounts:
         """See `Policy`."""
-        return Tallies.none(models)
+        return ErrorCounts.none(models)
 
-    def restored(self, data: Mapping[str, Any]) -> Tallies:
+    def restored(self, data: Mapping[str, Any]) -> ErrorCounts:
         """See `Policy`."""
-        return Tallies.from_json(data)
+        return ErrorCounts.from_json(data)
 
-    def relinked(self, state: Tallies, models: Sequence[str]) -> Tallies:
+    def relinked(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
         """See `Policy`; a new model has no count yet."""
         return state.relinked(models)
 
-    def newcomer(self, shared: Tallies) -> Tallies:
+    def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
         """See `Policy`."""
-        return Tallies.none(shared.models)
+        return ErrorCounts.none(shared.models)
 
-    def observe(self, state: Tallies, decision: Decision, truth: Truth) -> Tallies:
+    def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
         """See `Policy`."""
         return state.observed(losses_of_asked(self.task, decision, truth))
 
@@ -77,11 +77,11 @@ class Learning(Counting):
     memory: float | None = 1000.0
     """Feedback count after which an observation weighs 1/e; None: never fades."""
 
-    def newcomer(self, shared: Tallies) -> Tallies:
+    def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
         """See `Policy`."""
         return shared.at_most(NEWCOMER_OBSERVATIONS)
 
-    def observe(self, state: Tallies, decision: Decision, truth: Truth) -> Tallies:
+    def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
         """See `Policy`."""
         losses = losses_of_asked(self.task, decision, truth)
         return state.observed(losses, keep_of(self.memory))

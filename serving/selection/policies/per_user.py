@@ -23,12 +23,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.selection.model_output import CLASSES, Answer, Number, Scores, Task, Truth, voted
+from serving.selection.model_output import (
+    CLASSES,
+    ModelOutput,
+    Number,
+    Scores,
+    Task,
+    TrueLabel,
+    top_class,
+)
 from serving.selection.policies import cascade, voting
-from serving.selection.policies.cascade import UNSEEN, Together
+from serving.selection.policies.cascade import UNSEEN, EnsembleErrors
 from serving.selection.policies.error_counts import (
     NEWCOMER_OBSERVATIONS,
-    Tallies,
+    ErrorCounts,
     keep_of,
     losses_of_asked,
     require_memory,
@@ -45,7 +53,7 @@ from serving.selection.policy import (
 
 Vector = tuple[float, ...]
 
-_LARGEST = 1e5
+_MAX_SCALES = 1e5
 """Limit on numbers in scales, so that squares stay finite."""
 Array = NDArray[np.float64]
 
@@ -57,8 +65,8 @@ class PerUserState:
     d is the number of models, plus one for numbers: the offset, last.
     """
 
-    tallies: Tallies
-    together: Together
+    tallies: ErrorCounts
+    together: EnsembleErrors
     prior: Vector  # (d,)
     gram: tuple[Vector, ...]  # (d, d), sum of x x'
     moments: Vector  # (d,), sum of x y
@@ -96,8 +104,8 @@ class PerUserState:
     def from_json(cls, data: Mapping[str, Any]) -> PerUserState:
         """Inverse of `as_json`."""
         return cls(
-            tallies=Tallies.from_json(data["tallies"]),
-            together=Together.from_json(data["together"]),
+            tallies=ErrorCounts.from_json(data["tallies"]),
+            together=EnsembleErrors.from_json(data["together"]),
             prior=_vector(data["prior"]),
             gram=tuple(_vector(row) for row in data["gram"]),
             moments=_vector(data["moments"]),
@@ -136,7 +144,7 @@ class PerUser:
         """See `Policy`; the models' mean."""
         offset = (0.0,) if self.task.kind == "number" else ()
         return self._empty(
-            Tallies.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
+            ErrorCounts.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
         )
 
     def restored(self, data: Mapping[str, Any]) -> PerUserState:
@@ -195,11 +203,11 @@ class PerUser:
         )
 
     def combine(
-        self, state: PerUserState, choice: Choice, answers: Mapping[str, Answer]
+        self, state: PerUserState, choice: Choice, answers: Mapping[str, ModelOutput]
     ) -> Combined:
         """See `Policy`; present models get the weights of missing ones."""
         nobody = dict.fromkeys(choice.models, 0.0)
-        found = voting.combined(
+        found = voting.combine(
             self.task,
             choice,
             answers,
@@ -214,7 +222,7 @@ class PerUser:
             )
         return found
 
-    def observe(self, state: PerUserState, decision: Decision, truth: Truth) -> PerUserState:
+    def observe(self, state: PerUserState, decision: Decision, truth: TrueLabel) -> PerUserState:
         """See `Policy`; missing outputs get the others' mean and lower their model's weight.
 
         Other weights stay, so a dead model does not lower the confidence.
@@ -243,17 +251,19 @@ class PerUser:
             moments=keep * np.array(state.moments) + x @ y,
         )
 
-    def _rows(self, answers: Sequence[Answer | None], truth: Truth) -> tuple[Array, Array]:
+    def _rows(self, answers: Sequence[ModelOutput | None], truth: TrueLabel) -> tuple[Array, Array]:
         """Rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
 
         A missing output gets the mean of the others.
         """
         if isinstance(truth, float):
             values = [[self._scaled(a.value)] if isinstance(a, Number) else None for a in answers]
-            return np.append(_filled(values), [[1.0]], axis=0), np.array([self._scaled(truth)])
+            return np.append(_fill_missing(values), [[1.0]], axis=0), np.array(
+                [self._scaled(truth)]
+            )
         spread = [None if answer is None else _probabilities(answer) for answer in answers]
         labels = sorted({label for each in spread if each for label in each} | {truth})
-        x = _filled(
+        x = _fill_missing(
             [
                 None if each is None else [each.get(label, 0.0) for label in labels]
                 for each in spread
@@ -262,7 +272,7 @@ class PerUser:
         return x, np.array([float(label == truth) for label in labels])
 
     def _number(
-        self, state: PerUserState, there: Sequence[str], answers: Mapping[str, Answer]
+        self, state: PerUserState, there: Sequence[str], answers: Mapping[str, ModelOutput]
     ) -> float:
         own = dict(zip(state.models, state.weights, strict=False))
         total = sum(own.values())
@@ -281,9 +291,9 @@ class PerUser:
 
     def _scaled(self, value: float) -> float:
         """Convert a number to scales, bounded."""
-        return min(_LARGEST, max(-_LARGEST, value / self.task.scale))
+        return min(_MAX_SCALES, max(-_MAX_SCALES, value / self.task.scale))
 
-    def _empty(self, tallies: Tallies, prior: Vector) -> PerUserState:
+    def _empty(self, tallies: ErrorCounts, prior: Vector) -> PerUserState:
         d = len(prior)
         return PerUserState(
             tallies=tallies,
@@ -296,8 +306,8 @@ class PerUser:
 
     def _fitted(
         self,
-        tallies: Tallies,
-        together: Together,
+        tallies: ErrorCounts,
+        together: EnsembleErrors,
         *,
         prior: Array,
         gram: Array,
@@ -337,19 +347,19 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
     enough = 1e-12 * max(1.0, float(np.abs(b).max(initial=0.0)))
     if start:
         is_open = ~is_bound | (np.array(start) > 0)
-        w = _solved(a, b, is_open)
+        w = _solve(a, b, is_open)
         slope = b - a @ w
         if (w[is_bound & is_open] > 0).all() and (slope[~is_open] <= enough).all():
             return w
     is_open = ~is_bound
-    w = _solved(a, b, is_open)
+    w = _solve(a, b, is_open)
     for _ in range(3 * d + 10):
         slope = np.where(is_open, -np.inf, b - a @ w)
         if not d or slope.max() <= enough:
             break
         is_open[slope.argmax()] = True
         while True:
-            goal = _solved(a, b, is_open)
+            goal = _solve(a, b, is_open)
             falls = is_open & is_bound & (goal <= 0)
             if not falls.any():
                 w = goal
@@ -363,7 +373,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
     return w
 
 
-def _solved(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
+def _solve(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
     """Minimum with the other weights at 0: (d,)."""
     w = np.zeros(len(b))
     if is_open.all():
@@ -374,18 +384,18 @@ def _solved(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
     return w
 
 
-def _filled(rows: Sequence[Sequence[float] | None]) -> Array:
+def _fill_missing(rows: Sequence[Sequence[float] | None]) -> Array:
     """Replace missing rows by the mean of the others."""
     there = [row for row in rows if row is not None]
     mean = [sum(column) / len(there) for column in zip(*there, strict=True)]
     return np.array([mean if row is None else row for row in rows], dtype=np.float64)
 
 
-def _probabilities(answer: Answer) -> Mapping[str, float]:
+def _probabilities(answer: ModelOutput) -> Mapping[str, float]:
     assert not isinstance(answer, Number)
     if isinstance(answer, Scores):
         return dict(zip(answer.labels, answer.probabilities, strict=True))
-    return {voted(answer): 1.0}
+    return {top_class(answer): 1.0}
 
 
 def _vector(values: Sequence[float]) -> Vector:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal, get_args
 
-from serving.selection.policies.error_counts import Tallies
+from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policies.one_model import Counting
 from serving.selection.policy import Choice, Query, one_of, require
 
@@ -45,7 +45,7 @@ class Split(Counting):
             "at least one share above 0",
         )
 
-    def weights(self, state: Tallies) -> Mapping[str, float]:
+    def weights(self, state: ErrorCounts) -> Mapping[str, float]:
         """See `Policy`; equal without shares."""
         shares = {model: self.shares.get(model, 0.0) for model in state.models}
         total = math.fsum(shares.values())
@@ -53,7 +53,7 @@ class Split(Counting):
             return {model: 1.0 / len(shares) for model in shares}
         return {model: share / total for model, share in shares.items()}
 
-    def select(self, state: Tallies, query: Query, draw: float) -> Choice:
+    def select(self, state: ErrorCounts, query: Query, draw: float) -> Choice:
         """See `Policy`."""
         weights = self.weights(state)
         place = self._place(query.user) if self.by == "user" and query.user else draw

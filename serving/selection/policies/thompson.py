@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from serving.selection.policies.error_counts import Tallies, require_memory
+from serving.selection.policies.error_counts import ErrorCounts, require_memory
 from serving.selection.policies.one_model import Learning
 from serving.selection.policy import require, require_costs
 
@@ -42,7 +42,7 @@ class Thompson(Learning):
         require(self.failures > 0, "failures", self.failures, "a number above 0")
         require(self.successes > 0, "successes", self.successes, "a number above 0")
 
-    def weights(self, state: Tallies) -> Mapping[str, float]:
+    def weights(self, state: ErrorCounts) -> Mapping[str, float]:
         """See `Policy`."""
         failures = tuple(self.failures + loss for loss in state.losses)
         successes = tuple(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from serving.selection.model_output import Answer, Number, Scores, Task, voted
+from serving.selection.model_output import ModelOutput, Number, Scores, Task, top_class
 from serving.selection.policy import Choice, Combined
 
 By = Literal["majority", "scores"]
@@ -30,7 +30,10 @@ class Vote(NamedTuple):
 
 
 def vote(
-    task: Task, answers: Mapping[str, Answer], weights: Mapping[str, float], by: By = "majority"
+    task: Task,
+    answers: Mapping[str, ModelOutput],
+    weights: Mapping[str, float],
+    by: By = "majority",
 ) -> Vote:
     """Vote on one output; weights are 0 or more."""
     if not answers:
@@ -40,10 +43,10 @@ def vote(
     return _classes(answers, weights, by)
 
 
-def combined(
+def combine(
     task: Task,
     choice: Choice,
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, ModelOutput],
     *,
     weights: Mapping[str, float],
     standings: Mapping[str, float],
@@ -74,7 +77,9 @@ def combined(
     )
 
 
-def _agreement(found: Vote, answers: Mapping[str, Answer], standings: Mapping[str, float]) -> float:
+def _agreement(
+    found: Vote, answers: Mapping[str, ModelOutput], standings: Mapping[str, float]
+) -> float:
     """Share of the models' accuracy that supports the output."""
     if len(answers) < 2:
         return 1.0
@@ -98,12 +103,12 @@ def _share(part: float, total: float) -> float:
     return min(1.0, part / total) if total > 0 else 0.0
 
 
-def _classes(answers: Mapping[str, Answer], weights: Mapping[str, float], by: By) -> Vote:
+def _classes(answers: Mapping[str, ModelOutput], weights: Mapping[str, float], by: By) -> Vote:
     votes: dict[str, list[float]] = {}
     labels: dict[str, str] = {}
     for model, answer in answers.items():
         assert not isinstance(answer, Number)
-        labels[model] = voted(answer)
+        labels[model] = top_class(answer)
         weight = weights[model]
         if by == "scores" and isinstance(answer, Scores):
             for label, probability in zip(answer.labels, answer.probabilities, strict=True):
@@ -116,7 +121,7 @@ def _classes(answers: Mapping[str, Answer], weights: Mapping[str, float], by: By
     return Vote(output, masses[output], supporters)
 
 
-def _numbers(task: Task, answers: Mapping[str, Answer], weights: Mapping[str, float]) -> Vote:
+def _numbers(task: Task, answers: Mapping[str, ModelOutput], weights: Mapping[str, float]) -> Vote:
     values: dict[str, float] = {}
     for model, answer in answers.items():
         assert isinstance(answer, Number)

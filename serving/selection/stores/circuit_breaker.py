@@ -17,7 +17,7 @@ from serving.errors import NotReady
 Answer = TypeVar("Answer")
 
 
-class Reached:
+class CircuitBreaker:
     """One server, used by one thread."""
 
     def __init__(

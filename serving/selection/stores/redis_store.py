@@ -12,15 +12,15 @@ import urllib.parse
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
-from serving.selection.stores.circuit_breaker import Reached
+from serving.selection.stores.circuit_breaker import CircuitBreaker
 from serving.selection.stores.state_store import EVERYBODY
-from serving.selection.stores.write_behind import Batch, WriteBehind
+from serving.selection.stores.write_behind import WriteBatch, WriteBehind
 
 _PREFIX = "luthier:states:"
 _SAVED = "luthier:saved:"
 _TIMEOUT_S = 2.0
 """Timeout of the store's threads."""
-PATIENCE_S = 0.1
+LOAD_TIMEOUT_S = 0.1
 """Load timeout, during which the event loop waits.
 
 A nearby server takes a thousandth of it; full load adds some hundredths of a second.
@@ -38,7 +38,7 @@ class RedisStore:
         *,
         password: str | None = None,
         interval_s: float = 0.2,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = LOAD_TIMEOUT_S,
     ) -> None:
         """Connect.
 
@@ -87,7 +87,7 @@ class RedisStore:
         self._are_dated: set[str] = set()
         """Applications with complete save times; for the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
-        self._reached = Reached(
+        self._reached = CircuitBreaker(
             "the Redis server of the states",
             self._client.ping,
             patience_s=patience_s,
@@ -123,7 +123,7 @@ class RedisStore:
         self._reached.close()
         self._client.close()
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: WriteBatch) -> None:
         pipeline = self._client.pipeline(transaction=True)
         dates: dict[str, dict[str, float]] = {}
         for application in batch.applications:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from serving.errors import NotReady
 from serving.selection.stores.state_store import EVERYBODY
-from serving.selection.stores.write_behind import Batch, Key, WriteBehind
+from serving.selection.stores.write_behind import Key, WriteBatch, WriteBehind
 from serving.system import private_folder
 
 _SCHEMA = """
@@ -95,7 +95,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise NotReady(f"the states' file {self._path} cannot be read: {error}") from error
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: WriteBatch) -> None:
         users = self._users
         self._users = {}  # recounted if this fails
         with self._writer:

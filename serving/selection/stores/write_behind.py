@@ -1,7 +1,7 @@
 """Write-behind queue of states: a thread writes saves in batches.
 
 `write` gets batches in order, with each user's last text only, and writes atomically. A failed
-batch is retried with later saves; at `MOST_WAITING` waiting states new ones are rejected. A killed
+batch is retried with later saves; at `MAX_WAITING` waiting states new ones are rejected. A killed
 process loses at most the last `interval_s` and the batch being written.
 """
 
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 Key = tuple[str, str]
 """Application and user."""
 
-MOST_WAITING = 65_536
+MAX_WAITING = 65_536
 """Limit on waiting states: some hundred megabytes, in a long outage."""
 
 
-class Batch:
+class WriteBatch:
     """Changes written together: deletions of applications first, then texts."""
 
     __slots__ = ("applications", "texts")
@@ -46,9 +46,9 @@ class Batch:
         self.applications.add(application)
         self.texts = {key: text for key, text in self.texts.items() if key[0] != application}
 
-    def then(self, later: Batch) -> Batch:
+    def then(self, later: WriteBatch) -> WriteBatch:
         """Merge with a later batch."""
-        both = Batch()
+        both = WriteBatch()
         both.applications, both.texts = set(self.applications), dict(self.texts)
         for application in later.applications:
             both.delete_all(application)
@@ -87,18 +87,18 @@ class WriteBehind:
 
     def __init__(
         self,
-        write: Callable[[Batch], None],
+        write: Callable[[WriteBatch], None],
         *,
         interval_s: float,
         name: str,
-        most: int = MOST_WAITING,
+        most: int = MAX_WAITING,
     ) -> None:
         self._write = write
         self._most = most
         self._interval_s = interval_s
         self._changed = threading.Condition()
-        self._waiting = Batch()
-        self._writing = Batch()
+        self._waiting = WriteBatch()
+        self._writing = WriteBatch()
         self._saved = 0
         self._durable = 0
         self._failures = 0
@@ -195,7 +195,7 @@ class WriteBehind:
                 )
                 self._hurried = False
                 closing, goal = self._closing, self._saved
-                self._writing, self._waiting = self._waiting, Batch()
+                self._writing, self._waiting = self._waiting, WriteBatch()
             error: Exception | None = None
             try:
                 if self._writing:
@@ -209,7 +209,7 @@ class WriteBehind:
                     self._waiting = self._writing.then(self._waiting)
                     self._failures += 1
                     self._error = error
-                self._writing = Batch()
+                self._writing = WriteBatch()
                 self._changed.notify_all()
             self._writes.tell(error)
             if closing:

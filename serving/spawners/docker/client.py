@@ -1,7 +1,7 @@
 """Client of this machine's Docker engine: containers with limits and without privileges.
 
 Blocking, with a timeout per request; for any thread. Errors of the Docker SDK become one-line
-`EngineError`s. The labels `luthier.owner` and `luthier.worker` mark Luthier's containers; others
+`DockerError`s. The labels `luthier.owner` and `luthier.worker` mark Luthier's containers; others
 are never touched.
 """
 
@@ -40,11 +40,11 @@ _SAID_BYTES = 65_536
 _NEEDED = ("MemoryLimit", "CpuCfsQuota")
 
 
-class EngineError(ServingError):
+class DockerError(ServingError):
     """The engine is unusable or refuses a request."""
 
 
-class ContainerGone(EngineError):
+class ContainerGone(DockerError):
     """The container no longer exists."""
 
 
@@ -79,7 +79,7 @@ class Exit:
     """Last line of its output, or ""."""
 
 
-class ContainerEngine:
+class DockerClient:
     """Connections to the engine; created by `connect`."""
 
     def __init__(self, address: str) -> None:
@@ -93,7 +93,7 @@ class ContainerEngine:
         """Whether NVIDIA's container toolkit is set up."""
 
     @classmethod
-    def connect(cls) -> ContainerEngine:
+    def connect(cls) -> DockerClient:
         """Connect to the engine of DOCKER_HOST or the default one.
 
         Raises:
@@ -101,7 +101,7 @@ class ContainerEngine:
         """
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
-            raise EngineError(
+            raise DockerError(
                 f"DOCKER_HOST is {address}, expected unix://PATH: replicas speak over a Unix socket in a "
                 f"mounted folder, so the engine must be on this machine"
             )
@@ -213,7 +213,7 @@ class ContainerEngine:
             taken = api.inspect_container(container)["HostConfig"]
         for name, value in wanted.items():
             if taken[name] != value and name not in unlimited:
-                raise EngineError(
+                raise DockerError(
                     f"{name} of a container was set to {value}, but reads {taken[name]}"
                 )
 
@@ -225,7 +225,7 @@ class ContainerEngine:
             EngineError: the engine does not respond.
         """
         what = "the end of a container cannot be waited for"
-        with contextlib.suppress(EngineError), self._asked(what) as api:
+        with contextlib.suppress(DockerError), self._asked(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
         with self._asked(what) as api:  # read its state, whatever ended the wait
             state = api.inspect_container(container)["State"]
@@ -302,7 +302,7 @@ class ContainerEngine:
             import docker.errors  # noqa: PLC0415
             import requests.exceptions  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            raise EngineError(
+            raise DockerError(
                 "replica.home docker needs the Python package 'docker': "
                 "pip install '.[docker]' in a clone"
             ) from error
@@ -314,14 +314,14 @@ class ContainerEngine:
         except docker.errors.NotFound as error:
             raise ContainerGone(f"{what}: {one_line(error.explanation)}") from error
         except docker.errors.APIError as error:
-            raise EngineError(f"{what}: {one_line(error.explanation or error)}") from error
+            raise DockerError(f"{what}: {one_line(error.explanation or error)}") from error
         except (
             docker.errors.DockerException,
             requests.exceptions.RequestException,
             OSError,
         ) as error:
             is_broken = True
-            raise EngineError(f"{what}: {self._unreachable(error)}") from error
+            raise DockerError(f"{what}: {self._unreachable(error)}") from error
         finally:
             if api is not None and is_broken:
                 api.close()
@@ -352,17 +352,17 @@ class ContainerEngine:
                     raise
 
 
-def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:
+def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
     """Remove containers; errors are raised at the end.
 
     Raises:
         EngineError: the first error.
     """
-    first: EngineError | None = None
+    first: DockerError | None = None
     for container in containers:
         try:
             engine.remove(container)
-        except EngineError as error:
+        except DockerError as error:
             first = first or error
     if first is not None:
         raise first
@@ -374,7 +374,7 @@ def cleanup_stale() -> list[str]:
     Raises:
         EngineError: the engine is unusable or refuses.
     """
-    with contextlib.closing(ContainerEngine.connect()) as engine:
+    with contextlib.closing(DockerClient.connect()) as engine:
         stale = engine.stale()
         remove_all(engine, list(stale))
     return list(stale.values())

@@ -23,7 +23,7 @@ import sys
 import time
 
 from serving.spawners.docker import client
-from serving.spawners.docker.client import EngineError
+from serving.spawners.docker.client import DockerError
 from serving.system import daemon_threads
 from serving.system.secret_variables import without_secrets
 
@@ -41,7 +41,7 @@ _PATIENCE_S = 50.0
 _STDERR = 2
 
 
-class Keeper:
+class ReaperClient:
     """Gateway-side client of its reaper. All methods belong to the event loop's thread."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
@@ -51,7 +51,7 @@ class Keeper:
             OSError: the process cannot be started.
         """
         self._words = (name, str(directory))
-        self._process, self._sock = _started(self._words)
+        self._process, self._sock = _start_reaper(self._words)
         self._watching = asyncio.create_task(self._watch(), name="watch the keeper")
 
     @property
@@ -68,14 +68,14 @@ class Keeper:
                 self._sock.send(_CLEAN)
         self._sock.close()
         try:
-            await daemon_threads.asked(functools.partial(self._process.wait, _END_S))
+            await daemon_threads.run_in_daemon_thread(functools.partial(self._process.wait, _END_S))
         except subprocess.TimeoutExpired:
             if is_clean:
                 self._process.kill()
-                await daemon_threads.asked(self._process.wait)
+                await daemon_threads.run_in_daemon_thread(self._process.wait)
             else:
                 log.warning("a keeper goes on to remove what is left", extra={"keeper": self.pid})
-                daemon_threads.asked(self._process.wait)
+                daemon_threads.run_in_daemon_thread(self._process.wait)
 
     async def _watch(self) -> None:
         """Restart the reaper when it ends."""
@@ -85,21 +85,21 @@ class Keeper:
                 await loop.sock_recv(self._sock, 1)  # the reaper sends nothing: this is its end
             log.warning("the keeper of containers has ended: another one is started")
             self._sock.close()
-            daemon_threads.asked(self._process.wait)
+            daemon_threads.run_in_daemon_thread(self._process.wait)
             await self._restart()
 
     async def _restart(self) -> None:
         while True:
             await asyncio.sleep(_RESTART_S)
             try:
-                self._process, self._sock = _started(self._words)
+                self._process, self._sock = _start_reaper(self._words)
             except OSError:
                 log.exception("there is no keeper: should this process be killed, containers stay")
             else:
                 return
 
 
-def _started(words: tuple[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _start_reaper(words: tuple[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a reaper; return it and a non-blocking control socket.
 
     Not an asyncio process, which would end with the loop.
@@ -126,7 +126,7 @@ def _started(words: tuple[str, str]) -> tuple[subprocess.Popen[bytes], socket.so
     return process, ours
 
 
-def _say(text: str) -> None:
+def _write_line(text: str) -> None:
     """Write a line to the gateway's stderr, if open."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text + "\n")
@@ -145,10 +145,10 @@ def _remove_all(name: str) -> None:
         if rounds:
             time.sleep(_ROUND_S)
         try:
-            with contextlib.closing(client.ContainerEngine.connect()) as engine:
+            with contextlib.closing(client.DockerClient.connect()) as engine:
                 client.remove_all(engine, engine.of_owner(name))
             rounds += 1
-        except EngineError:
+        except DockerError:
             if time.monotonic() > until_s:
                 raise
             time.sleep(_ROUND_S)
@@ -166,8 +166,10 @@ def main() -> None:
             return
     try:
         _remove_all(name)
-    except EngineError as error:
-        _say(f"containers of {name} may be left: {error}; `tune doctor --clean` removes them")
+    except DockerError as error:
+        _write_line(
+            f"containers of {name} may be left: {error}; `tune doctor --clean` removes them"
+        )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from serving.errors import LimitsUnavailable, NotReady
-from serving.spawners.docker.client import ContainerEngine, EngineError, Exit
-from serving.spawners.exit_status import Ended, by_code, by_signal, oom_text
+from serving.spawners.docker.client import DockerClient, DockerError, Exit
+from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
 from serving.system import daemon_threads
-from serving.system.cgroups.cgroup import Group, Usage
+from serving.system.cgroups.cgroup import ControlGroup, Usage
 
 _SIGNALLED = 128
 """Offset of signal numbers in exit codes; 255 is a program's own code."""
@@ -25,13 +25,13 @@ _SIGNALLED = 128
 class ContainerReplica:
     """One container of a spawner."""
 
-    def __init__(self, worker: int, engine: ContainerEngine, kill: Callable[[str], None]) -> None:
+    def __init__(self, worker: int, engine: DockerClient, kill: Callable[[str], None]) -> None:
         """Create no container yet; `kill` requests a container's end without waiting."""
         loop = asyncio.get_running_loop()
         self.worker = worker
         self.pid = 0
         self.features: tuple[str, ...] = ()
-        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.ended: asyncio.Future[ExitStatus] = loop.create_future()
         self.container: str | None = None
         """Its id, once it runs."""
         self.ending = asyncio.Event()
@@ -39,7 +39,7 @@ class ContainerReplica:
         self._was_killed = False
         self._engine = engine
         self._kill = kill
-        self._group: Group | None = None
+        self._group: ControlGroup | None = None
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
         self._limiting = asyncio.Lock()
@@ -66,7 +66,7 @@ class ContainerReplica:
         """Record the memory limit of the created container."""
         self._memory_mb = memory_mb
 
-    def runs(self, container: str, pid: int, group: Group | None) -> None:
+    def runs(self, container: str, pid: int, group: ControlGroup | None) -> None:
         """Record that it runs; kill it if its end was requested meanwhile.
 
         `pid` is 0 if it has ended already, `group` None if it is not visible.
@@ -94,14 +94,14 @@ class ContainerReplica:
         change.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.shield(change)
-        except EngineError as error:
+        except DockerError as error:
             raise LimitsUnavailable(str(error)) from error
 
     async def _limited(self, container: str, cpu: float | None, memory_mb: int | None) -> None:
         """Change limits one at a time, so that the last one holds."""
         async with self._limiting:
             request = functools.partial(self._engine.limit, container, cpu=cpu, memory_mb=memory_mb)
-            await daemon_threads.asked(request)
+            await daemon_threads.run_in_daemon_thread(request)
             self._memory_mb = memory_mb
 
     def usage(self) -> Usage:
@@ -121,16 +121,18 @@ class ContainerReplica:
             self._kill(self.container)
         self.ending.set()
 
-    def unheard(self, after_s: float) -> Ended:
+    def unheard(self, after_s: float) -> ExitStatus:
         """Return the exit status if the engine has not reported one for `after_s`."""
         reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
-        return Ended(reason=reason, text=f"the engine did not tell of its end within {after_s:g} s")
+        return ExitStatus(
+            reason=reason, text=f"the engine did not tell of its end within {after_s:g} s"
+        )
 
-    def ended_by(self, exit_: Exit) -> Ended:
+    def ended_by(self, exit_: Exit) -> ExitStatus:
         """Return the exit status from the engine's report."""
         number = exit_.code - _SIGNALLED
         if not 0 < number < signal.NSIG:
-            return by_code(exit_.code, exit_.said)
+            return from_code(exit_.code, exit_.said)
         # The engine's OOM flag covers the container: another process may have been killed.
         oom = oom_text(None, self._memory_mb) if exit_.oom else None
-        return by_signal(number, oom=oom, asked=self._was_killed)
+        return from_signal(number, oom=oom, asked=self._was_killed)

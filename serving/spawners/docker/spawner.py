@@ -33,19 +33,19 @@ from serving.spawners.docker import client
 from serving.spawners.docker.client import (
     FILES_FOLDER,
     SOCKET_FOLDER,
-    ContainerEngine,
     ContainerGone,
     ContainerSpec,
-    EngineError,
+    DockerClient,
+    DockerError,
 )
-from serving.spawners.docker.reaper import Keeper
+from serving.spawners.docker.reaper import ReaperClient
 from serving.spawners.docker.replica import ContainerReplica
-from serving.spawners.docker.staging import Shelf
-from serving.spawners.exit_status import Ended
+from serving.spawners.docker.staging import StagingFolder
+from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.forkserver_client import environment
 from serving.system import daemon_threads, process_identity
 from serving.system.cgroups import manager
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +74,15 @@ class _Nest:
     """Owner of the containers."""
     directory: pathlib.Path
     """Private folder of sockets and staged files."""
-    shelf: Shelf
-    keeper: Keeper
+    shelf: StagingFolder
+    keeper: ReaperClient
 
     def folder_of(self, worker: int) -> pathlib.Path:
         """Return the folder of a container's socket."""
         return self.directory / str(worker)
 
 
-class ContainerHome:
+class DockerSpawner:
     """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
 
     def __init__(self, image: str | None = None) -> None:
@@ -90,7 +90,7 @@ class ContainerHome:
         self._image = image
         self._said_no_sharing = False
         self._kind: str | None = None
-        self._engine: ContainerEngine | None = None
+        self._engine: DockerClient | None = None
         self._nest: _Nest | None = None
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
@@ -113,10 +113,10 @@ class ContainerHome:
         """
         image = self._image = self._image or image_of(kind)
         try:
-            engine = self._engine = await _asked(ContainerEngine.connect)
+            engine = self._engine = await _run_in_thread(DockerClient.connect)
             self._limits_text = engine.limits_text
-            image_id = await _asked(engine.image_id, image)
-        except EngineError as error:
+            image_id = await _run_in_thread(engine.image_id, image)
+        except DockerError as error:
             raise ReplicaStartFailed("engine", str(error)) from error
         if image_id is None:
             raise ReplicaStartFailed(
@@ -138,7 +138,7 @@ class ContainerHome:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        card: ModelCard | None,
+        card: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
         """Start a replica, see `Home.start`; if cancelled, end it.
@@ -160,7 +160,7 @@ class ContainerHome:
         folder.chmod(0o711)
         replica = ContainerReplica(worker, engine, self._kill)
         try:
-            with handshake.listening(folder / _SOCKET, mode=0o666) as listener:
+            with handshake.listen(folder / _SOCKET, mode=0o666) as listener:
                 spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
                 self._replicas[worker] = replica
                 life = asyncio.create_task(
@@ -190,7 +190,7 @@ class ContainerHome:
             raise
         return replica
 
-    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+    async def lend(self, card: ModelSpec) -> pathlib.Path | None:
         """Stage a model's files; see `Home.lend`.
 
         Raises:
@@ -210,7 +210,7 @@ class ContainerHome:
     async def take_back(self, root: pathlib.Path | None) -> None:
         """Unstage what `lend` returned."""
         if root is not None and self._nest is not None:
-            await _asked(self._nest.shelf.remove, root)
+            await _run_in_thread(self._nest.shelf.remove, root)
 
     async def close(self) -> None:
         """End all replicas and clean up. May be called again."""
@@ -221,7 +221,7 @@ class ContainerHome:
             await asyncio.wait(self._lives, timeout=_END_S)
         nest, self._nest = self._nest, None
         if nest is not None:
-            closing = _asked(nest.shelf.close)  # aborts copies
+            closing = _run_in_thread(nest.shelf.close)  # aborts copies
             await asyncio.wait({closing}, timeout=_END_S)
             shutil.rmtree(nest.directory, ignore_errors=True)
             await nest.keeper.close(is_clean=not (self._lives or self._unremoved))
@@ -233,7 +233,7 @@ class ContainerHome:
         worker: int,
         nest: _Nest,
         memory_mb: int | None,
-        card: ModelCard | None,
+        card: ModelSpec | None,
         kind: str,
         accelerator: AcceleratorSettings,
         gpu: str | None,
@@ -265,7 +265,7 @@ class ContainerHome:
             reason = "a container has no way to the CUDA MPS daemon of its machine"
             log.warning("accelerator.share does nothing", extra={"reason": reason})
         offers_gpus = self._engine is not None and self._engine.offers_gpus
-        has_gpu = offers_gpus and await _asked(nvml.is_there)
+        has_gpu = offers_gpus and await _run_in_thread(nvml.is_there)
         try:
             return devices.container_gpu(accelerator, os.environ, has_gpu=has_gpu)
         except AcceleratorUnavailable as error:
@@ -274,21 +274,21 @@ class ContainerHome:
     # The life of a container
 
     async def _live(
-        self, replica: ContainerReplica, spec: ContainerSpec, engine: ContainerEngine
+        self, replica: ContainerReplica, spec: ContainerSpec, engine: DockerClient
     ) -> None:
         """Run a container from creation to removal; resolve `ended` when it has stopped."""
-        ended = Ended(reason="crash", text="it was never started")
+        ended = ExitStatus(reason="crash", text="it was never started")
         try:
-            container = await _asked(engine.create, spec)
+            container = await _run_in_thread(engine.create, spec)
             replica.made(spec.memory_mb)
             if not replica.ending.is_set():
-                pid = await _asked(engine.start, container)
+                pid = await _run_in_thread(engine.start, container)
                 replica.runs(container, pid, manager.group_of(pid) if pid else None)
                 ended = await self._end_of(replica, container, engine)
         except Exception as error:  # any error ends it, and it is removed
-            if not isinstance(error, EngineError):
+            if not isinstance(error, DockerError):
                 log.exception("a container met a fault")
-            ended = Ended(reason="crash", text=str(error))
+            ended = ExitStatus(reason="crash", text=str(error))
         finally:
             del self._replicas[replica.worker]
             replica.usage()
@@ -297,10 +297,10 @@ class ContainerHome:
         shutil.rmtree(spec.socket_folder, ignore_errors=True)
 
     async def _end_of(
-        self, replica: ContainerReplica, container: str, engine: ContainerEngine
-    ) -> Ended:
+        self, replica: ContainerReplica, container: str, engine: DockerClient
+    ) -> ExitStatus:
         """Wait for the end; an unreachable engine matters only after the end was requested."""
-        told = asyncio.create_task(_told_end(replica, container, engine))
+        told = asyncio.create_task(_wait_for_exit(replica, container, engine))
         ending = asyncio.create_task(replica.ending.wait())
         try:
             await asyncio.wait({told, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -310,15 +310,15 @@ class ContainerHome:
             told.cancel()
             ending.cancel()
 
-    async def _remove(self, name: str, engine: ContainerEngine) -> None:
+    async def _remove(self, name: str, engine: DockerClient) -> None:
         """Remove a container if it was created, and those that failed before.
 
         By name, because the response to its creation may be lost.
         """
         for one in [name, *self._unremoved]:
             try:
-                await _asked(engine.remove, one)
-            except EngineError as error:
+                await _run_in_thread(engine.remove, one)
+            except DockerError as error:
                 self._unremoved.add(one)
                 facts = {"container": one, "error": str(error)}
                 log.warning("a container is left for later", extra=facts)
@@ -333,15 +333,15 @@ class ContainerHome:
         def kill() -> None:
             try:
                 engine.kill(container)
-            except EngineError as error:  # it will be removed
+            except DockerError as error:  # it will be removed
                 facts = {"container": container, "error": str(error)}
                 log.warning("a container was not ended", extra=facts)
 
-        daemon_threads.asked(kill)
+        daemon_threads.run_in_daemon_thread(kill)
 
 
-def _asked(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-    return daemon_threads.asked(functools.partial(request, *args, **kwargs))
+def _run_in_thread(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+    return daemon_threads.run_in_daemon_thread(functools.partial(request, *args, **kwargs))
 
 
 def _new_nest() -> _Nest:
@@ -354,8 +354,10 @@ def _new_nest() -> _Nest:
     directory = pathlib.Path(tempfile.gettempdir(), name)
     directory.mkdir(mode=0o700)
     try:
-        shelf = Shelf(directory / _SHELF)
-        return _Nest(name=name, directory=directory, shelf=shelf, keeper=Keeper(name, directory))
+        shelf = StagingFolder(directory / _SHELF)
+        return _Nest(
+            name=name, directory=directory, shelf=shelf, keeper=ReaperClient(name, directory)
+        )
     except OSError:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -363,38 +365,40 @@ def _new_nest() -> _Nest:
 
 async def _clean_up() -> None:
     """Clean up after killed gateways."""
-    await _asked(manager.cleanup_stale)
+    await _run_in_thread(manager.cleanup_stale)
     try:
-        for name in await _asked(client.cleanup_stale):
+        for name in await _run_in_thread(client.cleanup_stale):
             log.info("removed what a killed gateway left", extra={"container": name})
-    except EngineError as error:  # harmless
+    except DockerError as error:  # harmless
         log.warning("what a killed gateway left stays", extra={"error": str(error)})
 
 
-async def _laid_out(shelf: Shelf, files: Sequence[pathlib.Path]) -> pathlib.Path:
+async def _laid_out(shelf: StagingFolder, files: Sequence[pathlib.Path]) -> pathlib.Path:
     """Stage files; if cancelled, unstage them."""
-    lending = _asked(shelf.add, files)
+    lending = _run_in_thread(shelf.add, files)
     try:
         return await asyncio.shield(lending)
     except asyncio.CancelledError:  # nobody will know their root
-        lending.add_done_callback(functools.partial(_removed, shelf))
+        lending.add_done_callback(functools.partial(_remove_unclaimed, shelf))
         raise
 
 
-def _removed(shelf: Shelf, lent: asyncio.Future[pathlib.Path]) -> None:
+def _remove_unclaimed(shelf: StagingFolder, lent: asyncio.Future[pathlib.Path]) -> None:
     """Unstage a cancelled request's files."""
     if not lent.cancelled() and lent.exception() is None:
-        daemon_threads.asked(functools.partial(shelf.remove, lent.result()))
+        daemon_threads.run_in_daemon_thread(functools.partial(shelf.remove, lent.result()))
 
 
-async def _told_end(replica: ContainerReplica, container: str, engine: ContainerEngine) -> Ended:
+async def _wait_for_exit(
+    replica: ContainerReplica, container: str, engine: DockerClient
+) -> ExitStatus:
     """Wait until the engine reports the end."""
     while True:
         try:
-            found = await _asked(engine.wait, container)
+            found = await _run_in_thread(engine.wait, container)
         except ContainerGone:
-            return Ended(reason="crash", text="somebody removed its container")
-        except EngineError:  # the socket shows whether it lives
+            return ExitStatus(reason="crash", text="somebody removed its container")
+        except DockerError:  # the socket shows whether it lives
             await asyncio.sleep(_RETRY_S)
         else:
             if found is not None:

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 from serving.errors import NotReady
 from serving.system import process_identity
-from serving.wire.staged_path import placed
+from serving.wire.staged_path import staged_path
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _OWN_RIGHTS = 0o700
 """Permissions this user needs to remove a folder's contents."""
 
 
-class Shelf:
+class StagingFolder:
     """Staging folder; its creator removes it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -68,14 +68,14 @@ class Shelf:
         """
         with self._working:
             root = pathlib.Path("/", str(next(self._numbers)))
-            top = placed(root, self.folder)
+            top = staged_path(root, self.folder)
             self._make_folder(top)
             self._to_copy = {}
             try:
                 wanted = set()
                 for file in files:
                     source = file.resolve()
-                    target = placed(file, top)
+                    target = staged_path(file, top)
                     wanted.add(target)
                     self._make_folders(top, target.parent)
                     self._lay(source, target, source.stat().st_dev)
@@ -91,7 +91,7 @@ class Shelf:
     def remove(self, root: pathlib.Path) -> None:
         """Unstage a root, if it exists."""
         with self._working:
-            shutil.rmtree(placed(root, self.folder), ignore_errors=True)
+            shutil.rmtree(staged_path(root, self.folder), ignore_errors=True)
 
     def close(self) -> None:
         """Stop staging; return when no thread works on the folder."""

@@ -41,14 +41,14 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class Forker:
+class ForkServerClient:
     """One fork server. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
         process: asyncio.subprocess.Process,
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        on_event: Callable[[Forker, Mapping[str, Any]], None],
+        on_event: Callable[[ForkServerClient, Mapping[str, Any]], None],
     ) -> None:
         self._process = process
         self._reader, self._writer = streams
@@ -70,9 +70,9 @@ class Forker:
         directory: pathlib.Path,
         groups: Sequence[pathlib.Path],
         *,
-        on_event: Callable[[Forker, Mapping[str, Any]], None],
+        on_event: Callable[[ForkServerClient, Mapping[str, Any]], None],
         timeout_s: float,
-    ) -> Forker:
+    ) -> ForkServerClient:
         """Start a fork server and wait until it has imported the runtime of a model kind.
 
         The fork server removes `directory` and `groups` at its end. `on_event` gets "started",

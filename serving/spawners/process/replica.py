@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import NotReady
-from serving.spawners.exit_status import Ended, by_code, by_signal, oom_text
-from serving.spawners.process.forkserver_client import Forker
-from serving.system.cgroups.cgroup import Group, Usage
+from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
+from serving.spawners.process.forkserver_client import ForkServerClient
+from serving.system.cgroups.cgroup import ControlGroup, Usage
 
 
-class Replica:
+class ProcessReplica:
     """One process of a spawner."""
 
-    def __init__(self, worker: int, forker: Forker, group: Group | None) -> None:
+    def __init__(self, worker: int, forker: ForkServerClient, group: ControlGroup | None) -> None:
         loop = asyncio.get_running_loop()
         self.worker = worker
         self.pid = 0
         self.features: tuple[str, ...] = ()
         """From its HELLO."""
-        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.ended: asyncio.Future[ExitStatus] = loop.create_future()
         self.started: asyncio.Future[int] = loop.create_future()
         """Its pid, once it exists."""
         self.forker = forker
@@ -80,12 +80,12 @@ class Replica:
             self._was_killed = self._was_killed or asked
             self.forker.kill(self.worker)
 
-    def ended_by(self, event: Mapping[str, Any]) -> Ended:
+    def ended_by(self, event: Mapping[str, Any]) -> ExitStatus:
         """Return the exit status, from the fork server's event and the group's OOM kills."""
         number = event.get("signal")
         if number is None:
-            return by_code(event["code"])
+            return from_code(event["code"])
         oom = None
         if self.group is not None and self.group.oom_kills():
             oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
-        return by_signal(number, oom=oom, asked=self._was_killed)
+        return from_signal(number, oom=oom, asked=self._was_killed)

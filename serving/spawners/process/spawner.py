@@ -23,12 +23,12 @@ from serving.accelerator import devices, mps
 from serving.errors import NotReady, ReplicaStartFailed
 from serving.settings import AcceleratorSettings
 from serving.spawners import handshake
-from serving.spawners.exit_status import Ended
-from serving.spawners.process.forkserver_client import Forker
-from serving.spawners.process.replica import Replica
+from serving.spawners.exit_status import ExitStatus
+from serving.spawners.process.forkserver_client import ForkServerClient
+from serving.spawners.process.replica import ProcessReplica
 from serving.system import process_identity
-from serving.system.cgroups.manager import Limits, LimitSupport, cleanup_stale
-from serving.values import ModelCard, Program
+from serving.system.cgroups.manager import CgroupManager, CgroupSupport, cleanup_stale
+from serving.values import ModelSpec, Program
 
 log = logging.getLogger(__name__)
 
@@ -40,25 +40,25 @@ _RETRY_S = 0.005
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Nest:
+class _ForkServerSession:
     """State that ends with one fork server."""
 
-    forker: Forker
+    forker: ForkServerClient
     directory: pathlib.Path
-    limits: Limits
+    limits: CgroupManager
 
 
-class ProcessHome:
+class ProcessSpawner:
     """All replicas of one gateway. All methods belong to the event loop's thread."""
 
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
         """Start nothing yet."""
         self._warm_timeout_s = warm_timeout_s
         self._kind: str | None = None
-        self._nest: _Nest | None = None
+        self._nest: _ForkServerSession | None = None
         self._making = asyncio.Lock()
-        self._support = LimitSupport(kind=None, reason="the home of the replicas is not open")
-        self._replicas: dict[int, Replica] = {}
+        self._support = CgroupSupport(kind=None, reason="the home of the replicas is not open")
+        self._replicas: dict[int, ProcessReplica] = {}
         self._finishing: set[asyncio.Task[None]] = set()
         self._said_no_sharing = False
         self.software = ""
@@ -89,9 +89,9 @@ class ProcessHome:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        card: ModelCard | None,
+        card: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
-    ) -> Replica:
+    ) -> ProcessReplica:
         """Start a replica, see `Home.start`; if cancelled, end it.
 
         Raises:
@@ -101,7 +101,7 @@ class ProcessHome:
         nest = await self._living_nest()
         environment = self._environment(accelerator or AcceleratorSettings())
         group = nest.limits.group(worker)
-        replica = Replica(worker, nest.forker, group)
+        replica = ProcessReplica(worker, nest.forker, group)
         try:
             replica.limit(cpu=cpu, memory_mb=memory_mb)
         except BaseException:
@@ -122,11 +122,11 @@ class ProcessHome:
         except BaseException:
             replica.abandon()
             if not replica.ordered:
-                self._finish(replica, Ended(reason="crash", text="it was never started"))
+                self._finish(replica, ExitStatus(reason="crash", text="it was never started"))
             raise
         return replica
 
-    async def lend(self, _card: ModelCard) -> pathlib.Path | None:
+    async def lend(self, _card: ModelSpec) -> pathlib.Path | None:
         """Do nothing: replicas see all files."""
         return None
 
@@ -146,7 +146,7 @@ class ProcessHome:
 
     # The fork server
 
-    async def _living_nest(self) -> _Nest:
+    async def _living_nest(self) -> _ForkServerSession:
         """Return the session of a living fork server, started if necessary."""
         async with self._making:
             if self._kind is None:
@@ -156,13 +156,13 @@ class ProcessHome:
                 self._nest = await self._new_nest(self._kind)
             return self._nest
 
-    async def _new_nest(self, kind: str) -> _Nest:
+    async def _new_nest(self, kind: str) -> _ForkServerSession:
         name = process_identity.this_process().new_name()
-        limits = Limits(name)
+        limits = CgroupManager(name)
         directory = _private_directory(name)
         try:
             self._support = limits.open()
-            forker = await Forker.started(
+            forker = await ForkServerClient.started(
                 kind,
                 directory,
                 limits.directories,
@@ -175,7 +175,7 @@ class ProcessHome:
             raise
         if not forker.forks:
             log.warning("replicas start slowly: their runtime starts threads when it is imported")
-        return _Nest(forker=forker, directory=directory, limits=limits)
+        return _ForkServerSession(forker=forker, directory=directory, limits=limits)
 
     async def _remove_nest(self) -> None:
         """End the fork server and remove what it left."""
@@ -201,13 +201,13 @@ class ProcessHome:
 
     async def _connect(
         self,
-        replica: Replica,
-        nest: _Nest,
+        replica: ProcessReplica,
+        nest: _ForkServerSession,
         environment: Mapping[str, str],
         program: Program | None,
     ) -> None:
         path = nest.directory / f"{replica.worker}.sock"
-        with handshake.listening(path) as listener:
+        with handshake.listen(path) as listener:
             procs = replica.group.procs_files if replica.group is not None else ()
             nest.forker.start(
                 replica.worker, path=path, procs=procs, environment=environment, program=program
@@ -217,9 +217,11 @@ class ProcessHome:
 
     # Events of the fork server
 
-    def _heard(self, forker: Forker, event: Mapping[str, Any]) -> None:
+    def _heard(self, forker: ForkServerClient, event: Mapping[str, Any]) -> None:
         if event["event"] == "closed":
-            ended = Ended(reason="crash", text="its template process ended, and it ended with it")
+            ended = ExitStatus(
+                reason="crash", text="its template process ended, and it ended with it"
+            )
             for replica in list(self._replicas.values()):
                 if replica.forker is forker:
                     self._finish(replica, ended)
@@ -230,7 +232,7 @@ class ProcessHome:
         else:
             self._finish(replica, replica.ended_by(event))
 
-    def _finish(self, replica: Replica, ended: Ended) -> None:
+    def _finish(self, replica: ProcessReplica, ended: ExitStatus) -> None:
         """Record the last usage, remove the groups, then resolve `ended`."""
         del self._replicas[replica.worker]
         replica.usage()
@@ -238,7 +240,7 @@ class ProcessHome:
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
-    async def _remove_group(self, replica: Replica, ended: Ended) -> None:
+    async def _remove_group(self, replica: ProcessReplica, ended: ExitStatus) -> None:
         nest, group = self._nest, replica.group
         if group is not None and nest is not None:
             until_s = asyncio.get_running_loop().time() + _REMOVAL_S
@@ -256,7 +258,7 @@ def _private_directory(name: str) -> pathlib.Path:
     return directory
 
 
-async def _greet(replica: Replica, listener: socket.socket) -> None:
+async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
     """Accept the connection and read HELLO.
 
     Raises:

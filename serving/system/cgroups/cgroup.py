@@ -37,7 +37,7 @@ class Hierarchy:
     parents: Mapping[str, pathlib.Path]
 
 
-class Group(abc.ABC):
+class ControlGroup(abc.ABC):
     """One control group (v1: one per controller)."""
 
     def __init__(self, files: CgroupFiles) -> None:

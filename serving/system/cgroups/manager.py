@@ -21,7 +21,13 @@ from typing import Literal
 
 from serving.errors import LimitsUnavailable
 from serving.system import process_identity
-from serving.system.cgroups.cgroup import CgroupFiles, Group, Hierarchy, hierarchies, mount_points
+from serving.system.cgroups.cgroup import (
+    CgroupFiles,
+    ControlGroup,
+    Hierarchy,
+    hierarchies,
+    mount_points,
+)
 from serving.system.cgroups.v1 import GroupV1
 from serving.system.cgroups.v2 import GroupV2, hand_down
 
@@ -35,7 +41,7 @@ _MAX_SEARCHED = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LimitSupport:
+class CgroupSupport:
     """Version of usable control groups, or why there are none."""
 
     kind: Literal["v1", "v2"] | None
@@ -47,21 +53,21 @@ class LimitSupport:
         return "enforced" if self.kind else f"not enforced: {self.reason}"
 
 
-class Limits:
+class CgroupManager:
     """All groups of one gateway; without support there are none."""
 
     def __init__(self, name: str, files: CgroupFiles | None = None) -> None:
         self._name = name
         self._files = files or CgroupFiles()
         self._roots: dict[str, pathlib.Path] = {}
-        self.support = LimitSupport(kind=None, reason="not tried yet")
+        self.support = CgroupSupport(kind=None, reason="not tried yet")
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
         """Directories of all groups, left behind empty if the owner is killed."""
         return tuple(dict.fromkeys(self._roots.values()))
 
-    def open(self, places: Sequence[Hierarchy] | None = None) -> LimitSupport:
+    def open(self, places: Sequence[Hierarchy] | None = None) -> CgroupSupport:
         """Find a place for limited groups by trying; `places` are candidates, best first."""
         reasons = []
         for place in system_places() if places is None else places:
@@ -73,15 +79,15 @@ class Limits:
                 self.close()
                 reasons.append(f"{place.kind}: {error}")
                 continue
-            self.support = LimitSupport(kind=place.kind)
+            self.support = CgroupSupport(kind=place.kind)
             return self.support
         self._roots = {}
         reason = reasons[-1] if reasons else "this system has no control groups with cpu and memory"
         hint = "" if os.geteuid() == 0 else " (needs root, or a delegated control group)"
-        self.support = LimitSupport(kind=None, reason=reason + hint)
+        self.support = CgroupSupport(kind=None, reason=reason + hint)
         return self.support
 
-    def group(self, worker: int) -> Group | None:
+    def group(self, worker: int) -> ControlGroup | None:
         """Create a replica's group; return None without support.
 
         Raises:
@@ -91,26 +97,26 @@ class Limits:
             return None
         return self._group(self.support.kind, f"replica-{worker}")
 
-    def remove(self, group: Group) -> bool:
+    def remove(self, group: ControlGroup) -> bool:
         """Remove a group; return False while its processes are ending."""
-        left = [path for path in group.directories if not _removed(path, self._files)]
+        left = [path for path in group.directories if not _try_remove(path, self._files)]
         return not left
 
-    def clear(self, group: Group) -> bool:
+    def clear(self, group: ControlGroup) -> bool:
         """Kill and remove a group without waiting; return False while processes are ending."""
-        left = [path for path in group.directories if not _cleared(path, self._files)]
+        left = [path for path in group.directories if not _try_kill_and_remove(path, self._files)]
         return not left
 
-    def kill(self, group: Group) -> bool:
+    def kill(self, group: ControlGroup) -> bool:
         """Kill and remove a group; return False after a timeout."""
-        left = [path for path in group.directories if not cleaned(path)]
+        left = [path for path in group.directories if not kill_and_remove(path)]
         return not left
 
     def close(self) -> bool:
         """Remove all groups, which must be empty; return False after a timeout."""
         until_s = time.monotonic() + _REMOVAL_S
         while True:
-            left = [root for root in self.directories if not _tree_removed(root, self._files)]
+            left = [root for root in self.directories if not _try_remove_tree(root, self._files)]
             if not left or time.monotonic() > until_s:
                 return not left
             time.sleep(_RETRY_S)
@@ -123,7 +129,7 @@ class Limits:
         if place.kind == "v2":
             hand_down(self._roots["unified"], self._files)
 
-    def _group(self, kind: Literal["v1", "v2"], name: str) -> Group:
+    def _group(self, kind: Literal["v1", "v2"], name: str) -> ControlGroup:
         directories = {controller: root / name for controller, root in self._roots.items()}
         try:
             for directory in dict.fromkeys(directories.values()):
@@ -152,7 +158,7 @@ def system_places() -> list[Hierarchy]:
         return []
 
 
-def group_of(pid: int) -> Group | None:
+def group_of(pid: int) -> ControlGroup | None:
     """Return the group of a process that is alone in it, to read its usage.
 
     None if it is not visible.
@@ -165,7 +171,7 @@ def group_of(pid: int) -> Group | None:
     for place in places:
         if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
             continue
-        group: Group = (
+        group: ControlGroup = (
             GroupV2(place.parents["unified"], CgroupFiles())
             if place.kind == "v2"
             else GroupV1(place.parents, CgroupFiles())
@@ -181,9 +187,9 @@ def group_of(pid: int) -> Group | None:
     return None
 
 
-def probe() -> LimitSupport:
+def probe() -> CgroupSupport:
     """Report whether limits can be enforced, by creating a limited group."""
-    limits = Limits(process_identity.this_process().new_name())
+    limits = CgroupManager(process_identity.this_process().new_name())
     try:
         return limits.open()
     finally:
@@ -199,7 +205,7 @@ def cleanup_stale(
     """
     removed = []
     for mount in _mounts() if mounts is None else mounts:
-        removed += [root for root in _stale_groups(mount) if cleaned(root)]
+        removed += [root for root in _stale_groups(mount) if kill_and_remove(root)]
     base = pathlib.Path(tempfile.gettempdir()) if temporary is None else temporary
     for directory in _stale_directories(base):
         shutil.rmtree(directory, ignore_errors=True)
@@ -243,39 +249,39 @@ def _is_stale(name: str) -> bool:
     return maker is not None and maker.is_gone()
 
 
-def cleaned(root: pathlib.Path) -> bool:
+def kill_and_remove(root: pathlib.Path) -> bool:
     """Kill and remove a group with its subgroups; return False after `_REMOVAL_S`."""
     files = CgroupFiles()
     until_s = time.monotonic() + _REMOVAL_S
-    while not _cleared(root, files):
+    while not _try_kill_and_remove(root, files):
         if time.monotonic() > until_s:
             return False
         time.sleep(_RETRY_S)
     return True
 
 
-def _cleared(root: pathlib.Path, files: CgroupFiles) -> bool:
+def _try_kill_and_remove(root: pathlib.Path, files: CgroupFiles) -> bool:
     """Kill a group's processes; remove it with its subgroups if they have ended."""
-    if _tree_removed(root, files):
+    if _try_remove_tree(root, files):
         return True
     for path, _, _ in os.walk(root):  # yields nothing for what another process removes meanwhile
         for text in (files.read(pathlib.Path(path, "cgroup.procs")) or "").split():
             if int(text) > 0:  # 0: a process of another pid namespace
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(int(text), signal.SIGKILL)
-    return _tree_removed(root, files)
+    return _try_remove_tree(root, files)
 
 
-def _tree_removed(root: pathlib.Path, files: CgroupFiles) -> bool:
+def _try_remove_tree(root: pathlib.Path, files: CgroupFiles) -> bool:
     """Remove a directory of groups if none has processes."""
     with contextlib.suppress(OSError):
         for path in list(root.iterdir()):
             if path.is_dir():
-                _removed(path, files)
-    return _removed(root, files)
+                _try_remove(path, files)
+    return _try_remove(root, files)
 
 
-def _removed(directory: pathlib.Path, files: CgroupFiles) -> bool:
+def _try_remove(directory: pathlib.Path, files: CgroupFiles) -> bool:
     try:
         files.remove(directory)
     except FileNotFoundError:

@@ -11,10 +11,10 @@ import pathlib
 from collections.abc import Mapping
 
 from serving.errors import LimitsUnavailable
-from serving.system.cgroups.cgroup import MIB, PERIOD_US, CgroupFiles, Group, Usage
+from serving.system.cgroups.cgroup import MIB, PERIOD_US, CgroupFiles, ControlGroup, Usage
 
 
-class GroupV1(Group):
+class GroupV1(ControlGroup):
     """Existing group; `directories` is by controller."""
 
     def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import pathlib
 
 from serving.errors import LimitsUnavailable
-from serving.system.cgroups.cgroup import MIB, PERIOD_US, CgroupFiles, Group, Usage
+from serving.system.cgroups.cgroup import MIB, PERIOD_US, CgroupFiles, ControlGroup, Usage
 
 CONTROLLERS = ("cpu", "memory")
 
 
-class GroupV2(Group):
+class GroupV2(ControlGroup):
     """Existing group."""
 
     def __init__(self, directory: pathlib.Path, files: CgroupFiles) -> None:

@@ -37,7 +37,7 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-class Batch(NamedTuple):
+class TextBatch(NamedTuple):
     """Padded token arrays."""
 
     words: NDArray[np.int64]
@@ -58,16 +58,16 @@ class Translator:
         self.inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
         self.outputs = [{"name": "translation", "datatype": "BYTES", "shape": [-1]}]
 
-    def preprocess(self, inputs: Arrays) -> Batch:
+    def preprocess(self, inputs: Arrays) -> TextBatch:
         """Convert texts to word tokens."""
         rows = [self._read(text) for text in inputs["text"]]
         lengths = np.array([len(row) for row in rows], np.int32)
         words = np.full((int(lengths.max()), len(rows)), PAD, np.int64)
         for place, row in enumerate(rows):
             words[: len(row), place] = row
-        return Batch(words, lengths)
+        return TextBatch(words, lengths)
 
-    def predict_batch(self, batch: Batch) -> NDArray[np.int64]:
+    def predict_batch(self, batch: TextBatch) -> NDArray[np.int64]:
         """Return letter tokens (n, longest), undefined after END."""
         encoded = self.encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
         filled = np.arange(len(batch.words)) >= batch.lengths[:, np.newaxis]

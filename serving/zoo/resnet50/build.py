@@ -48,7 +48,7 @@ def weights() -> pathlib.Path:
     if path.is_file() and path.stat().st_size == BYTES and _digest(path) == SHA256:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    digest = built().save(path)
+    digest = build_graph().save(path)
     if digest != SHA256:
         path.unlink()
         raise ModelLoadFailed(
@@ -64,7 +64,7 @@ def _digest(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def built() -> onnx_file.Graph:
+def build_graph() -> onnx_file.Graph:
     """Build the network."""
     graph = onnx_file.Graph("resnet50")
     random = np.random.PCG64(SEED)

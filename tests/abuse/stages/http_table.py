@@ -406,7 +406,7 @@ def differs(data: bytes) -> str | None:
 
 def _let_in(data: bytes) -> list[tuple[str, str, bytes]]:
     """Method, target and body of what reaches the routes, of a connection without a socket."""
-    from serving.api.http.listener import Listener  # noqa: PLC0415 - stages import what they test late
+    from serving.api.http.listener import HttpListener  # noqa: PLC0415 - stages import what they test late
     from serving.api.http.messages import Response  # noqa: PLC0415
     from tests.fakes.wire import Fed  # noqa: PLC0415
 
@@ -417,7 +417,7 @@ def _let_in(data: bytes) -> list[tuple[str, str, bytes]]:
             seen.append((head.method, head.path, body))
             return Response(200, b"", b"")
 
-    listener = Listener(Routes(), max_body_bytes=1 << 20, idle_s=120, request_s=30)
+    listener = HttpListener(Routes(), max_body_bytes=1 << 20, idle_s=120, request_s=30)
     connection, transport = listener.protocol(), Sink()
     connection.connection_made(transport)  # type: ignore[arg-type]  # it has what is called
     fed = Fed(connection)

@@ -145,7 +145,7 @@ def exports() -> dict[str, Callable[[str], dict[str, str]]]:
 
         return made
 
-    return {target: of(target) for target in export.TARGETS if target not in export.WITHOUT_MODEL}
+    return {target: of(target) for target in export.FORMATS if target not in export.WITHOUT_MODEL}
 
 
 def wrong_page(make: Callable[[str], str], text: str, plain: list[Any]) -> str | None:

@@ -130,7 +130,7 @@ def test_a_lock_of_a_past_boot_is_forgotten(gpu) -> None:
     """It ended with that boot: nothing is touched."""
     place = restore_journal.folder()
     with restore_journal.exclusive(place):
-        past = restore_journal.Note(gpu=UUID, owner=process_identity.this_process().new_name(), boot="past",
+        past = restore_journal.JournalEntry(gpu=UUID, owner=process_identity.this_process().new_name(), boot="past",
                           clock_mhz=900, before=None)  # fmt: skip
         restore_journal.write(place, past)
     done, failed = clocks.restore_stale()

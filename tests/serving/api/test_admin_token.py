@@ -18,8 +18,8 @@ ROOT = pathlib.Path(__file__).parents[3]
 PORT = 8002
 MAKER = """
 import sys
-from serving import admin_token
-with admin_token.made(int(sys.argv[1])) as made:
+from serving.api import admin_token
+with admin_token.generate(int(sys.argv[1])) as made:
     print(made.text, made.file, flush=True)
     sys.stdin.read()
 """
@@ -54,7 +54,7 @@ def test_only_its_user_reads_it(base):
     """In a folder of its own, whatever the umask; each time another one; nothing is left."""
     before = os.umask(0)
     try:
-        with admin_token.made(PORT) as made, admin_token.made(PORT + 1) as other:
+        with admin_token.generate(PORT) as made, admin_token.generate(PORT + 1) as other:
             assert made.file.parent.parent == other.file.parent.parent == base
             assert (mode(made.file), mode(made.file.parent)) == (0o600, 0o700)
             assert made.file.read_text().strip() == made.text
@@ -78,7 +78,7 @@ def test_what_a_killed_server_left_is_removed_by_the_next(base):
         killed.wait(20)
         assert left.exists()
         assert admin_token.of_port(PORT) is None
-        with admin_token.made(PORT) as made:
+        with admin_token.generate(PORT) as made:
             assert not left.parent.exists()
             assert kept.exists()
             assert admin_token.of_port(PORT) == made.text
@@ -97,17 +97,17 @@ def test_without_a_runtime_directory_it_is_among_the_temporary_files(tmp_path, m
         (tmp_path / "foreign").mkdir()
         os.chown(tmp_path / "foreign", 65534, 65534)
     for environment in ({}, {"XDG_RUNTIME_DIR": "/nowhere"}, {"XDG_RUNTIME_DIR": foreign}):
-        with admin_token.made(PORT, environment) as made:
+        with admin_token.generate(PORT, environment) as made:
             assert made.file.parent.parent == tmp_path / "temporary"
             assert admin_token.of_port(PORT, {"XDG_RUNTIME_DIR": str(tmp_path)}) == made.text
 
 
 def test_no_file_of_anybody_else_is_taken_or_removed(base):
     """A link into another folder, a folder of another user, a name without an owner."""
-    gone = process_identity.Owner(
+    gone = process_identity.ProcessIdentity(
         pid=2**22 - 1, started_ticks=1, namespace=process_identity.this_process().namespace
     )
-    with admin_token.made(PORT) as made:
+    with admin_token.generate(PORT) as made:
         for maker in (gone, process_identity.this_process()):
             (base / maker.new_name()).symlink_to(made.file.parent)
         (base / "luthier-nobodys").mkdir()
@@ -118,7 +118,7 @@ def test_no_file_of_anybody_else_is_taken_or_removed(base):
             (theirs / f"admin-{PORT + 1}.token").write_text("planted")
             os.chown(theirs, 65534, 65534)
         assert admin_token.of_port(PORT + 1) is None
-        with admin_token.made(PORT + 2):
+        with admin_token.generate(PORT + 2):
             assert made.file.exists()
             assert admin_token.of_port(PORT) == made.text
 
@@ -126,7 +126,10 @@ def test_no_file_of_anybody_else_is_taken_or_removed(base):
 def test_where_it_cannot_be_kept_the_start_says_what_to_do(tmp_path, monkeypatch):
     """In one line."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(NotReady, match="--no-admin-token") as caught, admin_token.made(PORT, {}):
+    with (
+        pytest.raises(NotReady, match="--no-admin-token") as caught,
+        admin_token.generate(PORT, {}),
+    ):
         pass
     assert "\n" not in str(caught.value)
     assert "No such file or directory" in str(caught.value)
@@ -138,7 +141,7 @@ def test_a_cleaning_removes_what_is_left(base):
     with killed:
         killed.kill()
         killed.wait(20)
-        with admin_token.made(PORT + 1) as made:
+        with admin_token.generate(PORT + 1) as made:
             left.parent.mkdir(exist_ok=True)
             left.touch()
             assert admin_token.remove_left() == [left]

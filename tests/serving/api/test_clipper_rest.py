@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.clipper.catalogue import Model
+from serving.api.clipper.catalogue import RegisteredModel
 from serving.api.clipper.routes import ClipperRoutes
-from serving.errors import NotReady, PredictionFailed
+from serving.errors import InferenceFailed, NotReady
 from serving.metrics.clipper_metrics import Registry
 from serving.values import Tensor
 from tests.fakes.clipper_hub import NO_MODELS, TOO_LATE, App, Asked, FakeHub
@@ -55,7 +55,7 @@ def hub():
         ("sum", "1", "doubles"), ("sum", "2", "doubles"), ("text", "1", "strings"),
         ("picture", "1", "integers"), ("wide", "1", "doubles"), ("late", "1", "doubles"), ("absent", "1", "doubles"),
     ):  # fmt: skip
-        made.add_model(Model(name, version, kind))
+        made.add_model(RegisteredModel(name, version, kind))
     made.run("sum", "1", SUM, lambda arrays: {"y": -arrays["x"].sum(axis=1)})
     made.run("sum", "2", SUM, lambda arrays: {"y": arrays["x"].sum(axis=1)})
     made.run("late", "1", SUM, lambda arrays: {"y": arrays["x"].sum(axis=1)})
@@ -238,7 +238,7 @@ def test_a_bad_input_takes_back_the_others_of_its_batch(served):
     assert len(made.given_up) == given_up + 1
 
 
-@pytest.mark.parametrize("error", [NotReady("starting"), PredictionFailed("raised")])
+@pytest.mark.parametrize("error", [NotReady("starting"), InferenceFailed("raised")])
 def test_a_hub_that_refuses(served, error):
     """A refusal of the hub is told as an error of the query."""
     port, made = served

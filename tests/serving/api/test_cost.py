@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from serving import wire
 from serving.api.clipper import requests
 from serving.api.grpc import messages
-from serving.api.open_inference.requests import LARGE_JSON_BYTES, Requests, skeleton
+from serving.api.open_inference.requests import LARGE_JSON_BYTES, RequestDecoder, skeleton
 from serving.api.parsing import bounded_json
-from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, Budget
+from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, ParseBudget
 from serving.api.tensorflow import rest_codec
-from serving.errors import InvalidRequest, JsonTooLarge, ServingError, UnknownModel, nearest, shown
+from serving.errors import (
+    InvalidRequest,
+    JsonTooLarge,
+    ServingError,
+    UnknownModel,
+    nearest,
+    short_repr,
+)
 from serving.settings import ServingSettings
 from serving.values import Signature, TensorSpec
 from tests.corpora import CORPORA, header_bytes, signature
@@ -97,7 +104,7 @@ IMAGES = Signature(
 def test_a_picture_in_json_is_left_to_the_replica(key):
     """1.2 million numbers are no value that is read here, over either protocol."""
     body = image(640, key)
-    requests, codec = Requests("m", IMAGES), rest_codec.Codec("m", "1", IMAGES)
+    requests, codec = RequestDecoder("m", IMAGES), rest_codec.TensorFlowRestCodec("m", "1", IMAGES)
     query = requests.query(body, None) if key == b"data" else codec.large_query(body)
     assert query.encoding == wire.Encoding.OIP_JSON
     assert query.items == 1
@@ -155,7 +162,7 @@ def texts_request(elements):
 
 def test_what_is_counted_are_values_and_not_letters():
     """A text of 300,000 commas, brackets and quotes is one value; 70,000 texts are too many."""
-    requests = Requests("m", signature("BYTES"))
+    requests = RequestDecoder("m", signature("BYTES"))
     text = ',[{"\\' * 60_000
     query = requests.query(texts_request([text]), None)
     assert arrays_of(query.frame)["x"].tolist() == [text.encode()]
@@ -211,7 +218,7 @@ def test_depth_is_that_outside_of_texts(text):
 
 def test_photographs_in_base64_are_read():
     """Three megabytes are four in base64, the default limit; a larger one says which limit it is."""
-    codec = rest_codec.Codec("m", "1", signature("BYTES"))
+    codec = rest_codec.TensorFlowRestCodec("m", "1", signature("BYTES"))
     start, end = b'{"instances":[{"b64":"', b'"}]}'
     letters = bounded_json.MAX_JSON_BYTES - len(start) - len(end)
     query = codec.query(rest_codec.request(start + b"AAAA" * (letters // 4) + end), "predict")
@@ -227,9 +234,9 @@ def test_the_limit_is_a_setting_in_every_protocol():
     limit = settings.server.max_json_bytes
     long = json.dumps({"inputs": [], "id": "a" * 2000}).encode()
     with pytest.raises(JsonTooLarge):
-        Requests("m", signature("FP32"), limit).query(long, None)
+        RequestDecoder("m", signature("FP32"), limit).query(long, None)
     with pytest.raises(JsonTooLarge):
-        Requests("m", signature("FP32"), limit).query(long, len(long))
+        RequestDecoder("m", signature("FP32"), limit).query(long, len(long))
     with pytest.raises(JsonTooLarge):
         rest_codec.request(long, limit)
     with pytest.raises(requests.RequestError, match=r"2000 bytes \(server.max_json_bytes\)"):
@@ -247,14 +254,14 @@ def test_the_limit_is_a_setting_in_every_protocol():
 )
 def test_what_was_sent_is_shown_short(value):
     """In one line, whatever it is."""
-    assert len(shown(value)) < 400
-    assert "\n" not in shown(value)
+    assert len(short_repr(value)) < 400
+    assert "\n" not in short_repr(value)
 
 
 def test_small_values_are_shown_as_they_are():
     """As Python writes them."""
     for value in (None, True, 5, 2.5, "a'b", [1, [2, "x"]], {"a": [1]}):
-        assert shown(value) == repr(value)
+        assert short_repr(value) == repr(value)
 
 
 def test_names_of_megabytes_are_cut_and_not_compared():
@@ -275,10 +282,10 @@ def test_fields_are_counted_before_a_message_is_made(size):
     unit = b"\x32\x03\x0a\x01y"
     few = unit * 20
     raw = b"\x3a" + wire_length(size) + bytes(size)
-    assert len(messages.parsed(messages.ModelInferRequest, few + raw).outputs) == 20
+    assert len(messages.parse(messages.ModelInferRequest, few + raw).outputs) == 20
     if size > MAX_VALUES * len(unit):
         with pytest.raises(InvalidRequest, match="more than 65536 fields"):
-            messages.parsed(messages.ModelInferRequest, unit * (size // len(unit)))
+            messages.parse(messages.ModelInferRequest, unit * (size // len(unit)))
 
 
 def wire_length(value):
@@ -292,7 +299,7 @@ def wire_length(value):
 
 def test_a_budget_is_spent_once():
     """It is that of all parts of a request together."""
-    budget = Budget(10, "letters")
+    budget = ParseBudget(10, "letters")
     budget.spend(6)
     budget.spend(4)
     with pytest.raises(InvalidRequest, match="more than 10 letters; send less in one request"):
@@ -302,7 +309,7 @@ def test_a_budget_is_spent_once():
 def test_elements_of_all_tensors_count_together():
     """Two inputs of 40,000 texts each are more than one request may have."""
     specs = tuple(TensorSpec(name=name, datatype="BYTES", shape=(-1,)) for name in "ab")
-    requests = Requests("m", Signature(inputs=specs, outputs=()))
+    requests = RequestDecoder("m", Signature(inputs=specs, outputs=()))
 
     def asked(count):
         items = [
@@ -337,6 +344,11 @@ def test_rows_of_the_same_are_told_from_uneven_ones():
     model = Signature(
         inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 1)),), outputs=IMAGES.outputs
     )
-    assert rest_codec.Codec("m", "1", model).large_query(body).items == 2**22 + 1
-    assert rest_codec.Codec("m", "1", model).large_query(body.replace(b"1]]}", b"1,2]]}")) is None
+    assert rest_codec.TensorFlowRestCodec("m", "1", model).large_query(body).items == 2**22 + 1
+    assert (
+        rest_codec.TensorFlowRestCodec("m", "1", model).large_query(
+            body.replace(b"1]]}", b"1,2]]}")
+        )
+        is None
+    )
     assert np.prod((2**22 + 1, 1)) > MAX_NUMBERS

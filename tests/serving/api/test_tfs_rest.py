@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving.api.tensorflow.rest_routes import TfsRoutes
-from serving.errors import DeadlineExceeded, NotReady, Overloaded, PredictionFailed
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
+from serving.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
 from serving.values import ModelId
 from tests.fakes.running import gateway
 from tests.fakes.servables import Altered, FunctionHome, counted, signature
@@ -38,7 +38,7 @@ def served():
         engine = Altered(running.engine)
         engine.more_states[ModelId("half", "4")] = ("loading", "")
         engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")
-        running.listener.routes = TfsRoutes(engine, metrics=lambda: iter([b"a_metric 1\n"]))
+        running.listener.routes = TensorFlowRoutes(engine, metrics=lambda: iter([b"a_metric 1\n"]))
         yield running, engine, home
 
 
@@ -139,7 +139,7 @@ def test_errors_are_counted_where_they_belong(served):
         (Overloaded(4, 0.5), 429),
         (NotReady("starting"), 503),
         (DeadlineExceeded(), 504),
-        (PredictionFailed("the model raised"), 500),
+        (InferenceFailed("the model raised"), 500),
     ],
 )
 def test_refusals_of_the_engine(served, error, status):
@@ -210,7 +210,7 @@ def test_metrics_where_they_are_switched_on(port):
     path = "/monitoring/prometheus/metrics"
     assert port.request("GET", path)[2] == b"a_metric 1\n"
     with gateway() as other:
-        other.listener.routes = TfsRoutes(other.engine)
+        other.listener.routes = TensorFlowRoutes(other.engine)
         assert other.json("GET", path)[0] == 404
 
 

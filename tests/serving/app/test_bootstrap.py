@@ -8,20 +8,20 @@ import tempfile
 
 import pytest
 
-from serving.api.clipper.inputs import Input
+from serving.api.clipper.inputs import ApplicationInput
 from serving.app import bootstrap
-from serving.app.bootstrap import assembled
-from serving.deployment.spawner_registry import Homes
+from serving.app.bootstrap import build
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import InvalidSettings, NotReady
 from serving.selection.application import Application
 from serving.selection.stores.redis_store import RedisStore
 from serving.settings import ServingSettings
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.serving.engine.test_applications import Update
 
-ECHO = ModelCard(name="echo", version="1", kind="echo", path=None)
+ECHO = ModelSpec(name="echo", version="1", kind="echo", path=None)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def _redis():
 @contextlib.asynccontextmanager
 async def server(url, folder=None, **more):
     settings = ServingSettings().changed({"server.state_store": url})
-    core = assembled([ECHO], settings, Homes(FakeHome), root=None, folder=folder, **more)
+    core = build([ECHO], settings, SpawnerRegistry(FakeHome), root=None, folder=folder, **more)
     try:
         await core.open()
         yield core
@@ -59,9 +59,9 @@ class Asker:
 async def teach(core):
     """A query of one user, and feedback that its answer was wrong."""
     asker = Asker()
-    core.applications.ask("app", Input("integers", [4]), asker, user="anna")
+    core.applications.ask("app", ApplicationInput("integers", [4]), asker, user="anna")
     result = await asyncio.wait_for(asker.result, 5)
-    update = Update(Input("integers", [4]), 5, user="anna", query_id=result.query_id)
+    update = Update(ApplicationInput("integers", [4]), 5, user="anna", query_id=result.query_id)
     assert core.applications.feedback("app", update)
 
 

@@ -9,22 +9,22 @@ import sqlite3
 import pytest
 
 from serving.api.clipper import containers, management
-from serving.api.triton.repository_service import Hub
-from serving.app.bootstrap import assembled
-from serving.deployment.spawner_registry import Homes
+from serving.api.triton.repository_service import RepositoryService
+from serving.app.bootstrap import build
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import NotReady, ServingError, UnknownModel
 from serving.settings import ServingSettings
-from serving.state.records import Key, SqliteRecords
-from serving.values import ModelCard, ModelId
+from serving.state.records import RecordKey, SqliteRecords
+from serving.values import ModelId, ModelSpec
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import retired
 from tests.serving.engine.test_repository import put
 
-ECHO = ModelCard(name="echo", version="1", kind="echo", path=None)
+ECHO = ModelSpec(name="echo", version="1", kind="echo", path=None)
 
 
 def version(number, **more):
-    return ModelCard(name="m", version=number, kind="echo", path=None, **more)
+    return ModelSpec(name="m", version=number, kind="echo", path=None, **more)
 
 
 class Site:
@@ -38,7 +38,7 @@ class Site:
         """One life of a server; it ends without a word, as a killed one does."""
         settings = ServingSettings().changed(values or {})
         home = home or FakeHome()
-        core = assembled(cards, settings, Homes(lambda: home), root=root, folder=self.folder)
+        core = build(cards, settings, SpawnerRegistry(lambda: home), root=root, folder=self.folder)
         try:
             await core.open()
             yield core
@@ -162,17 +162,17 @@ async def test_a_live_setting_holds_until_the_start_says_something_else(site):
 async def test_a_model_of_the_command_line_that_was_unloaded_stays_out(site, caplog):
     """Until somebody loads it, or the command line names another file."""
     async with site.server(ECHO) as core:
-        hub = Hub(core.engine, None, cards=[ECHO], is_controlled=True, keep=core.keep)
+        hub = RepositoryService(core.engine, None, cards=[ECHO], is_controlled=True, keep=core.keep)
         await hub.unload("echo")
     with caplog.at_level(logging.WARNING):
         async with site.server(ECHO) as core:
             assert core.engine.models() == ()
     assert "taken out of service by hand" in caplog.text
-    other = ModelCard(name="echo", version="1", kind="echo", path=site.folder)
+    other = ModelSpec(name="echo", version="1", kind="echo", path=site.folder)
     async with site.server(other) as core:
         assert core.engine.models() == (ECHO.id,)
     async with site.server(ECHO) as core:
-        hub = Hub(core.engine, None, cards=[ECHO], is_controlled=True, keep=core.keep)
+        hub = RepositoryService(core.engine, None, cards=[ECHO], is_controlled=True, keep=core.keep)
         await hub.unload("echo")
         await hub.load("echo", {"max_batch_size": 5})
     async with site.server(ECHO) as core:
@@ -281,7 +281,7 @@ async def test_a_change_is_on_the_disk_when_it_is_answered(site):
         async def label(number):
             core.engine.set_label("echo", f"l{number}", "1")
             await core.keep()
-            assert f"l{number}" in json.loads(site.record()[Key("model", "echo")])["labels"]
+            assert f"l{number}" in json.loads(site.record()[RecordKey("model", "echo")])["labels"]
 
         await asyncio.gather(*map(label, range(5)))
 
@@ -300,7 +300,10 @@ async def test_a_record_that_cannot_be_written_is_told_and_made_up_for(site):
         disk.close()
         core.engine.set_label("echo", "y", "1")
         await core.keep()
-        assert json.loads(site.record()[Key("model", "echo")])["labels"] == {"x": "1", "y": "1"}
+        assert json.loads(site.record()[RecordKey("model", "echo")])["labels"] == {
+            "x": "1",
+            "y": "1",
+        }
 
 
 async def test_a_start_that_fails_leaves_the_record_alone(site):
@@ -345,11 +348,11 @@ async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense)
         before = in_force(core)
     whole = site.record()
     edited = [
-        Key("setting", "batching.max_size"),
-        Key("version", "m", "2"),
-        Key("application", "a"),
-        Key("registered", "c", "1"),
-        Key("model", "echo"),
+        RecordKey("setting", "batching.max_size"),
+        RecordKey("version", "m", "2"),
+        RecordKey("application", "a"),
+        RecordKey("registered", "c", "1"),
+        RecordKey("model", "echo"),
     ]
     records = SqliteRecords(site.folder / "records.db")
     records.write(dict.fromkeys(edited, nonsense))
@@ -371,7 +374,7 @@ async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense)
     assert [left[key] for key in edited] == [nonsense] * len(edited)
     records = SqliteRecords(site.folder / "records.db")
     records.write({key: whole[key] for key in edited})
-    records.write({Key("model", "m"): whole[Key("model", "m")]})
+    records.write({RecordKey("model", "m"): whole[RecordKey("model", "m")]})
     records.close()
     async with site.server(ECHO) as core:
         assert in_force(core) == before
@@ -379,9 +382,9 @@ async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense)
 
 async def test_a_setting_that_cannot_be_restored_stays_in_the_record(site, caplog):
     """Out of range for this version, say: left out, told, and there at the next start; a new one replaces it."""
-    key, text = Key("setting", "batching.max_size"), '{"value":-3,"instead_of":8}'
+    key, text = RecordKey("setting", "batching.max_size"), '{"value":-3,"instead_of":8}'
     records = SqliteRecords(site.folder / "records.db")
-    records.write({key: text, Key("setting", "no.such"): '{"value":1}'})
+    records.write({key: text, RecordKey("setting", "no.such"): '{"value":1}'})
     records.close()
     for _ in range(2):
         caplog.clear()
@@ -399,10 +402,10 @@ async def test_what_is_said_of_a_model_that_no_start_names_is_told_and_forgotten
     """One line, and no row that nobody could take away."""
     records = SqliteRecords(site.folder / "records.db")
     entry = {"current": "1", "previous": None, "labels": {}, "shares": {}, "shadow": None}
-    records.write({Key("model", "gone"): json.dumps({**entry, "versions": ["1"]})})
+    records.write({RecordKey("model", "gone"): json.dumps({**entry, "versions": ["1"]})})
     records.close()
     async with site.server(ECHO):
         pass
     told = [one.what for one in caplog.records if "is forgotten" in one.message]
     assert told == ["model gone"]
-    assert Key("model", "gone") not in site.record()
+    assert RecordKey("model", "gone") not in site.record()

@@ -3,11 +3,11 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from serving.cache.response_cache import Key, PredictionCache
+from serving.cache.response_cache import CacheKey, ResponseCache
 from serving.values import ModelId
 
 MODEL = ModelId("m", "1")
-keys = st.binary(max_size=3).map(lambda data: Key(MODEL, 0, data))
+keys = st.binary(max_size=3).map(lambda data: CacheKey(MODEL, 0, data))
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), keys, st.binary(max_size=400)),
@@ -21,7 +21,7 @@ steps = st.lists(
 @given(steps, st.integers(0, 3000))
 def test_never_over_capacity_and_never_another_answer(steps, capacity):
     """Bytes stay within the capacity, and a hit is what was put last for that very key."""
-    cache = PredictionCache(capacity)
+    cache = ResponseCache(capacity)
     truth = {}
     for what, key, value in steps:
         if what == "put":
@@ -41,8 +41,8 @@ def test_never_over_capacity_and_never_another_answer(steps, capacity):
 
 def test_least_recently_used_leaves_first():
     """A look-up keeps an entry; the one that nobody asked for goes."""
-    cache = PredictionCache(3 * (1 + 100 + 200))
-    first, second, third, fourth = (Key(MODEL, 0, bytes([n])) for n in range(4))
+    cache = ResponseCache(3 * (1 + 100 + 200))
+    first, second, third, fourth = (CacheKey(MODEL, 0, bytes([n])) for n in range(4))
     for key in (first, second, third):
         cache.put(key, b"x" * 100)
     assert cache.get(first)
@@ -54,14 +54,14 @@ def test_least_recently_used_leaves_first():
 
 def test_model_and_encoding_are_part_of_the_key():
     """Equal bytes of another version or another form are another input."""
-    cache = PredictionCache(10_000)
-    cache.put(Key(MODEL, 0, b"a"), b"1")
-    assert cache.get(Key(ModelId("m", "2"), 0, b"a")) is None
-    assert cache.get(Key(MODEL, 1, b"a")) is None
+    cache = ResponseCache(10_000)
+    cache.put(CacheKey(MODEL, 0, b"a"), b"1")
+    assert cache.get(CacheKey(ModelId("m", "2"), 0, b"a")) is None
+    assert cache.get(CacheKey(MODEL, 1, b"a")) is None
 
 
 def test_zero_capacity_keeps_nothing():
     """Capacity 0 is off."""
-    cache = PredictionCache(0)
-    cache.put(Key(MODEL, 0, b""), b"")
-    assert cache.get(Key(MODEL, 0, b"")) is None
+    cache = ResponseCache(0)
+    cache.put(CacheKey(MODEL, 0, b""), b"")
+    assert cache.get(CacheKey(MODEL, 0, b"")) is None

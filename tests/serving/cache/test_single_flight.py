@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from serving.cache.response_cache import Key
+from serving.cache.response_cache import CacheKey
 from serving.cache.single_flight import SingleFlight
 from serving.errors import DeadlineExceeded
 from serving.values import ModelId
 
-KEY = Key(ModelId("m", "1"), 0, b"input")
+KEY = CacheKey(ModelId("m", "1"), 0, b"input")
 
 
 class Waiter:

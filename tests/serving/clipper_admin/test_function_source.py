@@ -12,7 +12,7 @@ from numpy import mean
 
 from serving.clipper_admin.exceptions import ClipperException
 from serving.clipper_admin.function_source import load_function, save_function
-from serving.errors import PredictionFailed
+from serving.errors import InferenceFailed
 from serving.models import load
 from tests.serving.clipper_admin import functions
 
@@ -272,5 +272,5 @@ def test_answers_by_the_contract(tmp_path, answers, message):
         return answers
 
     model = load("python", save_function(predict, tmp_path, input_type="doubles"), threads=1)
-    with pytest.raises(PredictionFailed, match=message):
+    with pytest.raises(InferenceFailed, match=message):
         model.predict_batch({"input": np.zeros((1, 1))})

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.deployment import profile_store
-from serving.deployment.dispatch import Loaded
-from serving.deployment.profile_store import FILE, KeptProfiles, key_of
-from serving.deployment.profiler import Measured, ModelProfile
+from serving.deployment.dispatch import LoadReport
+from serving.deployment.profile_store import FILE, ProfileStore, key_of
+from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.settings import ServingSettings
 from serving.state.records import SqliteRecords
-from serving.system.fingerprint import identity_of
-from serving.values import ModelCard, Signature, StageTimes, TensorSpec
+from serving.system.fingerprint import fingerprint_of
+from serving.values import ModelSpec, Signature, StageTimes, TensorSpec
 
 TIMES = st.floats(0.0, 1e3, allow_subnormal=False)
 SIGNATURES = st.builds(
@@ -43,7 +43,7 @@ def profiles(draw):
         load_s=draw(time),
         batch_s={size: draw(time) for size in sizes},
         memory_bytes=draw(st.integers(0, 2**40)),
-        told=Loaded(
+        told=LoadReport(
             signature,
             draw(time),
             warmup,
@@ -59,13 +59,13 @@ ONE = ModelProfile(
     load_s=0.01,
     batch_s={1: 0.001},
     memory_bytes=4096,
-    told=Loaded(Signature(inputs=(), outputs=()), None, {}, None),
+    told=LoadReport(Signature(inputs=(), outputs=()), None, {}, None),
 )
 
 
 @contextlib.contextmanager
 def opened(folder):
-    kept = KeptProfiles.of_folder(folder)
+    kept = ProfileStore.of_folder(folder)
     try:
         yield kept
     finally:
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_no_obstacle(tmp_path, text):
 
 def test_the_oldest_go(tmp_path, monkeypatch):
     """Where there are more than may be kept; what was measured again is new."""
-    monkeypatch.setattr(profile_store, "MOST_KEPT", 2)
+    monkeypatch.setattr(profile_store, "MAX_SAVED", 2)
     with opened(tmp_path) as kept:
         for name in "abac":
             asyncio.run(kept.keep(name, ONE))
@@ -136,7 +136,7 @@ def test_profiles_that_come_together_are_written_together(tmp_path):
     async def keep(kept):
         await asyncio.gather(*(kept.keep(str(number), ONE) for number in range(100)))
 
-    kept = KeptProfiles(Counting(tmp_path / FILE))
+    kept = ProfileStore(Counting(tmp_path / FILE))
     asyncio.run(keep(kept))
     kept.close()
     assert (sum(writes), len(writes) <= 2) == (100, True)
@@ -154,7 +154,7 @@ STAGES = st.tuples(*[st.floats(0, 1)] * 3)
 def test_what_was_measured_while_serving_teaches_a_profile(loads_s, batches):
     """The median of the last ten, from five on, of the sizes that it has; nothing else changes."""
     profile = dataclasses.replace(ONE, batch_s={1: 7.0, 2: 8.0, 4: 9.0})
-    measured = Measured(profile)
+    measured = RecentDurations(profile)
     for load_s in loads_s:
         measured.load(load_s)
     for size, stages in batches:
@@ -175,7 +175,7 @@ def test_what_was_measured_while_serving_teaches_a_profile(loads_s, batches):
 
 
 def found_key(card, settings):
-    return key_of(card, settings, identity_of(card.kind, card.path))
+    return key_of(card, settings, fingerprint_of(card.kind, card.path))
 
 
 def test_a_key_tells_what_a_profile_depends_on(tmp_path):
@@ -183,7 +183,7 @@ def test_a_key_tells_what_a_profile_depends_on(tmp_path):
     file, sample = tmp_path / "m.onnx", tmp_path / "s.npz"
     file.write_bytes(b"1")
     sample.write_bytes(b"1")
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file)
     settings = ServingSettings()
     first = found_key(card, settings)
     keys = {first, found_key(dataclasses.replace(card, sample=sample), settings)}
@@ -211,7 +211,7 @@ def test_files_that_cannot_tell_have_no_key(tmp_path):
     settings = ServingSettings()
     (tmp_path / "m.py").touch()
     for path in (None, tmp_path, tmp_path / "none.py:Model", tmp_path / "m.py:Model"):
-        card = ModelCard(name="a", version="1", kind="python", path=path)
+        card = ModelSpec(name="a", version="1", kind="python", path=path)
         assert found_key(card, settings) is None
 
 
@@ -219,5 +219,5 @@ def test_samples_that_have_gone_have_no_key(tmp_path):
     """Their model is measured, and nothing is kept; it is no error."""
     file = tmp_path / "m.onnx"
     file.write_bytes(b"1")
-    card = ModelCard(name="a", version="1", kind="onnx", path=file, sample=tmp_path / "s.npz")
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file, sample=tmp_path / "s.npz")
     assert found_key(card, ServingSettings()) is None

@@ -16,12 +16,12 @@ import pytest
 
 from serving import wire
 from serving.deployment import shared_pool
-from serving.deployment.profile_store import KeptProfiles
+from serving.deployment.profile_store import ProfileStore
 from serving.errors import InvalidSettings, ModelLoadFailed, ReplicaStartFailed, UnknownModel
-from serving.scheduling.interface import Reason
-from serving.spawners.docker.spawner import ContainerHome
-from serving.spawners.process.spawner import ProcessHome
-from serving.values import ModelCard, Program
+from serving.scheduling.interface import RejectionReason
+from serving.spawners.docker.spawner import DockerSpawner
+from serving.spawners.process.spawner import ProcessSpawner
+from serving.values import ModelSpec, Program
 from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway, retired
@@ -61,11 +61,11 @@ class _Counted:
         return await super().start(worker, **wanted)
 
 
-class Processes(_Counted, ProcessHome):
+class Processes(_Counted, ProcessSpawner):
     """Replicas are processes."""
 
 
-class Containers(_Counted, ContainerHome):
+class Containers(_Counted, DockerSpawner):
     """Replicas are containers."""
 
 
@@ -102,7 +102,7 @@ def _card_of(tmp_path):
         text = MODEL % {"number": number, "load_s": load_s, "run_s": run_s, "more": more}
         file.write_text(text)
         path = pathlib.Path(f"{file}:Model")
-        return ModelCard(name=name, version=version, kind="python", path=path)
+        return ModelSpec(name=name, version=version, kind="python", path=path)
 
     return make
 
@@ -260,7 +260,7 @@ def test_a_model_beyond_the_budget_is_refused(card_of):
 def test_a_program_of_its_own_shares_no_replica(tmp_path, home):
     """It serves one model; which setting helps is said."""
     program = Program(("/bin/true",), tmp_path)
-    card = ModelCard(name="own", version="1", kind="command", path=None, program=program)
+    card = ModelSpec(name="own", version="1", kind="command", path=None, program=program)
     with (
         pytest.raises(InvalidSettings, match=r"set models\.own\.scheduling\.policy to adaptive"),
         gateway(CLOCKWORK, home, card),
@@ -420,7 +420,7 @@ def test_copies_with_samples_of_their_own_are_measured_once(tmp_path, onnx_card)
         shutil.copy(onnx_card.path, folder / "model.onnx")
         shutil.copy(ZOO / "gan" / "samples.npz", folder / "samples.npz")
         cards.append(
-            ModelCard(
+            ModelSpec(
                 name=name,
                 version="1",
                 kind="onnx",
@@ -500,7 +500,7 @@ def _onnx_card(tmp_path):
     open_up(tmp_path)
     file = tmp_path / "model.onnx"
     file.write_bytes((ZOO / "gan" / "model.onnx").read_bytes())
-    return ModelCard(name="a", version="1", kind="onnx", path=file)
+    return ModelSpec(name="a", version="1", kind="onnx", path=file)
 
 
 def test_a_profile_is_measured_once_for_a_file(tmp_path, onnx_card, home):
@@ -511,7 +511,7 @@ def test_a_profile_is_measured_once_for_a_file(tmp_path, onnx_card, home):
         other = tmp_path / "other.onnx"
         other.hardlink_to(file)
         for name in "bcd":
-            twin = ModelCard(name=name, version="1", kind="onnx", path=other)
+            twin = ModelSpec(name=name, version="1", kind="onnx", path=other)
             running.call(running.engine.deploy(twin))
         assert len(home.started) == before
         assert json.loads(running.request("GET", "/v2/models/d")[2])["name"] == "d"
@@ -527,7 +527,7 @@ def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
     profiles = []
     for starts in (2, 1):
         home = type(home)()
-        kept = KeptProfiles.of_folder(tmp_path)
+        kept = ProfileStore.of_folder(tmp_path)
         with gateway(CLOCKWORK, home, onnx_card, profiles=kept) as running:
             assert len(home.started) == starts
             profiles.append(profile_of(running, "a"))
@@ -545,7 +545,7 @@ def test_a_server_that_ends_keeps_what_it_has_measured(tmp_path, onnx_card):
     """The next one begins with the medians of the batches that were answered."""
     profiles = []
     for asked in (10, 0):
-        kept = KeptProfiles.of_folder(tmp_path)
+        kept = ProfileStore.of_folder(tmp_path)
         with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
             (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
             image["shape"][0] = 1
@@ -600,7 +600,7 @@ def test_limits_change_though_samples_have_gone(tmp_path):
     sample = tmp_path / "own.npz"
     np.savez(sample, x=np.zeros((2, 8), np.float32))
     file = adding(tmp_path / "m.onnx", 1.0, items=8)
-    card = ModelCard(name="a", version="1", kind="onnx", path=file, sample=sample)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file, sample=sample)
     with gateway(CLOCKWORK, Processes(), card) as running:
         sample.unlink()
         body = {"settings": {"replica.threads": 2}}
@@ -610,7 +610,7 @@ def test_limits_change_though_samples_have_gone(tmp_path):
 
 def test_measuring_anew_ends_in_time(card_of, monkeypatch, caplog):
     """The limits come into force; models for which there was no time keep their profiles."""
-    monkeypatch.setattr(shared_pool, "MOST_PROFILING_S", -1.0)
+    monkeypatch.setattr(shared_pool, "MAX_PROFILING_S", -1.0)
     home = Processes()
     with gateway(CLOCKWORK, home, card_of("m0")) as running:
         before, starts = profile_of(running, "m0"), len(home.started)
@@ -624,7 +624,7 @@ def test_measuring_anew_ends_in_time(card_of, monkeypatch, caplog):
 
 def test_a_profile_learns_nothing_of_other_limits(onnx_card, monkeypatch, tmp_path):
     """What was not measured under them has no profile to be taught, and the old one stays as it was."""
-    kept = KeptProfiles.of_folder(tmp_path)
+    kept = ProfileStore.of_folder(tmp_path)
     with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
         (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
         image["shape"][0] = 1
@@ -636,12 +636,12 @@ def test_a_profile_learns_nothing_of_other_limits(onnx_card, monkeypatch, tmp_pa
 
         ask_often()
         before = profile_of(running, "a")
-        monkeypatch.setattr(shared_pool, "MOST_PROFILING_S", -1.0)
+        monkeypatch.setattr(shared_pool, "MAX_PROFILING_S", -1.0)
         body = {"settings": {"replica.threads": 2}}
         assert running.json("PATCH", "/admin/settings", body, admin=True)[0] == 200
         ask_often()
     kept.close()
-    kept = KeptProfiles.of_folder(tmp_path)
+    kept = ProfileStore.of_folder(tmp_path)
     with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
         assert profile_of(running, "a") == before
     kept.close()
@@ -683,7 +683,7 @@ def test_containers_load_a_models_own_file(tmp_path, copies):
     """They may write nowhere, and no folder is theirs together."""
     file = adding(tmp_path / "m.onnx", 1.0)
     open_up(tmp_path)
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file)
     with gateway(CLOCKWORK, Containers(), card) as running:
         assert added_by(running) == 1.0
         (replica,) = replicas(running)
@@ -705,8 +705,8 @@ def test_nothing_is_kept_of_a_file_that_was_swapped_while_it_was_measured(tmp_pa
     file, other, away = (tmp_path / name for name in ("m.onnx", "other", "away"))
     adding(file, 1.0)
     adding(other, 2.0)
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
-    kept = KeptProfiles.of_folder(tmp_path)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file)
+    kept = ProfileStore.of_folder(tmp_path)
 
     class Swapping(Processes):
         async def start(self, *arguments, **named):
@@ -730,8 +730,8 @@ def test_nothing_is_kept_of_a_file_that_was_swapped_while_it_was_measured(tmp_pa
 def test_a_copy_that_is_damaged_is_written_anew(tmp_path, copies):
     """By the next deploy, though the profile was kept; until then the model's own file is loaded."""
     file = adding(tmp_path / "m.onnx", 1.0)
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
-    kept = KeptProfiles.of_folder(tmp_path)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file)
+    kept = ProfileStore.of_folder(tmp_path)
     inodes = []
     for _ in range(3):
         with gateway(CLOCKWORK, Processes(), card, profiles=kept) as running:
@@ -751,8 +751,8 @@ def test_no_copy_is_used_for_other_content(tmp_path, copies, weights):
     folder = tmp_path / "models"
     folder.mkdir()
     file = folder / "m.onnx"
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
-    kept = KeptProfiles.of_folder(tmp_path)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file)
+    kept = ProfileStore.of_folder(tmp_path)
     for number in (1.0, 2.0, 1.0):
         adding(file, number, weights=weights)
         for one in folder.iterdir():
@@ -766,7 +766,7 @@ def test_no_copy_is_used_for_other_content(tmp_path, copies, weights):
 def test_weights_beside_a_file_take_memory(tmp_path):
     """They are counted in pages as the file is, whatever a measurement tells."""
     file = adding(tmp_path / "m.onnx", 1.0, weights="w.bin", items=2**20)
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    card = ModelSpec(name="a", version="1", kind="onnx", path=file)
     settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.page_mb": 1}
     with (
         pytest.raises(InvalidSettings, match=r"takes [0-9]+ pages of 1 MiB"),
@@ -878,7 +878,7 @@ def test_what_shared_replicas_do_is_counted(card_of, home):
         assert counted(running, "luthier_pool_budget_pages") == 1
         assert counted(running, "luthier_pool_loaded_models") == 1
         assert counted(running, "luthier_pool_loaded_pages") == 1
-        reason = Reason.CANNOT_LOAD.value
+        reason = RejectionReason.CANNOT_LOAD.value
         assert counted(running, "luthier_refusals_total", model="slow", reason=reason) == 1
         assert counted(running, "luthier_refusals_total") == 1
 

@@ -5,21 +5,21 @@ import errno
 
 import pytest
 
-from serving.deployment.spawner_registry import Homes
+from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import ReplicaStartFailed
-from serving.values import ModelCard, Program
+from serving.values import ModelSpec, Program
 from tests.fakes.replicas import FakeHome
 
 
 def _card(kind, program=None):
-    return ModelCard(name="m", version="1", kind=kind, path=None, program=program)
+    return ModelSpec(name="m", version="1", kind=kind, path=None, program=program)
 
 
 def test_programs_share_a_home(tmp_path):
     """However many are deployed over the days, one template process serves them all."""
 
     async def scenario():
-        homes = Homes(FakeHome)
+        homes = SpawnerRegistry(FakeHome)
         cards = [_card("command", Program((f"./{n}",), tmp_path / str(n))) for n in range(3)]
         found = [await homes.of(card) for card in [*cards, _card("echo")]]
         await homes.close()
@@ -38,7 +38,7 @@ def test_a_home_that_finds_no_room_is_a_failed_start():
             raise OSError(errno.ENOSPC, "No space left on device")
 
     async def scenario():
-        homes = Homes(iter([Full(), FakeHome()]).__next__)
+        homes = SpawnerRegistry(iter([Full(), FakeHome()]).__next__)
         with pytest.raises(ReplicaStartFailed, match="No space left"):
             await homes.of(_card("echo"))
         await homes.of(_card("echo"))

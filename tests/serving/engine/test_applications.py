@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from serving import wire
-from serving.api.clipper.inputs import Input
+from serving.api.clipper.inputs import ApplicationInput
 from serving.engine.applications import Applications
 from serving.errors import InvalidRequest, NotReady
 from serving.selection.application import Application
 from serving.selection.query_session import ALL_FAILED, NO_MODELS, TOO_LATE
 from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.state_store import MemoryStore
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
@@ -29,7 +29,7 @@ from tests.fakes.servables import FunctionHome, signature
 
 @dataclasses.dataclass
 class Update:
-    input: Input
+    input: ApplicationInput
     label: object
     user: str = "0"
     query_id: int | None = None
@@ -51,7 +51,7 @@ class Waiting:
 
 
 def number(value):
-    return Input("integers", [value])
+    return ApplicationInput("integers", [value])
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def hub(models=("echo",), home=None, store=None, draw=random.random, **values):
     with gateway(values, home) as running:
         for name in models:
             if name != "echo":
-                card = ModelCard(name=name, version="1", kind="echo", path=None)
+                card = ModelSpec(name=name, version="1", kind="echo", path=None)
                 running.call(running.engine.deploy(card))
         store = store or MemoryStore()
         running.hub = running.do(lambda: Applications(running.engine, store, draw=draw))
@@ -186,7 +186,7 @@ def test_a_fault_takes_back_what_was_asked_before_it():
     home = FakeHome()
     home.hold.set()
 
-    class Broken(Input):
+    class Broken(ApplicationInput):
         asked = 0
 
         def query(self, signature, timeout_s=None):

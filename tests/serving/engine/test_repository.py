@@ -10,7 +10,14 @@ import time
 
 import pytest
 
-from serving.engine.repository import Found, Repository, card_of, newest, plan, scan
+from serving.engine.repository import (
+    Repository,
+    VersionFolder,
+    find_spec,
+    newest,
+    plan_actions,
+    scan,
+)
 from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, ServingError
 from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
@@ -44,16 +51,16 @@ def test_a_version_is_taken_up_when_two_looks_see_the_same_files():
     """One that is being copied waits; one that failed is tried again when its files change."""
     a1, a2 = ids("a/1", "a/2")
     one, two = (("f", 1, 1),), (("f", 2, 2),)
-    there = {a1: Found(None, one)}
-    assert plan(there, {}, {}).load == ()
-    assert plan(there, there, {}).load == (a1,)
-    assert plan(there, there, {a1: one}).load == ()
-    growing = {a1: Found(None, two)}
-    assert plan(growing, there, {}).load == ()
-    assert plan(growing, growing, {a1: one}).load == (a1,)
-    empty = {a1: Found(None, ())}
-    assert plan(empty, empty, {}).load == ()
-    assert plan({}, there, {a1: one, a2: two}).gone == (a1, a2)
+    there = {a1: VersionFolder(None, one)}
+    assert plan_actions(there, {}, {}).load == ()
+    assert plan_actions(there, there, {}).load == (a1,)
+    assert plan_actions(there, there, {a1: one}).load == ()
+    growing = {a1: VersionFolder(None, two)}
+    assert plan_actions(growing, there, {}).load == ()
+    assert plan_actions(growing, growing, {a1: one}).load == (a1,)
+    empty = {a1: VersionFolder(None, ())}
+    assert plan_actions(empty, empty, {}).load == ()
+    assert plan_actions({}, there, {a1: one, a2: two}).gone == (a1, a2)
 
 
 def test_what_is_in_a_version_folder(tmp_path):
@@ -61,22 +68,22 @@ def test_what_is_in_a_version_folder(tmp_path):
     folder = tmp_path / "m" / "3"
     folder.mkdir(parents=True)
     with pytest.raises(ModelLoadFailed, match="found none"):
-        card_of(folder, ModelId("m", "3"))
+        find_spec(folder, ModelId("m", "3"))
     (folder / "model.onnx").write_bytes(b"")
-    card = card_of(folder, ModelId("m", "3"))
+    card = find_spec(folder, ModelId("m", "3"))
     assert (card.id, card.kind) == (ModelId("m", "3"), "onnx")
     assert card.sample is None
     (folder / "samples.npz").write_bytes(b"")
-    assert card_of(folder, ModelId("m", "3")).sample == folder / "samples.npz"
+    assert find_spec(folder, ModelId("m", "3")).sample == folder / "samples.npz"
     (folder / "model.samples.npz").write_bytes(b"")
-    assert card_of(folder, ModelId("m", "3")).sample == folder / "model.samples.npz"
+    assert find_spec(folder, ModelId("m", "3")).sample == folder / "model.samples.npz"
     (folder / "other.onnx").write_bytes(b"")
     with pytest.raises(ModelLoadFailed, match=r"model\.onnx, other\.onnx"):
-        card_of(folder, ModelId("m", "3"))
-    card = card_of(put(tmp_path, "n", "7"), ModelId("n", "7"))
+        find_spec(folder, ModelId("m", "3"))
+    card = find_spec(put(tmp_path, "n", "7"), ModelId("n", "7"))
     assert (card.id, card.kind, card.sample) == (ModelId("n", "7"), "echo", None)
     (tmp_path / "n" / "7" / "samples.npz").write_bytes(b"")
-    assert card_of(tmp_path / "n" / "7", ModelId("n", "7")).sample.name == "samples.npz"
+    assert find_spec(tmp_path / "n" / "7", ModelId("n", "7")).sample.name == "samples.npz"
 
 
 def infer(running, path):
@@ -246,7 +253,9 @@ def test_a_version_deployed_by_hand_takes_over_from_a_folder_that_went(tmp_path)
     put(tmp_path, "m", "1")
     with gateway() as running:
         repository = opened(running, tmp_path)
-        card = dataclasses.replace(card_of(tmp_path / "m" / "1", ModelId("m", "1")), version="beta")
+        card = dataclasses.replace(
+            find_spec(tmp_path / "m" / "1", ModelId("m", "1")), version="beta"
+        )
         running.call(running.engine.deploy(card, current=False))
         shutil.rmtree(tmp_path / "m")
         look(running, repository)
@@ -259,9 +268,9 @@ def test_cards_are_read_beside_the_event_loop(tmp_path, monkeypatch):
 
     def noted(path, id_):
         readers.append(threading.current_thread().name)
-        return card_of(path, id_)
+        return find_spec(path, id_)
 
-    monkeypatch.setattr("serving.engine.repository.card_of", noted)
+    monkeypatch.setattr("serving.engine.repository.find_spec", noted)
     put(tmp_path, "m", "1")
     with gateway() as running:
         repository = opened(running, tmp_path)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.versions import Catalogue
+from serving.engine.versions import VersionRegistry
 from serving.errors import InvalidRequest, UnknownLabel, UnknownModel
 
 
 @pytest.fixture
 def catalogue():
-    made = Catalogue()
+    made = VersionRegistry()
     for version in ("1", "2", "3"):
         made.add("m", version, f"m{version}", current=version == "1")
     return made
@@ -49,7 +49,7 @@ def test_labels_mean_versions(catalogue):
 )
 def test_shares_are_kept(shares, count):
     """Over evenly spread draws each version gets its share, the current one the rest as well."""
-    catalogue = Catalogue()
+    catalogue = VersionRegistry()
     for version in ("1", "2", "3"):
         catalogue.add("m", version, version, current=version == "1")
     catalogue.set_shares("m", shares)
@@ -135,7 +135,7 @@ def changed(catalogue):
 
 
 def fresh(*versions, current):
-    made = Catalogue()
+    made = VersionRegistry()
     for version in versions:
         made.add("m", version, version, current=version == current)
     return made

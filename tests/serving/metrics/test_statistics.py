@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.metrics.statistics import StatisticsOf, Total
+from serving.metrics.statistics import StatisticsCollector, Total
 from serving.values import ModelId, StageTimes
 
 MODEL = ModelId("m", "1")
@@ -12,7 +12,7 @@ MODEL = ModelId("m", "1")
 
 def test_nothing_yet():
     """A model that was never asked has zeros and no batches."""
-    found = StatisticsOf(MODEL).snapshot(successes=0, answered_s=0.0)
+    found = StatisticsCollector(MODEL).snapshot(successes=0, answered_s=0.0)
     assert (found.inference_count, found.execution_count, found.last_inference_ms) == (0, 0, 0)
     assert found.success == found.queue == Total(0, 0)
     assert found.batches == ()
@@ -20,7 +20,7 @@ def test_nothing_yet():
 
 def test_one_batch():
     """Stages count every request with the whole batch; batches count it once."""
-    collected = StatisticsOf(MODEL)
+    collected = StatisticsCollector(MODEL)
     collected.batch(
         StageTimes(0.001, 0.002, 0.003, 0.004),
         items=7,
@@ -44,7 +44,7 @@ def test_one_batch():
 
 def test_failures_and_the_cache():
     """A hit is no inference; a success is what was answered and did not fail."""
-    collected = StatisticsOf(MODEL)
+    collected = StatisticsCollector(MODEL)
     collected.failed(0.25)
     collected.looked_up(0.5, is_hit=True)
     collected.looked_up(0.125, is_hit=False)
@@ -62,7 +62,7 @@ SECONDS = st.floats(0, 1)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5), SECONDS), max_size=30))
 def test_sums(batches):
     """Items, executions and durations are conserved, over all batches and over those of each size."""
-    collected = StatisticsOf(MODEL)
+    collected = StatisticsCollector(MODEL)
     for items, parts, seconds in batches:
         times = StageTimes(0.0, 0.0, seconds, 0.0)
         collected.batch(times, items=items, parts=parts, waited_s=0, wall_s=1)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from serving.errors import PredictionFailed
-from serving.models.batching import Together
+from serving.errors import InferenceFailed
+from serving.models.batching import BatchRunner
 from serving.values import Signature, TensorSpec
 
 FREE = Signature(
@@ -55,7 +55,7 @@ def rows(*values):
 def test_equal_requests_share_a_call():
     """Each gets the answers of its own items, in order."""
     model = Sums()
-    answers = Together(model).run([rows([1, 2]), rows([3, 4], [5, 6]), rows([7, 8])])
+    answers = BatchRunner(model).run([rows([1, 2]), rows([3, 4], [5, 6]), rows([7, 8])])
     assert [answer["y"].tolist() for answer in answers] == [[3], [7, 11], [15]]
     assert model.calls == [(4, 2)]
     assert all(answer.keys() == {"y"} for answer in answers)
@@ -65,7 +65,7 @@ def test_requests_that_differ_run_apart():
     """By shape behind the item axis, and by datatype; the order stays."""
     model = Sums()
     other = {"x": np.array([[1, 1]], np.float64)}
-    answers = Together(model).run([rows([1, 2]), rows([1, 2, 3]), rows([4, 5]), other])
+    answers = BatchRunner(model).run([rows([1, 2]), rows([1, 2, 3]), rows([4, 5]), other])
     assert [answer["y"].tolist() for answer in answers] == [[3], [6], [9], [2]]
     assert sorted(model.calls) == [(1, 2), (1, 3), (2, 2)]
 
@@ -73,32 +73,32 @@ def test_requests_that_differ_run_apart():
 def test_a_model_of_fixed_size_takes_one_request_at_a_time():
     """Nothing is put together along an axis that is no item axis."""
     model = Sums(FIXED)
-    answers = Together(model).run([rows([1, 2]), rows([3, 4])])
+    answers = BatchRunner(model).run([rows([1, 2]), rows([3, 4])])
     assert [answer["y"].tolist() for answer in answers] == [[3], [7]]
     assert model.calls == [(1, 2), (1, 2)]
 
 
 def test_what_the_model_raises_is_the_answer_of_those_that_ran_together():
     """The others have theirs."""
-    answers = Together(Sums()).run([rows([-1, 0]), rows([1, 1]), rows([1, 2, 3])])
+    answers = BatchRunner(Sums()).run([rows([-1, 0]), rows([1, 1]), rows([1, 2, 3])])
     assert [type(answer) for answer in answers] == [ValueError, ValueError, dict]
 
 
 def test_before_and_after_are_part_of_the_call():
     """As in a replica."""
-    assert Together(Dressed()).run([rows([1, 2])])[0]["y"].tolist() == [7]
+    assert BatchRunner(Dressed()).run([rows([1, 2])])[0]["y"].tolist() == [7]
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_missing_output_is_the_models_fault(count):
     """Told with the names that were expected."""
     model = Sums(Signature(inputs=FREE.inputs, outputs=FIXED.inputs))
-    answers = Together(model).run([rows([1, 2])] * count)
-    assert all(isinstance(answer, PredictionFailed) for answer in answers)
+    answers = BatchRunner(model).run([rows([1, 2])] * count)
+    assert all(isinstance(answer, InferenceFailed) for answer in answers)
     assert "its outputs x" in str(answers[0])
 
 
 def test_too_few_answers_are_the_models_fault():
     """Nobody gets the answer of another."""
-    answers = Together(Short()).run([rows([1, 2]), rows([3, 4])])
+    answers = BatchRunner(Short()).run([rows([1, 2]), rows([3, 4])])
     assert all("shape [1] for 2 items" in str(answer) for answer in answers)

@@ -24,7 +24,7 @@ RUNTIME = {"model": "m.onnx", "runtime": "the runtime"}
 )
 def test_a_wish_and_what_there_is(wanted, offers_cuda, gpus, expected):
     """`auto` takes what there is."""
-    assert cuda.chosen(wanted, offers_cuda=offers_cuda, gpus=gpus, **RUNTIME) == expected
+    assert cuda.choose_device(wanted, offers_cuda=offers_cuda, gpus=gpus, **RUNTIME) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_wish_and_what_there_is(wanted, offers_cuda, gpus, expected):
 def test_a_gpu_that_is_asked_for_and_absent_is_one_line(offers_cuda, gpus, text):
     """`cuda` is the GPU or nothing, with what to try."""
     with pytest.raises(ModelLoadFailed, match=text) as caught:
-        cuda.chosen("cuda", offers_cuda=offers_cuda, gpus=gpus, **RUNTIME)
+        cuda.choose_device("cuda", offers_cuda=offers_cuda, gpus=gpus, **RUNTIME)
     assert "set it to auto or cpu" in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -24,7 +24,7 @@ from serving import __version__, models, zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import onnx
 from serving.system import machine
-from serving.system.fingerprint import identity_of
+from serving.system.fingerprint import fingerprint_of
 from tests.fakes.adding import adding, of_three
 
 FLOAT32, UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 7, 8, 9, 10, 16
@@ -341,7 +341,7 @@ def test_another_model_is_not_taken_for_it(tmp_path, copies, monkeypatch):
 def test_no_copy_is_written_of_another_file(tmp_path, copies, caplog):
     """It was replaced after it was deployed: what was deployed then is not here any more."""
     file = adding(tmp_path / "m.onnx", 1.0, items=8)
-    digest = identity_of("onnx", file).digest
+    digest = fingerprint_of("onnx", file).digest
     adding(file, 2.0, items=8)
     model = onnx.Model(file, threads=1, digest=digest, optimises=True)
     assert (model.optimised, added(model)) == (None, 2.0)

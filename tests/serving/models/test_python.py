@@ -10,7 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.errors import InferenceFailed, ModelLoadFailed
 from serving.models.python import Model
 
 
@@ -206,7 +206,7 @@ def test_an_answer_that_breaks_the_contract_is_told_so(load, answer, complaint):
             def predict_batch(self, inputs):
                 return {answer}
     """)
-    with pytest.raises(PredictionFailed, match=complaint):
+    with pytest.raises(InferenceFailed, match=complaint):
         model.predict_batch({"input": np.zeros((3, 1))})
 
 

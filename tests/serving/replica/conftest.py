@@ -20,7 +20,7 @@ class Talk:
 
     def __post_init__(self):
         self.sock.settimeout(TIMEOUT_S)
-        self._parser = wire.Parser()
+        self._parser = wire.MessageParser()
         self._messages = []
 
     def receive(self):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from serving.replica.batching_check import tried
+from serving.replica.batching_check import check_batching
 from serving.replica.execution import Execution
 from serving.replica.samples import Samples, samples_of
 from serving.replica.warmup import entries_of
-from serving.tensors.item_axes import judged
-from serving.values import Signature, TensorSpec, ToldInputs
+from serving.tensors.item_axes import detect_item_axes
+from serving.values import DeclaredInputs, Signature, TensorSpec
 
 RNG = np.random.default_rng(0)
 
@@ -23,7 +23,7 @@ class Computes:
     is_pure = True
 
     def __init__(self, function, *, inputs, outputs):
-        self.signature = judged(
+        self.signature = detect_item_axes(
             Signature(inputs=inputs, outputs=outputs), item_axis={}, shared=(), where=""
         )
         self._function = function
@@ -39,7 +39,7 @@ def rows(function, shape=(-1, 4), output=(-1, 4)):
 def found(model, *shapes, **told):
     samples = samples_of(model, None, shapes)
     assert isinstance(samples, Samples)
-    signature, padding = tried(model, samples, ToldInputs(shapes=shapes, **told))
+    signature, padding = check_batching(model, samples, DeclaredInputs(shapes=shapes, **told))
     return signature, padding
 
 
@@ -166,7 +166,7 @@ def test_requests_that_are_all_alike_prove_nothing():
 
     assert "what else is in the batch" in found(model((-1, 1)))[0].unbatched
     samples = samples_of(model((-1, 3)), None, values=["x=1"])
-    signature, _ = tried(model((-1, 3)), samples, ToldInputs())
+    signature, _ = check_batching(model((-1, 3)), samples, DeclaredInputs())
     assert "all alike" in signature.unbatched
 
 
@@ -228,7 +228,7 @@ def test_sizes_of_what_may_turn_out_to_be_no_item_axis_may_be_told():
 def test_what_could_not_be_tried_is_served_whole():
     """No size was told, or nothing that is made up makes sense to the model: both say what to add."""
     model = rows(lambda x: {"y": x}, (-1, -1), (-1, -1))
-    signature, _ = tried(model, samples_of(model, None), ToldInputs())
+    signature, _ = check_batching(model, samples_of(model, None), DeclaredInputs())
     assert "model.shapes" in signature.unbatched
 
     def picky(x):

@@ -58,7 +58,7 @@ def test_a_model_may_return_the_same_array_again(most, rows):
 def _blocks_of_few():
     """So that small batches show what large ones do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collation, "FEWEST_ROWS", 4)
+        patch.setattr(collation, "MIN_ROWS", 4)
         patch.setattr(output_frames, "FEWEST_ROWS", 4)
         yield
 

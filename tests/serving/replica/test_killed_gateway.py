@@ -19,13 +19,13 @@ LIMITED = manager.probe()
 
 GATEWAY = """
 import asyncio, json, sys
-from serving.spawners.process.spawner import ProcessHome
-from serving.values import ModelCard
+from serving.spawners.process.spawner import ProcessSpawner
+from serving.values import ModelSpec
 
 async def main():
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("echo")
-    card = ModelCard(name="m", version="1", kind="echo", path=None)
+    card = ModelSpec(name="m", version="1", kind="echo", path=None)
     replicas = [
         await home.start(n, cpu=1.0, memory_mb=128, ready_timeout_s=20, card=card) for n in range(2)
     ]

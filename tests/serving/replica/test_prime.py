@@ -14,15 +14,15 @@ import json, pathlib, sys
 from serving import models
 from serving.replica import samples as sampling, warmup
 from serving.replica.execution import Execution
-from serving.replica.prime import prime
+from serving.replica.prime import run_small_model
 
 is_primed, path, samples = json.loads(sys.argv[1])
 if is_primed:
-    prime()
+    run_small_model()
     assert "onnxruntime" not in sys.modules, "nothing is primed that is not imported"
 import serving.models.onnx
 if is_primed:
-    prime()
+    run_small_model()
 before = set(sys.modules)
 model = models.load("onnx", pathlib.Path(path), threads=1)
 found = sampling.samples_of(model, pathlib.Path(samples))
@@ -55,5 +55,5 @@ def test_what_primes_is_bundled():
 def test_a_process_that_cannot_be_primed_goes_on(monkeypatch, caplog):
     """It says so, and is a replica as well."""
     monkeypatch.setattr(prime, "SMALL", {"onnx": pathlib.Path("/nowhere")})
-    prime.prime()
+    prime.run_small_model()
     assert caplog.messages == ["not primed"]

@@ -11,22 +11,23 @@ import pytest
 import pytest_asyncio
 
 from serving.errors import ReplicaStartFailed
-from serving.spawners.exit_status import Ended
-from serving.spawners.process.spawner import ProcessHome
+from serving.spawners.exit_status import ExitStatus
+from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
-from serving.values import ModelCard, Program
+from serving.values import ModelSpec, Program
 
 LIMITED = manager.probe()
 WAIT_S = 20.0
 
 PROGRAM = """#!{python}
 import os, socket, sys
-from serving.replica import host, wire
+from serving.replica import main_loop
+from serving import wire
 
 sock = socket.socket(socket.AF_UNIX)
 sock.connect(sys.argv[-1])
 if sys.argv[1] == "serve":
-    sys.exit(host.serve(sock))
+    sys.exit(main_loop.serve(sock))
 if sys.argv[1] == "another":
     sock.sendall(wire.encode_hello(pid=os.getpid() + 1, monotonic_ns=0))
 if sys.argv[1] == "nothing":
@@ -51,7 +52,7 @@ async def _start(tmp_path_factory):
     file = folder / "program"
     file.write_text(PROGRAM.format(python=sys.executable))
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("command")
 
     async def start(word, program=None, memory_mb=None):
@@ -60,7 +61,7 @@ async def _start(tmp_path_factory):
             cpu=None,
             memory_mb=memory_mb,
             ready_timeout_s=WAIT_S,
-            card=ModelCard(
+            card=ModelSpec(
                 name="m",
                 version="1",
                 kind="command",
@@ -87,7 +88,7 @@ async def test_a_program_answers_in_its_own_words(start, converse):
     talk = converse(replica.sock)
     assert (await asyncio.to_thread(talk.load, "echo")).status == 0
     replica.sock.close()
-    assert await _end(replica) == Ended(reason="exit", text="exited in order")
+    assert await _end(replica) == ExitStatus(reason="exit", text="exited in order")
 
 
 async def test_what_it_promises_is_known(start):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.values import ToldInputs
+from serving.values import DeclaredInputs
 
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -22,7 +22,7 @@ frames = st.lists(st.binary(max_size=20), max_size=5)
 
 def body_of(message, kind):
     """The body of one whole message."""
-    ((given_kind, body),) = wire.Parser().feed(message)
+    ((given_kind, body),) = wire.MessageParser().feed(message)
     assert given_kind is kind
     return body
 
@@ -36,7 +36,7 @@ def test_hello_round_trips(pid, now_ns, features):
 
 
 told_inputs = st.builds(
-    ToldInputs,
+    DeclaredInputs,
     shapes=st.lists(texts).map(tuple),
     item_axis=st.dictionaries(texts, st.integers(0, 9)),
     shared=st.lists(texts).map(tuple),

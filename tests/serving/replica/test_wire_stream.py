@@ -28,7 +28,7 @@ def test_pieces_do_not_matter(messages, cuts):
     stream = _stream(messages)
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
-    assert _fed(wire.Parser(), pieces) == messages
+    assert _fed(wire.MessageParser(), pieces) == messages
 
 
 def test_split_at_every_byte():
@@ -36,15 +36,15 @@ def test_split_at_every_byte():
     messages = [(wire.MessageType.HELLO, b"{}"), (wire.MessageType.RESULT, b"0123456789")]
     stream = _stream(messages)
     for cut in range(len(stream) + 1):
-        assert _fed(wire.Parser(), [stream[:cut], stream[cut:]]) == messages
-    assert _fed(wire.Parser(), [stream[i : i + 1] for i in range(len(stream))]) == messages
+        assert _fed(wire.MessageParser(), [stream[:cut], stream[cut:]]) == messages
+    assert _fed(wire.MessageParser(), [stream[i : i + 1] for i in range(len(stream))]) == messages
 
 
 @given(MESSAGES)
 def test_reading_what_is_missing_never_reads_too_far(messages):
     """Who reads `missing_bytes` at a time gets each message alone and leaves the next untouched."""
     stream = _stream(messages)
-    parser = wire.Parser()
+    parser = wire.MessageParser()
     position = 0
     read = []
     while position < len(stream):
@@ -61,7 +61,7 @@ def test_reading_what_is_missing_never_reads_too_far(messages):
 @given(st.lists(st.binary(max_size=40), max_size=5))
 def test_garbage_is_refused_or_waited_on(pieces):
     """Bytes that are no messages raise WireError or are held; they are never yielded twice."""
-    parser = wire.Parser(max_message_bytes=64)
+    parser = wire.MessageParser(max_message_bytes=64)
     total = sum(map(len, pieces))
     try:
         got = [body for piece in pieces for _, body in parser.feed(piece)]
@@ -73,7 +73,7 @@ def test_garbage_is_refused_or_waited_on(pieces):
 def test_a_whole_message_is_not_copied():
     """The body of a message that came in one piece is a view of the piece."""
     stream = _stream([(wire.MessageType.INFER, bytes(1000))])
-    ((_, body),) = wire.Parser().feed(stream)
+    ((_, body),) = wire.MessageParser().feed(stream)
     assert body.obj is stream
 
 
@@ -82,7 +82,7 @@ def test_a_long_message_is_joined_once():
     size = 4_000_000
     stream = _stream([(wire.MessageType.RESULT, bytes(size))])
     pieces = [stream[i : i + 1000] for i in range(0, len(stream), 1000)]
-    parser = wire.Parser()
+    parser = wire.MessageParser()
     tracemalloc.start()
     got = _fed(parser, pieces)
     _, peak = tracemalloc.get_traced_memory()
@@ -103,7 +103,7 @@ def test_a_long_message_is_joined_once():
 )
 def test_wrong_heads_are_refused(phrase, head, text):
     """A wrong head is refused as soon as it is whole, before anything is kept for its body."""
-    parser = wire.Parser(max_message_bytes=1000)
+    parser = wire.MessageParser(max_message_bytes=1000)
     assert parser.feed(head[:7]) == []
     with pytest.raises(wire.WireError, match=text):
         parser.feed(head[7:])
@@ -112,4 +112,4 @@ def test_wrong_heads_are_refused(phrase, head, text):
 def test_the_limit_itself_passes():
     """A body of exactly the limit is a message."""
     stream = _stream([(wire.MessageType.INFER, bytes(1000))])
-    assert len(wire.Parser(max_message_bytes=1000).feed(stream)) == 1
+    assert len(wire.MessageParser(max_message_bytes=1000).feed(stream)) == 1

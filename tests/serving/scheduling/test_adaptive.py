@@ -7,9 +7,9 @@ import pytest
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.interface import (
     BACKGROUND,
-    Kind,
-    Reason,
-    Result,
+    ActionResult,
+    ActionType,
+    RejectionReason,
     Submitted,
     WorkerDown,
     WorkerUp,
@@ -33,8 +33,8 @@ class Bench:
     def up(self, worker: int, now_s: float, slots: int = 2) -> None:
         self.scheduler.on(WorkerUp(worker, slots), now_s)
         for action in self.scheduler.plan(now_s).actions:
-            assert action.kind is Kind.LOAD
-            self.scheduler.on(Result(action.id, action.worker, True, None), now_s)
+            assert action.kind is ActionType.LOAD
+            self.scheduler.on(ActionResult(action.id, action.worker, True, None), now_s)
 
     def submit(self, count: int, now_s: float, items: int = 1, limit_s: float = 30.0) -> None:
         for _ in range(count):
@@ -75,7 +75,7 @@ def test_two_batches_are_with_a_worker_and_no_third():
     bench = Bench(batching__max_size=2)
     bench.submit(6, 0.0)
     assert bench.batches(0.0) == [[1, 2], [3, 4]]
-    bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.1)
+    bench.scheduler.on(ActionResult(bench.plan.actions[0].id, 1, True, None), 0.1)
     assert bench.batches(0.1) == [[5, 6]]
 
 
@@ -117,8 +117,8 @@ def test_expired_requests_are_refused_in_queue_and_in_replica():
     assert bench.plan.wake_at_s == 1.0
     bench.batches(1.0)
     assert {(r.id, r.reason) for r in bench.plan.refusals} == {
-        (1, Reason.DEADLINE_IN_REPLICA),
-        (2, Reason.DEADLINE_IN_QUEUE),
+        (1, RejectionReason.DEADLINE_IN_REPLICA),
+        (2, RejectionReason.DEADLINE_IN_QUEUE),
     }
 
 
@@ -127,7 +127,7 @@ def test_a_full_queue_refuses_the_next():
     bench = Bench(workers=0, scheduling__queue_capacity=2)
     bench.submit(3, 0.0)
     bench.batches(0.0)
-    assert [(r.id, r.reason) for r in bench.plan.refusals] == [(3, Reason.QUEUE_FULL)]
+    assert [(r.id, r.reason) for r in bench.plan.refusals] == [(3, RejectionReason.QUEUE_FULL)]
 
 
 def test_members_of_a_lost_batch_run_alone_once():
@@ -143,7 +143,7 @@ def test_members_of_a_lost_batch_run_alone_once():
     bench.scheduler.on(WorkerDown(second, "out of memory"), 0.2)
     assert bench.batches(0.2) == []
     assert [(r.id, r.reason, r.detail) for r in bench.plan.refusals] == [
-        (1, Reason.WORKER_LOST, "out of memory")
+        (1, RejectionReason.WORKER_LOST, "out of memory")
     ]
     bench.up(3, 0.3)
     assert bench.batches(0.3) == [[2]]
@@ -171,7 +171,7 @@ def test_a_request_that_ends_workers_takes_nobody_with_it():
             bench.up(worker, now_s)
         else:
             executed += ids
-            bench.scheduler.on(Result(action.id, worker, True, None), now_s)
+            bench.scheduler.on(ActionResult(action.id, worker, True, None), now_s)
     assert refused == [bad]
     assert sorted(executed) == [id_ for id_ in range(1, 17) if id_ != bad]
     assert worker == 3
@@ -198,7 +198,7 @@ def test_memory_of_the_queue_is_bounded():
         bench.submit(4, step * 1e-3)
         bench.batches(step * 1e-3)
         for action in bench.plan.actions:
-            bench.scheduler.on(Result(action.id, action.worker, True, None), step * 1e-3)
+            bench.scheduler.on(ActionResult(action.id, action.worker, True, None), step * 1e-3)
     queue = bench.scheduler._queue
     assert len(queue._arrivals) + len(queue._heap) + len(bench.scheduler._entries) < 20
 
@@ -209,13 +209,13 @@ def test_what_cannot_finish_is_refused_before_it_is_sent():
     times = StageTimes(0.0, 0.0, 0.010, 0.0)
     bench.submit(1, 0.0)
     (action,) = bench.scheduler.plan(0.0).actions
-    bench.scheduler.on(Result(action.id, 1, True, times), 0.010)
+    bench.scheduler.on(ActionResult(action.id, 1, True, times), 0.010)
     bench.submit(3, 0.020, limit_s=0.015)
     bench.submit(1, 0.020, limit_s=0.100)
     assert bench.batches(0.020) == [[2], [5]]
     assert [(r.id, r.reason) for r in bench.plan.refusals] == [
-        (3, Reason.CANNOT_FINISH),
-        (4, Reason.CANNOT_FINISH),
+        (3, RejectionReason.CANNOT_FINISH),
+        (4, RejectionReason.CANNOT_FINISH),
     ]
 
 
@@ -226,7 +226,7 @@ def test_a_batch_is_no_larger_than_its_most_urgent_member_allows():
         bench.submit(size, 0.0)
         (action,) = bench.scheduler.plan(0.0).actions
         took = StageTimes(0.0, 0.0, 0.001 * size, 0.0)
-        bench.scheduler.on(Result(action.id, 1, True, took), 0.0)
+        bench.scheduler.on(ActionResult(action.id, 1, True, took), 0.0)
     bench.submit(1, 1.0, limit_s=0.0035)
     bench.submit(5, 1.0)
     assert [len(batch) for batch in bench.batches(1.0)] == [3]
@@ -237,7 +237,7 @@ def test_one_batch_at_a_time_tries_a_size_that_was_not_measured():
     bench = Bench(workers=2, batching__max_size=4)
     bench.submit(1, 0.0)
     (action,) = bench.scheduler.plan(0.0).actions
-    bench.scheduler.on(Result(action.id, 1, True, StageTimes(0.0, 0.0, 0.001, 0.0)), 0.001)
+    bench.scheduler.on(ActionResult(action.id, 1, True, StageTimes(0.0, 0.0, 0.001, 0.0)), 0.001)
     bench.submit(16, 1.0)
     assert sorted(len(batch) for batch in bench.batches(1.0)) == [1, 1, 1, 4]
 
@@ -247,7 +247,7 @@ def test_a_wrong_estimate_does_not_last():
     bench = Bench(batching__max_size=4)
     bench.submit(1, 0.0)
     (action,) = bench.scheduler.plan(0.0).actions
-    bench.scheduler.on(Result(action.id, 1, True, StageTimes(0.0, 0.0, 5.0, 0.0)), 5.0)
+    bench.scheduler.on(ActionResult(action.id, 1, True, StageTimes(0.0, 0.0, 5.0, 0.0)), 5.0)
     executed = 0
     for step in range(40):
         now_s = 10.0 + step
@@ -255,7 +255,7 @@ def test_a_wrong_estimate_does_not_last():
         for action in bench.scheduler.plan(now_s).actions:
             executed += 1
             took = StageTimes(0.0, 0.0, 0.001, 0.0)
-            bench.scheduler.on(Result(action.id, 1, True, took), now_s + 0.001)
+            bench.scheduler.on(ActionResult(action.id, 1, True, took), now_s + 0.001)
     assert executed == 40
 
 
@@ -266,7 +266,7 @@ def experienced(took_s: float, workers: int = 1, **knobs: object) -> Bench:
         bench.submit(size, 0.0)
         (action,) = bench.scheduler.plan(0.0).actions
         times = StageTimes(0.0, 0.0, took_s, 0.0)
-        bench.scheduler.on(Result(action.id, action.worker, True, times), 0.0)
+        bench.scheduler.on(ActionResult(action.id, action.worker, True, times), 0.0)
     bench.ids = 0
     return bench
 
@@ -297,7 +297,7 @@ def test_a_worker_that_is_done_early_gets_its_next_batch_at_once():
     bench.submit(2, 1.001)
     assert bench.batches(1.001) == []
     times = StageTimes(0.0, 0.0, 0.002, 0.0)
-    bench.scheduler.on(Result(action.id, 1, True, times), 1.002)
+    bench.scheduler.on(ActionResult(action.id, 1, True, times), 1.002)
     assert bench.batches(1.002) == [[2, 3]]
 
 
@@ -336,7 +336,7 @@ class Flows(Bench):
     def refused(self, now_s=0.0):
         """Ids that are refused for want of room."""
         refusals = self.scheduler.plan(now_s).refusals
-        assert {refusal.reason for refusal in refusals} <= {Reason.QUEUE_FULL}
+        assert {refusal.reason for refusal in refusals} <= {RejectionReason.QUEUE_FULL}
         return [refusal.id for refusal in refusals]
 
 
@@ -359,7 +359,9 @@ def test_a_less_urgent_one_is_answered_at_its_deadline():
     bench.batches(0.0)
     assert bench.plan.wake_at_s == 1.0
     bench.batches(1.0)
-    assert [(r.id, r.reason) for r in bench.plan.refusals] == [(low, Reason.DEADLINE_IN_QUEUE)]
+    assert [(r.id, r.reason) for r in bench.plan.refusals] == [
+        (low, RejectionReason.DEADLINE_IN_QUEUE)
+    ]
 
 
 def test_a_priority_is_no_claim_on_another_applications_share():
@@ -381,7 +383,7 @@ def test_a_small_request_does_not_wait_behind_all_large_ones():
     small = bench.ask("", 2, size_bytes=3000)
     many = bench.ask("", items=8, size_bytes=4 << 20)
     for batch in (small, many, large[4:8]):
-        bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.1)
+        bench.scheduler.on(ActionResult(bench.plan.actions[0].id, 1, True, None), 0.1)
         assert bench.batches(0.1) == [batch]
 
 
@@ -407,7 +409,7 @@ def test_a_batch_of_large_items_is_copied_within_the_time_that_it_runs(profile, 
         bench.ask("", size, size_bytes=mebibytes << 20)
         for _ in flows:  # the small one is served first, by itself
             assert [len(batch) for batch in bench.batches(0.0)] == [1]
-            bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.0)
+            bench.scheduler.on(ActionResult(bench.plan.actions[0].id, 1, True, None), 0.0)
         assert [len(batch) for batch in bench.batches(0.0)] == [items]
     bench = Flows(batching__max_size=size, slots=1)
     bench.scheduler.profile.seed(profile)
@@ -507,7 +509,7 @@ def test_small_requests_lose_nothing_to_large_ones_that_wait():
         served += [id_ for batch in bench.batches(0.0) for id_ in batch]
         assert not bench.plan.refusals
         if turn == 0 and not set(small) <= set(served):
-            bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.0)
+            bench.scheduler.on(ActionResult(bench.plan.actions[0].id, 1, True, None), 0.0)
     assert set(small) <= set(served)
 
 
@@ -515,14 +517,18 @@ def test_small_requests_lose_nothing_to_large_ones_that_wait():
 def test_a_request_counts_with_all_its_items(flow):
     """What does not fit into the queue as a whole does not enter it, and what never would is told so."""
     bench = Flows(workers=0, scheduling__queue_capacity=4)
-    for items, reason in ((5, Reason.TOO_MANY_ITEMS), (4, None), (5, Reason.TOO_MANY_ITEMS)):
+    for items, reason in (
+        (5, RejectionReason.TOO_MANY_ITEMS),
+        (4, None),
+        (5, RejectionReason.TOO_MANY_ITEMS),
+    ):
         bench.ask(flow, items=items)
         bench.batches(0.0)
         reasons = [refusal.reason for refusal in bench.plan.refusals]
         assert reasons == ([] if reason is None else [reason])
     bench.ask(flow)
     bench.batches(0.0)
-    assert [refusal.reason for refusal in bench.plan.refusals] == [Reason.QUEUE_FULL]
+    assert [refusal.reason for refusal in bench.plan.refusals] == [RejectionReason.QUEUE_FULL]
     assert bench.scheduler.waiting_items == 4
 
 

@@ -9,14 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.adaptive.sizing import POLICIES
 from serving.scheduling.interface import (
-    MOST_LOSSES,
+    MAX_LOSSES,
+    ActionResult,
+    ActionType,
     Cancelled,
-    Kind,
-    Reason,
-    Result,
+    RejectionReason,
     SettingsChanged,
     Submitted,
-    Warmed,
+    WarmupMeasured,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -76,16 +76,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             request = self.requests[refusal.id]
             assert not request.over, "refused after it was over"
             request.refused = True
-            if refusal.reason in {Reason.DEADLINE_IN_QUEUE, Reason.DEADLINE_IN_REPLICA}:
+            if refusal.reason in {
+                RejectionReason.DEADLINE_IN_QUEUE,
+                RejectionReason.DEADLINE_IN_REPLICA,
+            }:
                 assert request.deadline_s <= self.now_s
-            if refusal.reason is Reason.WORKER_LOST:
-                assert request.losses > MOST_LOSSES
+            if refusal.reason is RejectionReason.WORKER_LOST:
+                assert request.losses > MAX_LOSSES
         self.wake_at_s = plan.wake_at_s
 
     def check(self, action) -> None:
         assert action.worker in self.up, "sent to a worker that is down"
         assert action.worker not in self.draining, "sent to a draining worker"
-        if action.kind is Kind.LOAD:
+        if action.kind is ActionType.LOAD:
             assert action.worker not in self.loaded
             return
         assert action.worker in self.loaded, "sent before the model is loaded"
@@ -167,7 +170,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         held = [action for action in self.actions.values() if action.worker == worker]
         for action in held:
             del self.actions[action.id]
-        running = next((action for action in held if action.kind is Kind.INFER), None)
+        running = next((action for action in held if action.kind is ActionType.INFER), None)
         if running is not None:  # what is buffered behind it was not touched
             self.suspect(running)
         self.tell(WorkerDown(worker, "killed"))
@@ -176,7 +179,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def result(self, data) -> None:
         action = self.actions.pop(data.draw(st.sampled_from(sorted(self.actions))))
-        if action.kind is Kind.LOAD:
+        if action.kind is ActionType.LOAD:
             self.loaded.add(action.worker)
         for id_, start, stop in action.parts:
             request = self.requests[id_]
@@ -184,16 +187,16 @@ class SchedulerMachine(RuleBasedStateMachine):
                 request.done += stop - start
                 assert request.done <= request.items, "executed twice"
         exec_s = data.draw(st.sampled_from([0.0, 0.0005, 0.02, 1.0]))
-        self.tell(Result(action.id, action.worker, True, StageTimes(0.0, 0.0, exec_s, 0.0)))
+        self.tell(ActionResult(action.id, action.worker, True, StageTimes(0.0, 0.0, exec_s, 0.0)))
 
-    @precondition(lambda self: any(a.kind is Kind.INFER for a in self.actions.values()))
+    @precondition(lambda self: any(a.kind is ActionType.INFER for a in self.actions.values()))
     @rule(data=st.data())
     def not_started(self, data) -> None:
         """A replica sends a batch back untouched."""
-        batches = [id_ for id_, action in self.actions.items() if action.kind is Kind.INFER]
+        batches = [id_ for id_, action in self.actions.items() if action.kind is ActionType.INFER]
         action = self.actions.pop(data.draw(st.sampled_from(sorted(batches))))
         self.suspect(action)
-        self.tell(Result(action.id, action.worker, False, None))
+        self.tell(ActionResult(action.id, action.worker, False, None))
 
     def suspect(self, action) -> None:
         for request_id in {id_ for id_, _, _ in action.parts}:
@@ -215,7 +218,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def warmed(self, batch_s: dict[int, float], cpu: float | None) -> None:
         """A worker tells what its warm-up took."""
-        self.tell(Warmed(batch_s, cpu))
+        self.tell(WarmupMeasured(batch_s, cpu))
 
     @rule(
         size=st.integers(1, 8),
@@ -246,13 +249,13 @@ class SchedulerMachine(RuleBasedStateMachine):
                 if action.worker not in self.up:
                     continue
                 del self.actions[action.id]
-                if action.kind is Kind.LOAD:
+                if action.kind is ActionType.LOAD:
                     self.loaded.add(action.worker)
                 for id_, start, stop in action.parts:
                     request = self.requests[id_]
                     if not request.over:
                         request.done += stop - start
-                self.tell(Result(action.id, action.worker, True, None))
+                self.tell(ActionResult(action.id, action.worker, True, None))
             self.now_s += 0.01
             if all(request.over for request in self.requests.values()) and not self.actions:
                 break

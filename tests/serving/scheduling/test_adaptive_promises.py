@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.sizing import POLICIES
-from serving.scheduling.interface import Warmed
+from serving.scheduling.interface import WarmupMeasured
 from tests.serving.scheduling.schedules import schedules
 from tests.serving.scheduling.worlds import Ask, Disturbance, World
 
@@ -56,7 +56,7 @@ def test_a_free_worker_and_enough_time_for_the_work_alone_is_an_answer_in_time(
     )
     sizes = range(1, 17)
     if seeded:
-        world.scheduler.on(Warmed({size: world.took_s(size) for size in sizes}), 0.0)
+        world.scheduler.on(WarmupMeasured({size: world.took_s(size) for size in sizes}), 0.0)
     asks = [Ask(at_s=10.0 * place, within_s=60.0, items=items) for place, items in enumerate(sizes)]
     measured = len(asks)
     at_s = 10.0 * measured
@@ -87,7 +87,7 @@ def test_a_deadline_before_the_timeout_is_kept(within_ms: float, policy: str) ->
         batching__max_size=8,
         batching__policy=policy,
     )
-    world.scheduler.on(Warmed({1: 0.001, 8: 0.0017}), 0.0)
+    world.scheduler.on(WarmupMeasured({1: 0.001, 8: 0.0017}), 0.0)
     world.run([Ask(at_s=1.0 + number, within_s=1e-3 * within_ms) for number in range(4)])
     assert all(world.in_time(id_) for id_ in range(4))
 
@@ -99,7 +99,7 @@ def test_a_turn_with_a_busy_worker_does_not_make_a_request_late_that_an_idle_one
     world = World(
         base_s=0.0, item_s=0.01, workers=2, routing__policy="round-robin", batching__max_size=8
     )
-    world.scheduler.on(Warmed({1: 0.01, 8: 0.08}), 0.0)
+    world.scheduler.on(WarmupMeasured({1: 0.01, 8: 0.08}), 0.0)
     world.run(
         [
             Ask(at_s=0.0, within_s=30.0, items=8),
@@ -119,7 +119,7 @@ def world_of(workers: int = 1, *, hung: bool = False, **knobs: object) -> World:
     knobs = {"batching__max_size": 8, **knobs}
     disturbances = [HUNG] if hung else []
     world = World(base_s=0.008, item_s=0.001, workers=workers, disturbances=disturbances, **knobs)
-    world.scheduler.on(Warmed({size: world.took_s(size) for size in range(1, 9)}), 0.0)
+    world.scheduler.on(WarmupMeasured({size: world.took_s(size) for size in range(1, 9)}), 0.0)
     return world
 
 
@@ -138,7 +138,7 @@ def test_a_lone_worker_that_is_late_is_waited_for() -> None:
     """That it may hang refuses nothing: nobody else could do it."""
     stall = Disturbance(from_s=0.0, until_s=0.001, more_s=0.2, times=1)
     world = World(base_s=0.008, item_s=0.001, disturbances=[stall], batching__max_size=8)
-    world.scheduler.on(Warmed({1: 0.009, 8: 0.016}), 0.0)
+    world.scheduler.on(WarmupMeasured({1: 0.009, 8: 0.016}), 0.0)
     world.run([Ask(at_s=0.0, within_s=1.0), Ask(at_s=0.2, within_s=0.1)])
     assert [world.in_time(id_) for id_ in (0, 1)] == [True, True]
 

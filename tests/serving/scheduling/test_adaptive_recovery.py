@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.sizing import BATCHES_PER_REQUEST, POLICIES
-from serving.scheduling.interface import Warmed
+from serving.scheduling.interface import WarmupMeasured
 from tests.serving.scheduling.schedules import schedules
 from tests.serving.scheduling.worlds import Ask, Disturbance, World
 
@@ -78,7 +78,9 @@ class Load:
             **self.knobs,
         )
         if self.seeds:
-            world.scheduler.on(Warmed({size: world.took_s(size) for size in self.seeds}), 0.0)
+            world.scheduler.on(
+                WarmupMeasured({size: world.took_s(size) for size in self.seeds}), 0.0
+            )
         return world
 
     def asks(self) -> Iterator[Ask]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.fair_queue import MAX_FLOWS, FairQueue
-from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry
+from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedRequest
 
 FLOWS = ["", "a", "b", "c"]
 PUSH = st.tuples(
@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 
 def entry_of(id_, items=1, deadline_s=30.0, level=1, flow="", cost=1):
-    return Entry(id_, items, deadline_s, float(id_), level, flow, cost)
+    return QueuedRequest(id_, items, deadline_s, float(id_), level, flow, cost)
 
 
 def queue_of(entries):

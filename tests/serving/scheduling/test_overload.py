@@ -10,7 +10,14 @@ from collections import Counter
 import pytest
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.interface import Action, Kind, Reason, Result, Submitted, WorkerUp
+from serving.scheduling.interface import (
+    Action,
+    ActionResult,
+    ActionType,
+    RejectionReason,
+    Submitted,
+    WorkerUp,
+)
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
@@ -41,7 +48,7 @@ class World:
         settings = ServingSettings().changed({"batching.max_size": max_size})
         self.scheduler = AdaptiveScheduler(MODEL, settings)
         self.capacity_per_s = workers * max_size / (base_s + max_size * item_s)
-        self.told: Counter[Reason] = Counter()
+        self.told: Counter[RejectionReason] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
         self.answered: Counter[tuple[str, int]] = Counter()
         """In time."""
@@ -99,7 +106,7 @@ class World:
 
     def _finish(self, action: Action, took_s: float, now_s: float) -> None:
         times = StageTimes(0.0, 0.0, took_s, 0.0)
-        self.scheduler.on(Result(action.id, action.worker, True, times), now_s)
+        self.scheduler.on(ActionResult(action.id, action.worker, True, times), now_s)
         for id_, _, _ in action.parts:
             if id_ not in self._refused and now_s <= self._deadline_s[id_]:
                 self.answered[self._sender[id_]] += 1
@@ -108,7 +115,7 @@ class World:
         plan = self.scheduler.plan(now_s)
         for action in plan.actions:
             took_s = 0.0
-            if action.kind is Kind.INFER:
+            if action.kind is ActionType.INFER:
                 mean_s = self._base_s + self._item_s * len(action.parts)
                 took_s = mean_s * math.exp(self._random.gauss(0.0, self._sigma))
             begins_s = max(now_s + TRANSIT_S, self._free_s[action.worker])
@@ -139,7 +146,7 @@ def test_twice_the_load_leaves_the_goodput_where_it_was(name: str) -> None:
     peak.run(1.0, seconds=1.5)
     twice.run(2.0, seconds=1.5)
     assert twice.goodput >= 0.95 * peak.goodput
-    assert twice.told[Reason.DEADLINE_IN_REPLICA] <= 0.1 * sum(twice.told.values())
+    assert twice.told[RejectionReason.DEADLINE_IN_REPLICA] <= 0.1 * sum(twice.told.values())
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "longer" not in name])
@@ -155,7 +162,7 @@ def test_an_urgent_request_is_not_given_up_for_patient_ones() -> None:
     scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed({"batching.max_size": 8}))
     scheduler.on(WorkerUp(1, 2), 0.0)
     (load,) = scheduler.plan(0.0).actions
-    scheduler.on(Result(load.id, 1, True, None), 0.0)
+    scheduler.on(ActionResult(load.id, 1, True, None), 0.0)
     for size in (1, 8):
         scheduler.profile.observe(size, 0.002 * size)
     scheduler.on(Submitted(1, MODEL, 1, 0.005), 0.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.fair_queue import FairQueue
-from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry
+from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedRequest
 
 STEPS = st.lists(
     st.one_of(
@@ -30,7 +30,7 @@ def test_the_queue_tells_the_oldest_and_the_most_urgent_of_what_waits(first, ste
     entries, taken = [], []
     for now_s, (what, number, more) in enumerate(first + steps):
         if what == "push":
-            entries.append(Entry(len(entries), number, float(more), float(now_s)))
+            entries.append(QueuedRequest(len(entries), number, float(more), float(now_s)))
             queue.push(entries[-1])
         elif what == "take":
             batch = queue.take(number)
@@ -58,7 +58,7 @@ def test_what_leaves_while_nothing_is_served_is_forgotten(kind):
     """Requests that expire one after the other, as where no replica runs, leave no trace."""
     queue = kind()
     for number in range(4 * SLACK):
-        queue.push(Entry(number, 1, float(number), float(number)))
+        queue.push(QueuedRequest(number, 1, float(number), float(number)))
         queue.discard(queue.head())
     assert len(queue._arrivals) + len(queue._heap) < 3 * SLACK
     assert queue.oldest_arrival_s() is None
@@ -67,7 +67,7 @@ def test_what_leaves_while_nothing_is_served_is_forgotten(kind):
 def test_a_batch_that_comes_back_is_as_old_as_it_was():
     """A younger request with an earlier deadline, handed back, does not hide the older ones behind it."""
     queue = DeadlineQueue()
-    old, young = Entry(1, 1, 30.0, 0.0), Entry(2, 1, 5.0, 4.0)
+    old, young = QueuedRequest(1, 1, 30.0, 0.0), QueuedRequest(2, 1, 5.0, 4.0)
     queue.push(old)
     queue.push(young)
     [(entry, part)] = queue.take(1)
@@ -79,13 +79,13 @@ def test_a_batch_that_comes_back_is_as_old_as_it_was():
 def test_what_has_gone_is_forgotten_behind_one_that_stays():
     """A request that waits for a day while others come and go by thousands leaves no trace of these."""
     queue = DeadlineQueue()
-    queue.push(Entry(0, 1, 86400.0, 0.0))
+    queue.push(QueuedRequest(0, 1, 86400.0, 0.0))
     for number in range(1, 4 * SLACK):
-        queue.push(Entry(number, 1, 10.0, float(number)))
+        queue.push(QueuedRequest(number, 1, 10.0, float(number)))
         [(entry, _)] = queue.take(1)
         assert entry.id == number
     for number in range(4 * SLACK, 8 * SLACK):
-        queue.push(Entry(number, 1, 90000.0, float(number)))
+        queue.push(QueuedRequest(number, 1, 90000.0, float(number)))
         queue.discard(queue._arrivals[-1])
     assert len(queue._arrivals) + len(queue._heap) < 3 * SLACK
     assert queue.oldest_arrival_s() == 0.0
@@ -99,7 +99,7 @@ def test_the_queue_looks_ahead_in_deadline_order(first, steps, items):
     entries, taken = [], []
     for now_s, (what, number, more) in enumerate(first + steps):
         if what == "push":
-            entries.append(Entry(len(entries), number, float(more), float(now_s)))
+            entries.append(QueuedRequest(len(entries), number, float(more), float(now_s)))
             queue.push(entries[-1])
         elif what == "take":
             taken.append(queue.take(number))

@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.adaptive.batch_times import Profile
-from serving.scheduling.adaptive.queue import Entry
+from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
+from serving.scheduling.adaptive.queue import QueuedRequest
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.adaptive.shedding import Shares, Shedding
-from serving.scheduling.interface import Cancelled, Reason, Result, Submitted, WorkerUp
+from serving.scheduling.adaptive.shedding import BatchShares, Shedding
+from serving.scheduling.interface import (
+    ActionResult,
+    Cancelled,
+    RejectionReason,
+    Submitted,
+    WorkerUp,
+)
 from serving.settings import ServingSettings
 from serving.values import ModelId
 
@@ -20,7 +26,7 @@ BASE_MS = st.integers(0, 8)
 
 
 def profile_of(base_ms):
-    profile = Profile()
+    profile = BatchTimeEstimator()
     for size in (1, SIZE):
         profile.observe(size, 1e-3 * (base_ms + size))
     return profile
@@ -28,7 +34,7 @@ def profile_of(base_ms):
 
 def entries_of(backlog, *, first_id=1, level=1):
     entries = [
-        Entry(first_id + place, items, left_ms * 1e-3, 0.0, level)
+        QueuedRequest(first_id + place, items, left_ms * 1e-3, 0.0, level)
         for place, (items, left_ms) in enumerate(backlog)
     ]
     return sorted(entries, key=lambda entry: (entry.level, entry.deadline_s, entry.id))
@@ -56,7 +62,7 @@ def refused(profile, backlogs, others_s=()):
     backlogs = [entries for entries in backlogs if entries]
     shedding = Shedding(
         profile,
-        Shares([items_of(entries) for entries in backlogs]),
+        BatchShares([items_of(entries) for entries in backlogs]),
         size=SIZE,
         waiting=sum(map(items_of, backlogs)),
         starts_s=0.0,
@@ -68,7 +74,7 @@ def refused(profile, backlogs, others_s=()):
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 40))
 def test_shares_fill_the_batch(waiting, size):
     """Everybody gets the same, or all it wants: together a batch, and no item too much for each."""
-    share = Shares(waiting).of(size)
+    share = BatchShares(waiting).of(size)
     got = sum(min(items, share) for items in waiting)
     assert got >= min(size, sum(waiting))
     assert sum(min(items, share - 1) for items in waiting) < size
@@ -147,7 +153,7 @@ def planned(requests, base_ms, *, other):
     scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed({"batching.max_size": SIZE}))
     scheduler.on(WorkerUp(1, 3), 0.0)
     (load,) = scheduler.plan(0.0).actions
-    scheduler.on(Result(load.id, 1, True, None), 0.0)
+    scheduler.on(ActionResult(load.id, 1, True, None), 0.0)
     scheduler.profile = profile_of(base_ms)
     if other:
         scheduler.on(Submitted(1000, MODEL, 1, 9.0, 0, "other"), 0.0)
@@ -172,10 +178,10 @@ def test_an_overloaded_flow_does_not_cut_the_others_batches_short(flows):
     scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed({"batching.max_size": SIZE}))
     scheduler.on(WorkerUp(1, 1), 0.0)
     (load,) = scheduler.plan(0.0).actions
-    scheduler.on(Result(load.id, 1, True, None), 0.0)
+    scheduler.on(ActionResult(load.id, 1, True, None), 0.0)
     scheduler.profile = profile_of(4)
     for place, flow in enumerate(flows):
         scheduler.on(Submitted(place + 1, MODEL, 1, (6 + 0.25 * place) * 1e-3, 0, flow), 0.0)
     plan = scheduler.plan(0.0)
-    assert {refusal.reason for refusal in plan.refusals} == {Reason.CANNOT_FINISH}
+    assert {refusal.reason for refusal in plan.refusals} == {RejectionReason.CANNOT_FINISH}
     assert [len(action.parts) for action in plan.actions] == [SIZE]

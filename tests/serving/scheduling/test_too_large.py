@@ -13,10 +13,10 @@ from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import (
     Action,
+    ActionResult,
+    ActionType,
     Cancelled,
-    Kind,
     ModelUp,
-    Result,
     Scheduler,
     Submitted,
     WorkerUp,
@@ -101,19 +101,19 @@ class Sender:
         self.apart |= ids
         self.told.update(ids)
         self.scheduler.on(
-            Result(action.id, action.worker, False, times, too_large=True), self.now_s
+            ActionResult(action.id, action.worker, False, times, too_large=True), self.now_s
         )
 
     def done(self, worker: int) -> None:
         """The worker's first action has ended."""
         action = self.sent[worker].pop(0)
         times = StageTimes(0.0, 0.0, 0.001, 0.0)
-        if action.kind is Kind.INFER and self.is_too_large(action):
+        if action.kind is ActionType.INFER and self.is_too_large(action):
             self.too_large(action, times)
             return
         for id_, start, stop in action.parts:
             self.asked[id_].run += range(start, stop)
-        self.scheduler.on(Result(action.id, worker, True, times), self.now_s)
+        self.scheduler.on(ActionResult(action.id, worker, True, times), self.now_s)
 
     def drain(self) -> None:
         """Until nothing is left to be done; bounded, for nothing may go in circles."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.interface import Action, Kind, Result, Submitted, WorkerUp
+from serving.scheduling.interface import Action, ActionResult, ActionType, Submitted, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
@@ -75,7 +75,7 @@ class World:
         for worker in self._free_s:
             self.scheduler.on(WorkerUp(worker, 2), 0.0)
         for action in self.scheduler.plan(0.0).actions:
-            self.scheduler.on(Result(action.id, action.worker, True, None), 0.0)
+            self.scheduler.on(ActionResult(action.id, action.worker, True, None), 0.0)
 
     def took_s(self, items: int) -> float:
         return self._base_s + self._item_s * items
@@ -106,7 +106,7 @@ class World:
                 self._finish(action, took_s, now_s)
             plan = self.scheduler.plan(now_s)
             for action in plan.actions:
-                assert action.kind is Kind.INFER
+                assert action.kind is ActionType.INFER
                 self._begin(action, now_s)
             self.refused.update(refusal.id for refusal in plan.refusals)
             assert plan.wake_at_s is None or plan.wake_at_s > now_s
@@ -160,7 +160,7 @@ class World:
 
     def _finish(self, action: Action, took_s: float, now_s: float) -> None:
         times = StageTimes(0.0, 0.0, took_s, 0.0)
-        self.scheduler.on(Result(action.id, action.worker, True, times), now_s)
+        self.scheduler.on(ActionResult(action.id, action.worker, True, times), now_s)
         for id_, start, stop in action.parts:
             self._left[id_] -= stop - start
             if not self._left[id_]:

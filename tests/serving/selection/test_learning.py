@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from serving.selection import registry
-from serving.selection.model_output import Answer, Label, Number, Scores, Task
+from serving.selection.model_output import Label, ModelOutput, Number, Scores, Task
 from serving.selection.policies.per_user import PerUser, not_negative
 from tests.fakes.selections import decided, play
 
@@ -95,7 +95,7 @@ def test_exp4_multiplies_by_the_loss_alone() -> None:
     """w_i <- w_i exp(-eta loss_i): no division, and who is right keeps its weight."""
     policy = registry.create("exp4", options={"sharing": 0.0, "learning_rate": 0.1})
     state = policy.initial(("a", "b", "c"))
-    said: dict[str, Answer] = {"a": Label("x"), "b": Label("y"), "c": Label("x")}
+    said: dict[str, ModelOutput] = {"a": Label("x"), "b": Label("y"), "c": Label("x")}
     state = policy.observe(state, decided(policy, state, said), "x")
     assert state.weights.logs == pytest.approx((0.0, -0.1, 0.0))
 
@@ -104,7 +104,7 @@ def test_exp4_votes_over_more_than_two_classes() -> None:
     """The heaviest label wins although no label has half of the weight."""
     policy = registry.create("exp4")
     state = policy.initial(tuple("abcde"))
-    said: dict[str, Answer] = dict(zip("abcde", map(Label, "xyzxw"), strict=True))
+    said: dict[str, ModelOutput] = dict(zip("abcde", map(Label, "xyzxw"), strict=True))
     assert decided(policy, state, said).output == "x"
 
 
@@ -114,7 +114,7 @@ def test_exp4_weighs_unseen_losses_by_the_chance_of_seeing_them() -> None:
         "exp4", costs={"a": 0.0, "b": 0.5}, options={"sharing": 0.0, "learning_rate": 0.01}
     )
     state, _, _ = play(policy, lambda _: {"a": 0.05, "b": 0.05}, 200, seed=1)
-    said: dict[str, Answer] = {"a": Label("x"), "b": Label("y")}
+    said: dict[str, ModelOutput] = {"a": Label("x"), "b": Label("y")}
     one = decided(policy, state, said, draw=0.5)
     both = decided(policy, state, said, draw=0.05)
     assert one.choice.models == ("a",)
@@ -165,7 +165,7 @@ def test_a_dear_model_must_be_better_by_its_cost() -> None:
 def test_a_user_of_another_taste_is_followed() -> None:
     """Two users for whom different models are right end with different answers."""
     policy = registry.create("per-user")
-    said: dict[str, Answer] = {"a": Label("x"), "b": Label("y")}
+    said: dict[str, ModelOutput] = {"a": Label("x"), "b": Label("y")}
     states = {"u": policy.initial(("a", "b")), "v": policy.initial(("a", "b"))}
     for _ in range(30):
         for user, truth in (("u", "x"), ("v", "y")):
@@ -181,7 +181,7 @@ def test_a_newcomer_begins_at_what_all_users_taught() -> None:
     shared, _, _ = play(policy, lambda _: {"a": 0.05, "b": 0.9}, 300, seed=1)
     user = policy.newcomer(shared)
     assert user.weights == shared.weights
-    said: dict[str, Answer] = {"a": Label("x"), "b": Label("y")}
+    said: dict[str, ModelOutput] = {"a": Label("x"), "b": Label("y")}
     assert decided(policy, user, said).output == "x"
     for _ in range(30):
         user = policy.observe(user, decided(policy, user, said), "y")
@@ -207,7 +207,7 @@ def test_weights_that_would_be_negative_are_zero() -> None:
     state = policy.initial(("good", "against"))
     for n in range(50):
         right, wrong = ("x", "y") if n % 2 else ("y", "x")
-        said: dict[str, Answer] = {
+        said: dict[str, ModelOutput] = {
             "good": Scores((right, wrong), (0.9, 0.1)),
             "against": Scores((right, wrong), (0.2, 0.8)),
         }

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.errors import InvalidRequest, InvalidSettings, PredictionFailed
+from serving.errors import InferenceFailed, InvalidRequest, InvalidSettings
 from serving.selection import model_output
-from serving.selection.model_output import Answer, Label, Number, Scores, Task, Truth
+from serving.selection.model_output import Label, ModelOutput, Number, Scores, Task, TrueLabel
 from serving.values import Tensor
 
 NUMBER = Task(kind="number", scale=10.0)
@@ -43,16 +43,18 @@ READ = [
 @pytest.mark.parametrize(
     ("task", "given", "expected"), [row[1:] for row in READ], ids=[r[0] for r in READ]
 )
-def test_an_output_is_read_as_answers(task: Task, given: Tensor, expected: list[Answer]) -> None:
+def test_an_output_is_read_as_answers(
+    task: Task, given: Tensor, expected: list[ModelOutput]
+) -> None:
     """One answer for each item."""
-    assert model_output.answers(task, [given]) == expected
+    assert model_output.model_outputs(task, [given]) == expected
 
 
 def test_the_output_of_the_task_is_read() -> None:
     """By its name, or else the first."""
     outputs = [tensor([1], "INT64", "first"), tensor([2], "INT64", "second")]
-    assert model_output.answers(Task(), outputs) == [Label("1")]
-    assert model_output.answers(Task(output="second"), outputs) == [Label("2")]
+    assert model_output.model_outputs(Task(), outputs) == [Label("1")]
+    assert model_output.model_outputs(Task(output="second"), outputs) == [Label("2")]
 
 
 REFUSED = [
@@ -72,8 +74,8 @@ def test_an_output_that_cannot_be_voted_on_is_a_failed_prediction(
     task: Task, outputs: list[Tensor], text: str
 ) -> None:
     """The model has broken its contract; the text says how."""
-    with pytest.raises(PredictionFailed, match=text):
-        model_output.answers(task, outputs)
+    with pytest.raises(InferenceFailed, match=text):
+        model_output.model_outputs(task, outputs)
 
 
 LOSSES = [
@@ -91,7 +93,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("task", "answer", "right", "expected"), LOSSES)
 def test_a_loss_lies_between_right_and_as_wrong_as_can_be(
-    task: Task, answer: Answer | None, right: Truth, expected: float
+    task: Task, answer: ModelOutput | None, right: TrueLabel, expected: float
 ) -> None:
     """0 or 1 for classes; numbers by their difference over the scale; nothing is wrong."""
     assert model_output.loss(task, answer, right) == expected
@@ -99,18 +101,18 @@ def test_a_loss_lies_between_right_and_as_wrong_as_can_be(
 
 def test_one_class_has_one_spelling() -> None:
     """3, 3.0 and "3" are the same label; a list is none."""
-    assert {model_output.truth(Task(), value) for value in (3, 3.0, "3")} == {"3"}
+    assert {model_output.true_label(Task(), value) for value in (3, 3.0, "3")} == {"3"}
     for value in ([3], 3.5, None):
         with pytest.raises(InvalidRequest, match="expected a string or a whole number"):
-            model_output.truth(Task(), value)
+            model_output.true_label(Task(), value)
 
 
 def test_a_number_is_checked() -> None:
     """Feedback for a number is a finite number."""
-    assert model_output.truth(NUMBER, 3) == 3.0
+    assert model_output.true_label(NUMBER, 3) == 3.0
     for value in ("3", True, math.inf, None, 10**400):
         with pytest.raises(InvalidRequest, match="is not a finite number"):
-            model_output.truth(NUMBER, value)
+            model_output.true_label(NUMBER, value)
 
 
 def test_a_task_survives_json_and_is_checked() -> None:
@@ -129,11 +131,11 @@ def test_a_task_survives_json_and_is_checked() -> None:
 def test_an_index_is_the_class_of_that_name() -> None:
     """Clipper's clients can only send numbers, and some models answer with the index of their class."""
     task = Task(labels=("bag", "shoe"))
-    assert [model_output.truth(task, value) for value in (1, 1.0, "shoe", "1", 2)] == [
+    assert [model_output.true_label(task, value) for value in (1, 1.0, "shoe", "1", 2)] == [
         "shoe", "shoe", "shoe", "1", "2",
     ]  # fmt: skip
-    assert model_output.answers(task, [tensor([[0], [1]], "INT64")]) == [
+    assert model_output.model_outputs(task, [tensor([[0], [1]], "INT64")]) == [
         Label("bag"),
         Label("shoe"),
     ]
-    assert model_output.truth(Task(), 1) == "1"
+    assert model_output.true_label(Task(), 1) == "1"

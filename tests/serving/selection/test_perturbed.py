@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from serving import zoo
 from serving.models import onnx
 from serving.selection.application import Application
-from serving.selection.model_output import Answer, Scores
-from serving.selection.policy import Query, State
-from serving.selection.query_session import Finished, Result, Selector
+from serving.selection.model_output import ModelOutput, Scores
+from serving.selection.policy import PolicyState, Query
+from serving.selection.query_session import QueryOutcome, QueryResult, Selector
 
 LABELS = tuple("0123456789")
 MODELS = ("linear", "means", "resnet")
@@ -62,22 +62,22 @@ class Models:
         }
 
 
-Sample = tuple[Images, NDArray[np.int64], Models, State]
+Sample = tuple[Images, NDArray[np.int64], Models, PolicyState]
 
 
-def decided(rows: Mapping[str, Rows], state: State) -> list[Finished]:
+def decided(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryOutcome]:
     """What an application of the three models answers."""
     found = []
     for number in range(len(rows["linear"])):
         pending = SELECTOR.begin(Query(id=number), state, draw=0.0, now_s=0.0)
         for model in pending.models:
-            answer: Answer = Scores(LABELS, tuple(rows[model][number].tolist()))
+            answer: ModelOutput = Scores(LABELS, tuple(rows[model][number].tolist()))
             pending.arrived(model, answer)
         found.append(pending.finish())
     return found
 
 
-def results(rows: Mapping[str, Rows], state: State) -> list[Result]:
+def results(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryResult]:
     return [each.result for each in decided(rows, state)]
 
 
@@ -93,16 +93,16 @@ def sample() -> Sample:
     return images[:JUDGED], labels[:JUDGED], models, state
 
 
-def share(found: list[Result]) -> float:
+def share(found: list[QueryResult]) -> float:
     return sum(each.is_suspicious for each in found) / len(found)
 
 
-def trusted(found: list[Result]) -> list[Result]:
+def trusted(found: list[QueryResult]) -> list[QueryResult]:
     """What is given without a mark by an application that asks for a confidence of 0.8."""
     return [each for each in found if each.confidence >= 0.8 and not each.is_suspicious]
 
 
-def confidence(found: list[Result]) -> float:
+def confidence(found: list[QueryResult]) -> float:
     return sum(each.confidence for each in found) / len(found)
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.selection import registry
-from serving.selection.model_output import Answer, Label, Number, Scores, Task, Truth
-from serving.selection.policy import Choice, Policy, Query, drawn
+from serving.selection.model_output import Label, ModelOutput, Number, Scores, Task, TrueLabel
+from serving.selection.policy import Choice, Policy, Query, sample_index
 from tests.fakes.selections import choice_of, decided, play
 
 MODELS = ("a", "b", "c", "d")
@@ -31,12 +31,12 @@ scores = (
     .map(lambda parts: tuple(part / math.fsum(parts) for part in parts))
     .map(lambda parts: Scores(LABELS, parts))
 )
-classes: st.SearchStrategy[Answer] = st.one_of(st.sampled_from(LABELS).map(Label), scores)
+classes: st.SearchStrategy[ModelOutput] = st.one_of(st.sampled_from(LABELS).map(Label), scores)
 
 
-def rounds(task: Task) -> st.SearchStrategy[list[tuple[dict[str, Answer], float, Truth]]]:
+def rounds(task: Task) -> st.SearchStrategy[list[tuple[dict[str, ModelOutput], float, TrueLabel]]]:
     """Feedback for a policy: who says what (some say nothing), a draw, what was right."""
-    answer: st.SearchStrategy[Answer] = classes if task.kind == "classes" else numbers
+    answer: st.SearchStrategy[ModelOutput] = classes if task.kind == "classes" else numbers
     truth: st.SearchStrategy[Any] = (
         st.sampled_from(LABELS) if task.kind == "classes" else st.floats(-1e6, 1e6)
     )
@@ -62,7 +62,7 @@ every_policy = pytest.mark.parametrize("policy", policies())
 quick = settings(max_examples=15, deadline=None)
 
 
-def taught(policy: Policy[Any], told: list[tuple[dict[str, Answer], float, Truth]]) -> Any:
+def taught(policy: Policy[Any], told: list[tuple[dict[str, ModelOutput], float, TrueLabel]]) -> Any:
     state = policy.initial(MODELS)
     for said, draw, truth in told:
         state = policy.observe(state, decided(policy, state, said, draw=draw), truth)
@@ -248,7 +248,7 @@ ORDERLESS = [
 def test_without_forgetting_the_order_of_feedback_does_not_matter(
     name: str,
     options: dict[str, Any],
-    told: list[tuple[dict[str, Answer], float, Truth]],
+    told: list[tuple[dict[str, ModelOutput], float, TrueLabel]],
     data: st.DataObject,
 ) -> None:
     """The same decisions, observed in any order, teach the same."""
@@ -281,7 +281,7 @@ def test_a_model_that_never_answers_loses_its_weight(name: str) -> None:
     """Silence counts as wrong: a dead model does not keep the confidence down for ever."""
     policy = registry.create(name)
     state = policy.initial(MODELS)
-    said: dict[str, Answer] = {model: Label("x") for model in "bcd"}
+    said: dict[str, ModelOutput] = {model: Label("x") for model in "bcd"}
     for number in range(600):
         decision = decided(policy, state, said, draw=(number * 0.618) % 1)
         state = policy.observe(state, decision, "x")
@@ -295,4 +295,4 @@ def test_a_draw_never_falls_on_probability_zero(parts: list[float], draw: float)
     """Rounding at the upper end does not choose what could not be chosen."""
     total = math.fsum(parts)
     if total > 0:
-        assert parts[drawn([part / total for part in parts], draw)] > 0
+        assert parts[sample_index([part / total for part in parts], draw)] > 0

@@ -17,7 +17,7 @@ from serving.selection.model_output import Label, Number, Scores, Task
 from serving.selection.policy import Query
 from serving.selection.query_session import Selector
 from serving.selection.stores.state_store import MemoryStore
-from serving.selection.user_states import Contexts
+from serving.selection.user_states import UserStates
 
 MODELS = ("a", "b", "c")
 
@@ -33,7 +33,7 @@ def application(**changes: Any) -> Application:
     return Application(**given | changes)
 
 
-def begun(app: Application) -> query_session.Pending:
+def begun(app: Application) -> query_session.QuerySession:
     selector = Selector(app)
     return selector.begin(Query(id=7), selector.initial(), draw=0.0, now_s=10.0)
 
@@ -222,7 +222,7 @@ def test_models_are_linked_and_unlinked() -> None:
         app.unlinked("b")
 
 
-def taught(contexts: Contexts, selector: Selector, user: str, truth: str, times: int) -> None:
+def taught(contexts: UserStates, selector: Selector, user: str, truth: str, times: int) -> None:
     for number in range(times):
         pending = selector.begin(
             Query(id=number, user=user), contexts.state(user), draw=0.5, now_s=0.0
@@ -240,7 +240,7 @@ def users(store: MemoryStore, among: list[str]) -> list[str]:
 def test_users_have_contexts_of_their_own() -> None:
     """Each user's feedback moves its state and everybody's, not the other's."""
     selector, store = Selector(application(contexts="user")), MemoryStore()
-    contexts = Contexts(selector, store)
+    contexts = UserStates(selector, store)
     taught(contexts, selector, "u", "x", 40)
     taught(contexts, selector, "v", "y", 40)
     weights = {user: selector.policy.weights(contexts.state(user)) for user in ("u", "v", "")}
@@ -255,7 +255,7 @@ def test_users_have_contexts_of_their_own() -> None:
 def test_states_of_made_up_users_are_bounded() -> None:
     """A user is whoever a request names; everybody's state, and those taught last, are kept."""
     selector, store = Selector(application(contexts="user", most_users=3)), MemoryStore()
-    contexts = Contexts(selector, store)
+    contexts = UserStates(selector, store)
     for number in range(50):
         taught(contexts, selector, f"u{number}", "x", 1)
     names = ["", *(f"u{number}" for number in range(50))]
@@ -272,7 +272,7 @@ def test_states_of_made_up_users_are_bounded() -> None:
 def test_a_shared_context_learns_from_all() -> None:
     """Without user contexts there is one state, whoever asks."""
     selector, store = Selector(application()), MemoryStore()
-    contexts = Contexts(selector, store)
+    contexts = UserStates(selector, store)
     taught(contexts, selector, "u", "x", 10)
     assert users(store, ["", "u"]) == [""]
     assert contexts.state("anyone") is contexts.state("")
@@ -281,19 +281,19 @@ def test_a_shared_context_learns_from_all() -> None:
 def test_states_outlive_memory_and_process() -> None:
     """States that left the memory, and those of a new process, come from the store."""
     selector, store = Selector(application(contexts="user")), MemoryStore()
-    contexts = Contexts(selector, store, capacity=2)
+    contexts = UserStates(selector, store, capacity=2)
     for user in ("u", "v", "w"):
         taught(contexts, selector, user, "x", 5)
     learnt = contexts.state("u")
     assert selector.policy.weights(learnt)["a"] > 1 / 3
-    assert Contexts(selector, store).state("u") == learnt
+    assert UserStates(selector, store).state("u") == learnt
 
 
 def test_relinking_keeps_what_was_learnt() -> None:
     """A model leaves and another comes: the state follows, from memory and from the store."""
     before = application()
     selector, store = Selector(before), MemoryStore()
-    contexts = Contexts(selector, store)
+    contexts = UserStates(selector, store)
     taught(contexts, selector, "", "x", 40)
     after = Selector(before.unlinked("c").linked("d"))
     contexts.relink(after)
@@ -307,15 +307,15 @@ def test_another_policy_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
     """What another policy stored says nothing; what is broken is logged and left."""
     store = MemoryStore()
     selector = Selector(application())
-    taught(Contexts(selector, store), selector, "", "x", 5)
+    taught(UserStates(selector, store), selector, "", "x", 5)
     other = Selector(application(policy="thompson"))
-    assert Contexts(other, store).state("") == other.initial()
+    assert UserStates(other, store).state("") == other.initial()
     for text in ("", "[]", "{}", '{"policy":"exp4","state":{"weights":3}}'):
         with pytest.raises(ValueError):
             selector.restored(text)
         store.save("app", "", text)
         with caplog.at_level(logging.ERROR):
-            assert Contexts(selector, store).state("") == selector.initial()
+            assert UserStates(selector, store).state("") == selector.initial()
         assert "state not readable" in caplog.text
 
 

@@ -19,7 +19,7 @@ from serving.errors import InvalidSettings, NotReady
 from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
-from serving.selection.stores.write_behind import Batch, WriteBehind
+from serving.selection.stores.write_behind import WriteBatch, WriteBehind
 from tests.fakes.redis_server import running_redis
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -391,7 +391,7 @@ def test_an_outage_is_told_once_whatever_waits_to_be_written(
             raise NotReady("away")
         return "stored"
 
-    def write(_batch: Batch) -> None:
+    def write(_batch: WriteBatch) -> None:
         stored()
 
     behind = WriteBehind(write, interval_s=0.005, name="test")
@@ -418,7 +418,7 @@ def test_what_waits_for_a_failing_store_is_bounded() -> None:
     """New contexts are refused with the reason; those that wait go on to change; when it works all is taken."""
     is_away = True
 
-    def write(_batch: Batch) -> None:
+    def write(_batch: WriteBatch) -> None:
         if is_away:
             raise OSError("disk full")
 
@@ -446,7 +446,7 @@ def test_a_batch_that_fails_is_written_later_with_what_came_since() -> None:
     written: dict[tuple[str, str], str | None] = {}
     broken = True
 
-    def write(batch: Batch) -> None:
+    def write(batch: WriteBatch) -> None:
         if broken:
             raise OSError("disk full")
         for application in batch.applications:

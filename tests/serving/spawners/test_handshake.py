@@ -16,7 +16,7 @@ def test_who_is_cancelled_leaves_the_connection_or_has_it(tmp_path, loop, steps)
 
     async def cancelled():
         with (
-            handshake.listening(tmp_path / "gateway.sock") as listener,
+            handshake.listen(tmp_path / "gateway.sock") as listener,
             socket.socket(socket.AF_UNIX) as replica,
         ):
             accepting = asyncio.create_task(handshake.accept(listener))

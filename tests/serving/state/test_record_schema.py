@@ -6,7 +6,7 @@ import pytest
 
 from serving.errors import InvalidSettings
 from serving.state import record_schema
-from serving.state.records import Key
+from serving.state.records import RecordKey
 
 CARD = {
     "name": "m", "version": "1", "kind": "echo", "path": None, "program": None,
@@ -28,16 +28,16 @@ PROFILE = {
     "told": {"load_s": 0.02, "device": "cpu", "warmup": {}, "optimised": None},
 }  # fmt: skip
 ROWS = [
-    (Key(record_schema.SETTING, "batching.max_size"), {"value": 8, "instead_of": 4}),
-    (Key(record_schema.VERSION, "m", "1"), {"card": CARD}),
-    (Key(record_schema.VERSION, "m", "1"), {"card": {**CARD, "program": PROGRAM}}),
-    (Key(record_schema.VERSION, "m", "1"), {"folder": True}),
-    (Key(record_schema.RETIRED, "m", "1"), {"files": [["model.onnx", 12, 34]]}),
-    (Key(record_schema.MODEL, "m"), ENTRY),
-    (Key(record_schema.APPLICATION, "a"), {"name": "a"}),
-    (Key(record_schema.REGISTERED, "m", "1"), REGISTERED),
-    (Key(record_schema.CURRENT, "m"), "1"),
-    (Key(record_schema.PROFILE, "{}"), PROFILE),
+    (RecordKey(record_schema.SETTING, "batching.max_size"), {"value": 8, "instead_of": 4}),
+    (RecordKey(record_schema.VERSION, "m", "1"), {"card": CARD}),
+    (RecordKey(record_schema.VERSION, "m", "1"), {"card": {**CARD, "program": PROGRAM}}),
+    (RecordKey(record_schema.VERSION, "m", "1"), {"folder": True}),
+    (RecordKey(record_schema.RETIRED, "m", "1"), {"files": [["model.onnx", 12, 34]]}),
+    (RecordKey(record_schema.MODEL, "m"), ENTRY),
+    (RecordKey(record_schema.APPLICATION, "a"), {"name": "a"}),
+    (RecordKey(record_schema.REGISTERED, "m", "1"), REGISTERED),
+    (RecordKey(record_schema.CURRENT, "m"), "1"),
+    (RecordKey(record_schema.PROFILE, "{}"), PROFILE),
 ]
 
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.errors import NotReady
-from serving.state.folder import owned
-from serving.state.records import SCHEMA, Key, SqliteRecords
+from serving.state.folder import lock_folder
+from serving.state.records import SCHEMA, RecordKey, SqliteRecords
 
 KEYS = [
-    Key("model", "a"),
-    Key("model", "a", "1"),
-    Key("application", "a"),
-    Key("model", "ü '\";--"),
+    RecordKey("model", "a"),
+    RecordKey("model", "a", "1"),
+    RecordKey("application", "a"),
+    RecordKey("model", "ü '\";--"),
 ]
 
 
@@ -65,15 +65,15 @@ def test_a_record_is_a_dictionary_that_lasts(tmp_path_factory, writes):
 
 WRITER = """
 import pathlib, sys
-from serving.state.folder import owned
-from serving.state.records import Key, SqliteRecords
+from serving.state.folder import lock_folder
+from serving.state.records import RecordKey, SqliteRecords
 
-with owned(sys.argv[1]) as folder:
+with lock_folder(sys.argv[1]) as folder:
     records = SqliteRecords(folder / "records.db")
-    number = int(records.load().get(Key("number", "0"), "0"))
+    number = int(records.load().get(RecordKey("number", "0"), "0"))
     while True:
         number += 1
-        records.write({Key("number", str(place)): str(number) for place in range(20)})
+        records.write({RecordKey("number", str(place)): str(number) for place in range(20)})
         print(number, flush=True)
 """
 
@@ -87,12 +87,12 @@ def test_a_writer_that_is_killed_leaves_whole_writes(tmp_path):
         ) as writer:
             first = writer.stdout.readline()
             with pytest.raises(NotReady, match=f"in use by another server .process {writer.pid}"):
-                owned(str(tmp_path)).__enter__()
+                lock_folder(str(tmp_path)).__enter__()
             time.sleep(draw.uniform(0.0, 0.04))
             writer.send_signal(signal.SIGKILL)
             numbers = [int(line) for line in [first, *writer.stdout.read().split()]]
         told = max(numbers)
-        with owned(str(tmp_path)) as folder:
+        with lock_folder(str(tmp_path)) as folder:
             found = {int(text) for text in read(folder / "records.db").values()}
         assert len(found) == 1, "a write is there whole or not at all"
         assert found.pop() in (told, told + 1), "at most the write that was not told of is more"
@@ -103,7 +103,9 @@ def test_a_log_that_was_torn_loses_only_its_end(path, tmp_path):
     records = SqliteRecords(path)
     after = [{}]
     for number in range(6):
-        changes = {Key("k", str(place)): f"{number}" * 50 for place in range(number, number + 3)}
+        changes = {
+            RecordKey("k", str(place)): f"{number}" * 50 for place in range(number, number + 3)
+        }
         records.write(changes)
         after.append(after[-1] | changes)
     log = path.with_name("records.db-wal").read_bytes()
@@ -152,7 +154,7 @@ def test_a_file_that_is_no_record_is_told(path):
     with pytest.raises(NotReady, match="not a database; move it away"):
         SqliteRecords(path)
     with pytest.raises(NotReady, match=r"server\.state_dir .*: "):
-        owned(str(path / "below")).__enter__()
+        lock_folder(str(path / "below")).__enter__()
 
 
 def mode(path):
@@ -166,7 +168,7 @@ def test_the_folder_is_its_users_alone(tmp_path):
     before = os.umask(0o022)
     try:
         for name in ("new", "before"):
-            with owned(str(tmp_path / name)) as folder:
+            with lock_folder(str(tmp_path / name)) as folder:
                 SqliteRecords(folder / "records.db").close()
             assert mode(tmp_path / name) == 0o700
             assert {mode(file) for file in (tmp_path / name).iterdir()} == {0o600}
@@ -188,7 +190,7 @@ def test_a_folder_that_others_could_have_filled_is_refused(tmp_path, change):
     with pytest.raises(
         NotReady, match=r"server\.state_dir .*belongs to user .*name another"
     ) as caught:
-        owned(str(folder)).__enter__()
+        lock_folder(str(folder)).__enter__()
     assert "\n" not in str(caught.value)
 
 
@@ -199,9 +201,9 @@ def test_a_folder_below_one_that_others_may_write_is_refused(tmp_path, bits, is_
     above.mkdir()
     above.chmod(bits)
     if is_safe:
-        with owned(str(above / "new" / "state")) as folder:
+        with lock_folder(str(above / "new" / "state")) as folder:
             assert mode(folder) == mode(folder.parent) == 0o700
         return
     with pytest.raises(NotReady, match=f"{above} belongs to user .*name another") as caught:
-        owned(str(above / "state")).__enter__()
+        lock_folder(str(above / "state")).__enter__()
     assert "\n" not in str(caught.value)

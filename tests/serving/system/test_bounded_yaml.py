@@ -33,7 +33,7 @@ def test_what_is_written_is_read(value):
             return True
 
     text = yaml.dump(value, Dumper=Plain)
-    assert bounded_yaml.parsed(text) == bounded_yaml.parsed(text.encode()) == value
+    assert bounded_yaml.parse(text) == bounded_yaml.parse(text.encode()) == value
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_too_much_is_refused(text, reason):
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=reason):
-            bounded_yaml.parsed(text)
+            bounded_yaml.parse(text)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -63,7 +63,7 @@ def test_too_much_is_refused(text, reason):
 
 def test_as_deep_as_allowed_is_read():
     """Lists and mappings in turn."""
-    assert bounded_yaml.parsed("[" * 32 + "1" + "]" * 32) is not None
+    assert bounded_yaml.parse("[" * 32 + "1" + "]" * 32) is not None
 
 
 def test_a_file_is_read_no_further_than_it_may_be(tmp_path):

@@ -21,16 +21,16 @@ def test_a_folder_is_made_for_its_user_alone(tmp_path):
     """With those above, whatever the umask; one that is there is as it was; a link is followed to where it leads."""
     before = os.umask(0)
     try:
-        made = private_folder.made(tmp_path / "above" / "new", advice="do something")
+        made = private_folder.ensure(tmp_path / "above" / "new", advice="do something")
     finally:
         os.umask(before)
     assert mode(made) == mode(made.parent) == 0o700
     (tmp_path / "readable").mkdir()
     (tmp_path / "readable").chmod(0o755)
-    assert private_folder.made(tmp_path / "readable", advice="") == tmp_path / "readable"
+    assert private_folder.ensure(tmp_path / "readable", advice="") == tmp_path / "readable"
     assert mode(tmp_path / "readable") == 0o755
     (tmp_path / "link").symlink_to(made)
-    assert private_folder.made(tmp_path / "link", advice="") == made
+    assert private_folder.ensure(tmp_path / "link", advice="") == made
 
 
 @pytest.mark.parametrize("bits", [pytest.param(0o770, marks=needs_root), 0o707, 0o1777])
@@ -43,10 +43,10 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path, bits, which):
     if bits == 0o770:
         os.chown(tmp_path / which, -1, NOBODY)
     if bits == 0o1777 and which == "here":
-        assert private_folder.made(folder, advice="") == folder
+        assert private_folder.ensure(folder, advice="") == folder
         return
     with pytest.raises(PermissionError, match=f"{tmp_path / which} belongs to .* or call somebody"):
-        private_folder.made(folder, advice="call somebody")
+        private_folder.ensure(folder, advice="call somebody")
 
 
 @pytest.mark.parametrize(("members", "is_alone"), [([], True), (["me"], True), (["you"], False)])
@@ -59,10 +59,10 @@ def test_a_group_of_the_user_alone_is_nobody_else(tmp_path, monkeypatch, members
     (tmp_path / "here").mkdir()
     (tmp_path / "here").chmod(0o775)
     if is_alone:
-        assert private_folder.made(tmp_path / "here", advice="") == tmp_path / "here"
+        assert private_folder.ensure(tmp_path / "here", advice="") == tmp_path / "here"
     else:
         with pytest.raises(PermissionError):
-            private_folder.made(tmp_path / "here", advice="")
+            private_folder.ensure(tmp_path / "here", advice="")
 
 
 @needs_root
@@ -73,7 +73,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path, which):
     folder.mkdir(parents=True)
     os.chown(tmp_path / which, NOBODY, NOBODY)
     with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
-        private_folder.made(folder, advice="")
+        private_folder.ensure(folder, advice="")
 
 
 def test_a_file_is_closed_to_others(tmp_path):

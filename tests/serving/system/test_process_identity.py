@@ -26,7 +26,7 @@ def test_other_names_have_no_owner(name):
 
 def test_an_ended_process_is_gone():
     """The owner of a name is gone when its process is, reaped or not."""
-    program = "from serving import owner; print(owner.this_process().new_name())"
+    program = "from serving.system import process_identity; print(process_identity.this_process().new_name())"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         name = process.stdout.read().decode().strip()  # read to its end: the process has ended
         maker = process_identity.of(name)
@@ -38,7 +38,7 @@ def test_an_ended_process_is_gone():
 def test_a_later_process_of_the_same_number_is_another():
     """A pid that was given out again does not keep its former owner alive."""
     this = process_identity.this_process()
-    former = process_identity.Owner(
+    former = process_identity.ProcessIdentity(
         pid=this.pid, started_ticks=this.started_ticks - 1, namespace=this.namespace
     )
     assert former.is_gone()
@@ -47,9 +47,9 @@ def test_a_later_process_of_the_same_number_is_another():
 def test_processes_of_other_namespaces_are_not_judged():
     """What another container made is left alone: its processes cannot be seen from here."""
     this = process_identity.this_process()
-    assert not process_identity.Owner(
+    assert not process_identity.ProcessIdentity(
         pid=2**22 + 1, started_ticks=1, namespace=this.namespace + 1
     ).is_gone()
-    assert process_identity.Owner(
+    assert process_identity.ProcessIdentity(
         pid=2**22 + 1, started_ticks=1, namespace=this.namespace
     ).is_gone()

@@ -10,10 +10,10 @@ def test_others_get_what_is_no_secret():
     """Taken, they are gone from the environment itself."""
     environment = dict(GIVEN)
     assert secret_variables.without_secrets(environment) == {"PATH": "/bin"}
-    taken = secret_variables.taken(environment)
+    taken = secret_variables.take(environment)
     assert taken.keys() == set(secret_variables.SECRETS)
     assert environment == {"PATH": "/bin"}
-    assert secret_variables.taken(environment) == {}
+    assert secret_variables.take(environment) == {}
 
 
 def test_replicas_get_none():

@@ -28,7 +28,7 @@ def special(request, tmp_path):
 
 def test_what_is_no_regular_file_is_refused(special):
     """Also without a writer, and without reading any of it."""
-    for read in (user_files.opened, user_files.read, user_files.text):
+    for read in (user_files.open_file, user_files.read, user_files.text):
         with pytest.raises(OSError, match="not a regular file") as caught:
             read(special)
         assert caught.value.strerror == "not a regular file"

@@ -18,7 +18,7 @@ def content(datatype, *texts, file=""):
     signature = Signature(
         inputs=(TensorSpec(name="x", datatype=datatype, shape=(-1, 3)),), outputs=()
     )
-    return input_values.contents_of(texts, signature, read=lambda _path: file)["x"]
+    return input_values.value_specs_of(texts, signature, read=lambda _path: file)["x"]
 
 
 def drawn(datatype, *texts, file="", seed=0, shape=(50, 3)):

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.errors import ModelLoadFailed
-from serving.tensors.item_axes import judged
+from serving.tensors.item_axes import detect_item_axes
 from serving.values import Signature, TensorSpec
 
 
@@ -18,7 +18,7 @@ def spec(name, *shape):
 
 def judge(inputs, outputs, item_axis=None, shared=()):
     signature = Signature(inputs=tuple(inputs), outputs=tuple(outputs))
-    return judged(signature, item_axis=item_axis or {}, shared=shared, where="a.onnx")
+    return detect_item_axes(signature, item_axis=item_axis or {}, shared=shared, where="a.onnx")
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_a_reason_of_the_file_stays_unless_axes_are_told():
     signature = Signature(
         inputs=(spec("x", "n", 4),), outputs=(spec("y", "n"),), unbatched="its scales"
     )
-    assert judged(signature, item_axis={}, shared=(), where="") == signature
-    assert judged(signature, item_axis={"x": 0}, shared=(), where="").is_batched
+    assert detect_item_axes(signature, item_axis={}, shared=(), where="") == signature
+    assert detect_item_axes(signature, item_axis={"x": 0}, shared=(), where="").is_batched

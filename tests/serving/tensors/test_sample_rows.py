@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.tensors.sample_rows import agreed, ways_of
+from serving.tensors.sample_rows import find_layouts, layouts_of
 from serving.values import Signature, TensorSpec
 
 
@@ -58,7 +58,7 @@ STATES = signature(spec("x", -1, 4), spec("state", 2, -1, 3, axis=1), spec("k", 
 )
 def test_samples_are_found_in_arrays(model, arrays, samples):
     """Each with all axes of its input, whichever way the arrays of a file have it."""
-    ways = agreed(arrays, model)
+    ways = find_layouts(arrays, model)
     found = {name: way.arranged(np.zeros(arrays[name])) for name, way in ways.items()}
     count = max(map(len, found.values()))
     assert [
@@ -79,7 +79,7 @@ def test_samples_are_found_in_arrays(model, arrays, samples):
 )
 def test_what_does_not_fit_is_no_sample(model, arrays):
     """Other sizes, unequal numbers, a part of a sample, none at all."""
-    assert agreed(arrays, model) is None
+    assert find_layouts(arrays, model) is None
 
 
 sizes = st.integers(1, 3)
@@ -96,7 +96,7 @@ def test_items_come_back_in_their_order(axes, items, data):
         axis=axis,
     )
     array = np.arange(np.prod(shape)).reshape(shape)
-    way = ways_of(shape, one, signature(one))[-1]
+    way = layouts_of(shape, one, signature(one))[-1]
     assert way.axis == axis
     samples = way.arranged(array)
     assert len(samples) == way.samples == items
@@ -108,7 +108,7 @@ def test_the_first_rows_hold_the_first_samples(rows, count, most):
     """As many as are asked for, where they lie row by row."""
     one = spec("x", rows, 2)
     array = np.arange(count * rows * 2).reshape(count * rows, 2)
-    (way, *_) = ways_of(array.shape, one, signature(one, whole=True))
+    (way, *_) = layouts_of(array.shape, one, signature(one, whole=True))
     part = way.arranged(array[: way.rows(most)])
     assert (part == way.arranged(array)[:most]).all()
     assert len(part) == min(count, most)

@@ -25,7 +25,7 @@ def test_what_is_drawn_is_within_what_was_written(texts, seed):
     for size in found["x"]:
         for drawn in (size.draw(rng), size.typical):
             assert size.low <= drawn <= size.high
-    assert sizes.sizes_of(sizes.written(found)) == found
+    assert sizes.sizes_of(sizes.to_texts(found)) == found
 
 
 def test_a_lognormal_has_its_median_and_is_cut():
@@ -43,7 +43,7 @@ def test_lengths_of_a_file_are_drawn_as_they_are():
     rng = np.random.default_rng(0)
     assert {found["tokens"][0].draw(rng) for _ in range(100)} == {3, 5, 900}
     assert found["tokens"][0].typical == 5
-    assert sizes.written(found) == ("tokens=3..900",)
+    assert sizes.to_texts(found) == ("tokens=3..900",)
 
 
 @pytest.mark.parametrize(

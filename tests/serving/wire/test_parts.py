@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving import wire
 from serving.values import Tensor
-from serving.wire.parts import Split
+from serving.wire.parts import SplitRequest
 
 TENSORS = int(wire.Encoding.TENSORS)
 
@@ -25,7 +25,7 @@ def texts(elements):
 
 
 def split_of(tensors, items, **how):
-    return Split(frame_of(*tensors), TENSORS, items, **{"has_rows": True, **how})
+    return SplitRequest(frame_of(*tensors), TENSORS, items, **{"has_rows": True, **how})
 
 
 @given(st.data(), st.integers(1, 12), st.integers(0, 3))
@@ -81,4 +81,4 @@ def test_what_is_not_cut(tensors, how):
 def test_json_is_not_cut():
     """Its numbers are not read here."""
     body = json.dumps({"inputs": []}).encode()
-    assert not Split((body,), int(wire.Encoding.OIP_JSON), 2, has_rows=True).is_cut
+    assert not SplitRequest((body,), int(wire.Encoding.OIP_JSON), 2, has_rows=True).is_cut

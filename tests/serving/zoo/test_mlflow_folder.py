@@ -66,10 +66,10 @@ def test_a_repository_serves_native_files_and_trusts_nothing(tmp_path):
     mine = folder(tmp_path / "mine" / "2", sklearn={"pickled_model": "model.pkl"})
     (mine / "model.pkl").write_bytes(b"\x80\x04.")
     with pytest.raises(ModelLoadFailed, match="add --trust"):
-        repository.card_of(mine, ModelId("mine", "2"))
+        repository.find_spec(mine, ModelId("mine", "2"))
     folder(mine, xgboost={"data": "model.ubj"})
     (mine / "model.ubj").write_bytes(b"{L\0\0\0\0\0\0\0\7learner{")
-    assert repository.card_of(mine, ModelId("mine", "2")).kind == "xgboost"
+    assert repository.find_spec(mine, ModelId("mine", "2")).kind == "xgboost"
 
 
 @pytest.mark.parametrize(

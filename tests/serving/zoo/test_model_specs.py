@@ -7,7 +7,7 @@ import pytest
 
 from serving import zoo
 from serving.errors import ModelLoadFailed
-from serving.values import ModelCard, Program
+from serving.values import ModelSpec, Program
 from serving.zoo import model_specs
 
 PROGRAM = Program(("/bin/cat", "-u"), pathlib.Path("/srv/there"))
@@ -17,8 +17,8 @@ PROGRAM = Program(("/bin/cat", "-u"), pathlib.Path("/srv/there"))
     "card",
     [
         *[zoo.find(name) for name in ("echo", "linear", "opennmt", "resnet")],
-        ModelCard(name="p", version="v", kind="command", path=None, program=PROGRAM),
-        ModelCard(
+        ModelSpec(name="p", version="v", kind="command", path=None, program=PROGRAM),
+        ModelSpec(
             name="silero",
             version="1",
             kind="onnx",
@@ -29,7 +29,7 @@ PROGRAM = Program(("/bin/cat", "-u"), pathlib.Path("/srv/there"))
             shared=("sr",),
             pad={"input": 0.5},
         ),
-        ModelCard(name="m", version="2", kind="python", path=pathlib.Path("/srv/m.py:Model")),
+        ModelSpec(name="m", version="2", kind="python", path=pathlib.Path("/srv/m.py:Model")),
     ],
     ids=lambda card: card.name,
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving import models, zoo
-from serving.api.triton.repository_service import Hub
+from serving.api.triton.repository_service import RepositoryService
 from serving.errors import ModelLoadFailed
 from serving.zoo import model_specs
 from serving.zoo.resnet50 import build
@@ -48,9 +48,9 @@ def test_the_file_is_the_same_on_every_machine_and_kept(card, cache):
 def test_that_it_is_there_is_told_without_building_it(tmp_path, monkeypatch):
     """What every server lists at its start costs no server two seconds and a hundred megabytes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (listed,) = [card for card in zoo.bundled() if card.name == "resnet50"]
+    (listed,) = [card for card in zoo.bundled_specs() if card.name == "resnet50"]
     assert listed.path is None
-    assert zoo.find("resnet").path in {card.path for card in zoo.bundled()}
+    assert zoo.find("resnet").path in {card.path for card in zoo.bundled_specs()}
     assert not any(tmp_path.iterdir())
 
 
@@ -58,7 +58,7 @@ def test_a_server_that_is_asked_for_it_by_name_builds_it(cache):
     """Through Triton's call that loads a model."""
     del cache
     with gateway(home=FakeHome()) as running:
-        hub = Hub(running.engine, None, cards=zoo.bundled(), is_controlled=True)
+        hub = RepositoryService(running.engine, None, cards=zoo.bundled_specs(), is_controlled=True)
         running.call(hub.load("resnet50", None))
         (served,) = [one for one in running.engine.served() if one.id.name == "resnet50"]
         assert served.card == zoo.find("resnet50")

@@ -14,8 +14,8 @@ from tests.fakes import studies
 from tuner.cli import main
 from tuner.cli.commands import options
 from tuner.cli.commands import study as study_command
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
@@ -169,7 +169,7 @@ def test_an_unexpected_end_names_the_file_with_its_traceback(
     with EventLog() as log:
         with pytest.raises(ZeroDivisionError) as caught:
             raise ZeroDivisionError("odd\nthing")
-        assert main.told(caught.value, log, is_json=True) == 1
+        assert main.print_error(caught.value, log, is_json=True) == 1
     out, err = capsys.readouterr()
     assert err.startswith("tune: unexpected ZeroDivisionError: odd thing; details in ")
     assert err.count("\n") == 1
@@ -209,7 +209,7 @@ def test_constraints_may_be_given_more_than_once() -> None:
     parsed = main.parser_of(None).parse_all([*given, "--constraint", "throughput_per_s >= 100"])
     settings = options.settings_of(parsed)
     assert settings.measurement.constraints == ("p99_ms <= 50", "throughput_per_s >= 100")
-    with pytest.raises(WrongUse, match=r"--constraint: .*'p98_ms' is not known, did you mean"):
+    with pytest.raises(UsageError, match=r"--constraint: .*'p98_ms' is not known, did you mean"):
         main.parser_of(None).parse_all([*given, "--constraint", "p98_ms <= 5"])
 
 
@@ -221,7 +221,7 @@ def test_a_study_has_one_load_or_several(given: str, expected: int | tuple[int, 
 
 @pytest.mark.parametrize("given", ["5,1", "5,5", "5,x", ","])
 def test_loads_that_do_not_ascend_are_refused(given: str) -> None:
-    with pytest.raises(WrongUse, match="concurrency"):
+    with pytest.raises(UsageError, match="concurrency"):
         main.parser_of(None).parse_all(["--model", "echo", "--concurrency", given])
 
 
@@ -245,6 +245,6 @@ def test_a_table_in_a_file_has_whole_rows(
         monkeypatch.delenv("COLUMNS", raising=False)
         if columns is not None:
             monkeypatch.setenv("COLUMNS", columns)
-        assert main._shown(Said(text=table, data={}), None, is_json=False) == 0
+        assert main._print_result(CommandResult(text=table, data={}), None, is_json=False) == 0
         rows = len(capsys.readouterr().out.splitlines())
         assert rows == 1 if columns is None else rows > 1

@@ -10,7 +10,7 @@ import pytest
 from tuner.cli import main
 from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 
 
 def test_a_name_is_an_engine_file_of_the_tuner() -> None:
@@ -26,7 +26,9 @@ def test_an_interpreter_after_the_name_runs_it(tmp_path: pathlib.Path) -> None:
     link.symlink_to(sys.executable)
     assert engine_lookup.engine_of(f"triton:{link}").python == str(link)
     link.unlink()
-    with pytest.raises(WrongUse, match=f"--engine triton:{link}: no file {link}; after the colon"):
+    with pytest.raises(
+        UsageError, match=f"--engine triton:{link}: no file {link}; after the colon"
+    ):
         engine_lookup.engine_of(f"triton:{link}")
     text = engine_file.read_text(engine_lookup.FOLDER / "triton" / "engine.yaml")
     assert engine_lookup.engine_of(f"triton:{link}", kept=text).python == str(link)
@@ -34,7 +36,7 @@ def test_an_interpreter_after_the_name_runs_it(tmp_path: pathlib.Path) -> None:
 
 def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
     """And with the nearest of them."""
-    with pytest.raises(WrongUse) as caught:
+    with pytest.raises(UsageError) as caught:
         engine_lookup.engine_of("mosek")
     said = str(caught.value)
     assert said.startswith("--engine mosek: 'mosek' is not an engine, did you mean 'mosec'?")

@@ -28,7 +28,7 @@ VALUES = {"batching.max_size": "8", "port": "8000"}
 def test_only_names_in_braces_are_places(text: str, expected: str | None) -> None:
     """Braces around anything else stay what they are; doubled ones stand for themselves."""
     expected = text.replace("{batching.max_size}", "8") if expected is None else expected
-    assert template.filled(text, VALUES) == expected
+    assert template.fill(text, VALUES) == expected
 
 
 def test_names_come_once_and_in_order() -> None:
@@ -40,7 +40,7 @@ def test_names_come_once_and_in_order() -> None:
 def test_a_text_without_braces_is_itself(text: str) -> None:
     """Nothing is put where there is no place."""
     plain = text.replace("{", "").replace("}", "")
-    assert template.filled(plain, VALUES) == plain
+    assert template.fill(plain, VALUES) == plain
     assert template.names([plain]) == ()
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tuner.evaluation.correctness_check import answered, read
+from tuner.evaluation.correctness_check import read, read_oip
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -45,14 +45,14 @@ def test_the_class_of_an_answer(
     outputs: list[tuple[str, str, np.ndarray]], expected: int | None
 ) -> None:
     """A whole number is the class, of several scores the largest."""
-    found = answered(*answer(*outputs))
+    found = read_oip(*answer(*outputs))
     assert (None if found is None else found.tolist()) == (None if expected is None else [expected])
 
 
 def test_json_data_is_read_too() -> None:
     """A server that ignores the wish for binary outputs is understood."""
     text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
-    found = answered(text, len(text))
+    found = read_oip(text, len(text))
     assert found is not None
     assert found.tolist() == [0]
 
@@ -71,7 +71,7 @@ def test_the_classes_of_several_items(
     outputs: list[tuple[str, str, np.ndarray]], expected: list[int] | None
 ) -> None:
     """An answer to a request of two items names a class for each."""
-    found = answered(*answer(*outputs), items=2)
+    found = read_oip(*answer(*outputs), items=2)
     assert (None if found is None else found.tolist()) == expected
 
 
@@ -88,10 +88,10 @@ def test_texts_are_the_answers_themselves(texts: list[str], is_binary: bool) -> 
     else:
         output["data"] = texts
     header = json.dumps({"outputs": [output]}).encode()
-    found = answered(header + data, len(header), items=len(texts))
+    found = read_oip(header + data, len(header), items=len(texts))
     assert found is not None
     assert found.tolist() == texts
-    assert answered(header + data, len(header), items=7) is None
+    assert read_oip(header + data, len(header), items=7) is None
 
 
 @pytest.mark.parametrize(

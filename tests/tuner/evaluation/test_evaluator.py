@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tuner.errors import LaunchFailed, LoadFailed
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Bench
+from tuner.errors import LaunchFailed, LoadGeneratorFailed
+from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
 from tuner.launching import statistics
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import OpenLoad, Race
-from tuner.measurement.interference import Others
+from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.measurement.interference import InterferenceDetector
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
 from tuner.values.values import Configuration, HostNoise
@@ -34,32 +34,32 @@ STEADY = dataclasses.replace(SETTINGS, seconds=2.0)
 """Long enough for Little's law, whatever a busy machine does at its ends."""
 
 
-def requests_of(served: Served, client_batch: int = 1) -> Payloads:
+def requests_of(served: EngineInfo, client_batch: int = 1) -> Payloads:
     target = TargetSettings(model="echo", concurrency=CONCURRENCY, client_batch=client_batch)
-    return problem.payloads_of(target, problem.card_of("echo"), served, seed=0)
+    return problem.payloads_of(target, problem.find_spec("echo"), served, seed=0)
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Bench]:
-    with Bench(model="echo", concurrency=CONCURRENCY, settings=SETTINGS) as made:
+def running() -> Iterator[Evaluator]:
+    with Evaluator(model="echo", concurrency=CONCURRENCY, settings=SETTINGS) as made:
         served = made.start()
         made.send(requests_of(served))
         yield made
 
 
 @pytest.fixture
-def bench(running: Bench) -> Bench:
+def bench(running: Evaluator) -> Evaluator:
     """The bench of all tests, with the load that each of them begins with."""
     running.settings, running.open_load, running.stream = SETTINGS, None, 0
     return running
 
 
-def server_pid(bench: Bench) -> int:
+def server_pid(bench: Evaluator) -> int:
     assert bench._engine is not None
     return bench._engine.facts.pid
 
 
-def test_a_launch_is_measured(bench: Bench) -> None:
+def test_a_launch_is_measured(bench: Evaluator) -> None:
     """A configuration that works has a measurement, its requests, and what the host told."""
     bench.settings = STEADY
     launch = bench.launch(ONE)
@@ -73,10 +73,10 @@ def test_a_launch_is_measured(bench: Bench) -> None:
     assert launch.launch_s > 0
 
 
-def test_a_load_that_others_disturb_is_driven_again(bench: Bench) -> None:
+def test_a_load_that_others_disturb_is_driven_again(bench: Evaluator) -> None:
     """A process that is neither the server's nor the tuner's takes what it can get of the machine."""
     before = bench._others
-    bench._others = Others(os.cpu_count() or 1)
+    bench._others = InterferenceDetector(os.cpu_count() or 1)
     for _ in range(5):  # what is usual: nothing
         bench._others.has_disturbed(HostNoise(foreign_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
     spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -95,7 +95,7 @@ def test_a_load_that_others_disturb_is_driven_again(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("disturbed", "kept"), [(0, 4), (1, 3), (2, 2), (3, 4)])
 def test_disturbed_slices_are_left_out_unless_most_are(
-    bench: Bench, disturbed: int, kept: int
+    bench: Evaluator, disturbed: int, kept: int
 ) -> None:
     """What is left of a launch is measured as long as it is, and says how many are not in it."""
     bench.launch(ONE)
@@ -119,7 +119,7 @@ def test_disturbed_slices_are_left_out_unless_most_are(
     ("objective", "lengthens"), [("p99", True), ("p99", False), ("mean", True)]
 )
 def test_a_launch_whose_p99_needs_more_requests_is_measured_for_longer(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, objective: str, lengthens: bool
+    bench: Evaluator, monkeypatch: pytest.MonkeyPatch, objective: str, lengthens: bool
 ) -> None:
     """0.4 s are too short for one: where it is needed, up to six times as long; the time counts."""
     settings = MeasurementSettings(seconds=0.4, warmup_s=0.1, objective=objective)
@@ -135,7 +135,7 @@ def test_a_launch_whose_p99_needs_more_requests_is_measured_for_longer(
         assert not launch.measurement.has_p99
 
 
-def test_a_launch_that_is_no_rival_ends_early(bench: Bench) -> None:
+def test_a_launch_that_is_no_rival_ends_early(bench: Evaluator) -> None:
     """It has a measurement all the same, of the time that it lasted, and says so."""
     race = Race(look_s=0.1, limits_ms=(1e-3, 1e-3, 1e-3))
     measured = bench.launch(ONE, race).measurement
@@ -147,7 +147,7 @@ def test_a_launch_that_is_no_rival_ends_early(bench: Bench) -> None:
     assert not rival.ended_early
 
 
-def test_requests_of_several_items_are_served_and_counted(bench: Bench) -> None:
+def test_requests_of_several_items_are_served_and_counted(bench: Evaluator) -> None:
     """Each request holds three items, also where a batch holds two, and Little's law is as ever."""
     served = bench.start()
     several, one = requests_of(served, client_batch=3), requests_of(served)
@@ -162,7 +162,7 @@ def test_requests_of_several_items_are_served_and_counted(bench: Bench) -> None:
     assert launch.measurement.little_error < 0.2
 
 
-def test_the_engine_lives_on_between_launches(bench: Bench) -> None:
+def test_the_engine_lives_on_between_launches(bench: Evaluator) -> None:
     """Two launches are two sets of replicas in one gateway."""
     bench.launch(ONE)
     before = server_pid(bench)
@@ -170,7 +170,7 @@ def test_the_engine_lives_on_between_launches(bench: Bench) -> None:
     assert server_pid(bench) == before
 
 
-def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Bench) -> None:
+def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Evaluator) -> None:
     """The launch in which it died is a crash with a reason; the next one has a server again."""
     bench.launch(ONE)
     timer = threading.Timer(0.3, os.kill, (server_pid(bench), signal.SIGKILL))
@@ -183,7 +183,7 @@ def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Bench) -> Non
     assert bench.launch(ONE).outcome.status == "ok"
 
 
-def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Bench) -> None:
+def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Evaluator) -> None:
     """The load is driven again by another process, and the launch is measured."""
     bench.launch(ONE)
     lost = bench._generator.pid
@@ -197,16 +197,16 @@ def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Bench) -> 
     assert bench._generator.pid != lost
 
 
-def test_a_fresh_launch_has_a_server_of_its_own(bench: Bench) -> None:
+def test_a_fresh_launch_has_a_server_of_its_own(bench: Evaluator) -> None:
     """It is measured like any other, and its server is gone afterwards."""
     launch = bench.launch_fresh(ONE)
     assert launch.outcome.status == "ok"
     assert bench.address is None
 
 
-def test_an_open_loop_is_measured_from_when_requests_were_due(bench: Bench) -> None:
+def test_an_open_loop_is_measured_from_when_requests_were_due(bench: Evaluator) -> None:
     """At a rate that the echo serves: its figures, its rate, and as many answers as requests were due."""
-    bench.open_load = OpenLoad(rate_per_s=400.0, spread="burst")
+    bench.open_load = OpenLoopPlan(rate_per_s=400.0, spread="burst")
     launch = bench.launch(ONE)
     bench.open_load = None
     assert launch.measurement is not None, launch.outcome
@@ -217,9 +217,9 @@ def test_an_open_loop_is_measured_from_when_requests_were_due(bench: Bench) -> N
     assert bench.launch(ONE).measurement.rate_per_s is None
 
 
-def test_launches_of_one_stream_have_the_same_arrivals(bench: Bench) -> None:
+def test_launches_of_one_stream_have_the_same_arrivals(bench: Evaluator) -> None:
     """So that no configuration is luckier than another; another stream has others."""
-    bench.open_load = OpenLoad(rate_per_s=300.0)
+    bench.open_load = OpenLoopPlan(rate_per_s=300.0)
     due = []
     for stream in (0, 0, 1):
         bench.stream = stream
@@ -229,9 +229,9 @@ def test_launches_of_one_stream_have_the_same_arrivals(bench: Bench) -> None:
     assert due[0] == due[1] != due[2]
 
 
-def test_a_rate_that_cannot_be_served_is_an_overload(bench: Bench) -> None:
+def test_a_rate_that_cannot_be_served_is_an_overload(bench: Evaluator) -> None:
     """Infeasible, with the rate; the launch costs its time, and not that of all that waits."""
-    bench.open_load = OpenLoad(rate_per_s=200_000.0, spread="constant")
+    bench.open_load = OpenLoopPlan(rate_per_s=200_000.0, spread="constant")
     launch = bench.launch(ONE)
     bench.open_load = None
     assert (launch.outcome.status, launch.outcome.cause) == ("infeasible", "overload")
@@ -240,10 +240,10 @@ def test_a_rate_that_cannot_be_served_is_an_overload(bench: Bench) -> None:
     assert bench.launch(ONE).outcome.status == "ok"
 
 
-def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Bench) -> None:
+def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Evaluator) -> None:
     """Of several that one launch tries; the figures are those of the highest, and it keeps the limit."""
     bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=100.0)
-    bench.open_load = OpenLoad(rate_per_s=FIRST_RATE_PER_S)
+    bench.open_load = OpenLoopPlan(rate_per_s=FIRST_RATE_PER_S)
     launch = bench.launch(ONE)
     bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=1e-3)
     hopeless = bench.launch(ONE)
@@ -275,18 +275,18 @@ class Mute:
 
 def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
     """Also where the load could not be driven: the reason is its answer, and another one is started."""
-    idle = Bench(model="echo", concurrency=1, settings=MeasurementSettings())
+    idle = Evaluator(model="echo", concurrency=1, settings=MeasurementSettings())
     engine = Mute()
     idle._engine = engine  # type: ignore[assignment]
     with idle:
-        outcome = idle._without_load(engine, LoadFailed("no connection"))  # type: ignore[arg-type]
+        outcome = idle._without_load(engine, LoadGeneratorFailed("no connection"))  # type: ignore[arg-type]
     assert (outcome.status, outcome.cause) == ("failed", "crash")
     assert "answered 500" in outcome.reason
     assert "ended" not in outcome.reason
     assert engine.stopped
 
 
-def test_what_batches_took_is_told_by_their_size(bench: Bench) -> None:
+def test_what_batches_took_is_told_by_their_size(bench: Evaluator) -> None:
     """One batch for each request, where a batch holds one, and less time than the launch had."""
     before = bench.batch_times()
     launch = bench.launch(Configuration({"replica.count": 1, "batching.max_size": 1}))

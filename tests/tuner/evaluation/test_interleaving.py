@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from tuner.errors import LaunchFailed
-from tuner.evaluation.evaluator import Bench
-from tuner.evaluation.interleaving import Contender, InTurn, NotResidentError, Residents
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, SequentialRounds
 from tuner.launching import machine
-from tuner.launching.engine import Engine, Served
+from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import OpenLoad
+from tuner.load_generator.plan import OpenLoopPlan
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
 from tuner.values.values import Configuration
@@ -28,27 +28,27 @@ SETTINGS = MeasurementSettings(seconds=0.4, warmup_s=0.1)
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    with Bench(model="echo", concurrency=4, settings=SETTINGS) as made:
+def bench() -> Iterator[Evaluator]:
+    with Evaluator(model="echo", concurrency=4, settings=SETTINGS) as made:
         target = TargetSettings(model="echo", concurrency=4)
-        made.send(problem.payloads_of(target, problem.card_of("echo"), made.start(), seed=0))
+        made.send(problem.payloads_of(target, problem.find_spec("echo"), made.start(), seed=0))
         yield made
 
 
-def opened(bench: Bench, **configurations: Configuration) -> Residents:
+def opened(bench: Evaluator, **configurations: Configuration) -> InterleavedRounds:
     contenders = {
-        role: Contender(launcher=bench.launcher, configuration=configuration)
+        role: Arm(launcher=bench.launcher, configuration=configuration)
         for role, configuration in configurations.items()
     }
-    return Residents.open(bench, contenders, round_trip_s=1e-3)
+    return InterleavedRounds.open(bench, contenders, round_trip_s=1e-3)
 
 
-def servers(found: Residents) -> dict[str, int]:
+def servers(found: InterleavedRounds) -> dict[str, int]:
     """Process of each role's server."""
     return {role: one.engine.pids[0] for role, one in found._residents.items()}
 
 
-def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Bench) -> None:
+def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Evaluator) -> None:
     """New replicas for each round behind the same servers, which end with it; the bench goes on."""
     with opened(bench, default=ONE, best=TWO) as found:
         assert found.roles == ("default", "best")
@@ -79,7 +79,7 @@ def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Bench) ->
     assert bench.launch(ONE).outcome.status == "ok"
 
 
-def test_an_engine_that_ends_fails_its_launch_and_comes_back(bench: Bench) -> None:
+def test_an_engine_that_ends_fails_its_launch_and_comes_back(bench: Evaluator) -> None:
     """The other one is measured all the same."""
     with opened(bench, default=ONE, best=TWO) as found:
         os.kill(servers(found)["best"], signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_an_engine_that_ends_fails_its_launch_and_comes_back(bench: Bench) -> No
         assert {one.outcome.status for one in launches.values()} == {"ok"}
 
 
-def test_a_p99_gets_the_requests_that_it_needs(bench: Bench) -> None:
+def test_a_p99_gets_the_requests_that_it_needs(bench: Evaluator) -> None:
     """More slices of both, where one of them falls short."""
     bench.settings = dataclasses.replace(SETTINGS, objective="p99")
     bench.concurrency = 1
@@ -107,9 +107,9 @@ def test_a_p99_gets_the_requests_that_it_needs(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("rate_per_s", [200.0, 20_000.0])
-def test_an_open_loop_is_driven_whole(bench: Bench, rate_per_s: float) -> None:
+def test_an_open_loop_is_driven_whole(bench: Evaluator, rate_per_s: float) -> None:
     """Its queue takes its time to be as long as the rate makes it: a server that falls behind is seen to."""
-    bench.open_load = OpenLoad(rate_per_s=rate_per_s, spread="constant")
+    bench.open_load = OpenLoopPlan(rate_per_s=rate_per_s, spread="constant")
     with opened(bench, default=ONE, best=TWO) as found:
         launches = dict(found.round(("default", "best")))
     causes = {launch.outcome.cause for launch in launches.values()}
@@ -117,27 +117,27 @@ def test_an_open_loop_is_driven_whole(bench: Bench, rate_per_s: float) -> None:
     assert all(not launch.slices_ms for launch in launches.values())
 
 
-def test_in_turn_each_has_an_engine_of_its_own_launch(bench: Bench) -> None:
+def test_in_turn_each_has_an_engine_of_its_own_launch(bench: Evaluator) -> None:
     """Started for it, sent what it is to be sent, and ended."""
     sent = []
 
-    def payloads_of(served: Served) -> Payloads:
+    def payloads_of(served: EngineInfo) -> Payloads:
         sent.append(served.model)
         target = TargetSettings(model="echo", concurrency=4)
-        return problem.payloads_of(target, problem.card_of("echo"), served, seed=0)
+        return problem.payloads_of(target, problem.find_spec("echo"), served, seed=0)
 
     contenders = {
-        role: Contender(launcher=bench.launcher, configuration=one, payloads_of=payloads_of)
+        role: Arm(launcher=bench.launcher, configuration=one, payloads_of=payloads_of)
         for role, one in (("A", ONE), ("B", TWO))
     }
     bench.stop_engine()
-    launches = dict(InTurn(bench, contenders).round(("B", "A")))
+    launches = dict(SequentialRounds(bench, contenders).round(("B", "A")))
     assert list(launches) == ["B", "A"]
     assert [one.outcome.status for one in launches.values()] == ["ok", "ok"]
     assert sent == ["echo", "echo"]
 
 
-def test_a_load_that_cannot_be_cut_is_driven_whole(bench: Bench) -> None:
+def test_a_load_that_cannot_be_cut_is_driven_whole(bench: Evaluator) -> None:
     """A number of requests."""
     bench.settings = MeasurementSettings(requests=200, warmup_s=0.1)
     with opened(bench, default=ONE, best=TWO) as found:
@@ -146,26 +146,26 @@ def test_a_load_that_cannot_be_cut_is_driven_whole(bench: Bench) -> None:
 
 
 def test_what_cannot_be_up_at_once_is_said_and_nothing_is_left(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One GPU's clock, a configuration that does not start, and memory for one of them only."""
     fast, slow = ({**ONE, "accelerator.clock_mhz": clock} for clock in (1980, 990))
-    with pytest.raises(NotResidentError, match="set its clock to other values"):
+    with pytest.raises(CannotInterleave, match="set its clock to other values"):
         opened(bench, default=Configuration(fast), best=Configuration(slow))
     start = bench.launcher.start
 
-    def starts_one(configuration: Configuration) -> Engine:
+    def starts_one(configuration: Configuration) -> RunningEngine:
         if configuration == TWO:
             raise LaunchFailed("start", "no room on the GPU")
         return start(configuration)
 
     with monkeypatch.context() as patch:
         patch.setattr(bench.launcher, "start", starts_one)
-        with pytest.raises(NotResidentError, match=r"best does not start beside .* no room on the"):
+        with pytest.raises(CannotInterleave, match=r"best does not start beside .* no room on the"):
             opened(bench, default=ONE, best=TWO)
     assert bench.address is None
     monkeypatch.setattr(machine, "free_mb", lambda: 0.1 * machine.read().memory_mb + 1.0)
     with pytest.raises(
-        NotResidentError, match=r"do not fit into memory together: one holds \d+ MiB"
+        CannotInterleave, match=r"do not fit into memory together: one holds \d+ MiB"
     ):
         opened(bench, default=ONE, best=TWO)

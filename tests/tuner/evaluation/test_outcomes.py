@@ -6,11 +6,11 @@ import pytest
 
 from tuner.errors import LaunchFailed
 from tuner.evaluation import outcomes
-from tuner.launching.replica_facts import Death, ReplicaFacts
-from tuner.values.values import Cause, FreshStart, Outcome, Tally
+from tuner.launching.replica_facts import ReplicaFacts, ReportedDeath
+from tuner.values.values import Cause, FailureCount, Outcome, RoundEvaluation
 
 
-def facts(*deaths: Death) -> ReplicaFacts:
+def facts(*deaths: ReportedDeath) -> ReplicaFacts:
     return ReplicaFacts(replicas=(), deaths=deaths)
 
 
@@ -33,8 +33,8 @@ def test_refused_settings_are_infeasible_broken_engines_failed(cause: Cause, sta
 
 def test_a_death_by_memory_explains_the_others() -> None:
     """Of several deaths the one by memory decides, with the engine's figures in the reason."""
-    crash = Death(reason="crash", text="ended by signal 11 (SIGSEGV)")
-    oom = Death(reason="oom", text="killed for memory (peak 64 MiB, limit 64 MiB)")
+    crash = ReportedDeath(reason="crash", text="ended by signal 11 (SIGSEGV)")
+    oom = ReportedDeath(reason="oom", text="killed for memory (peak 64 MiB, limit 64 MiB)")
     found = outcomes.of_deaths(facts(oom, crash))
     assert found is not None
     assert (found.status, found.cause) == ("infeasible", "oom")
@@ -43,7 +43,7 @@ def test_a_death_by_memory_explains_the_others() -> None:
 
 def test_other_deaths_are_crashes_and_none_is_no_outcome() -> None:
     """A replica that crashed failed the trial; without deaths there is nothing to judge."""
-    found = outcomes.of_deaths(facts(Death(reason="hang", text="held one batch for 30 s")))
+    found = outcomes.of_deaths(facts(ReportedDeath(reason="hang", text="held one batch for 30 s")))
     assert found is not None
     assert (found.status, found.cause) == ("failed", "crash")
     assert outcomes.of_deaths(facts()) is None
@@ -52,15 +52,15 @@ def test_other_deaths_are_crashes_and_none_is_no_outcome() -> None:
 def test_fresh_starts_are_counted_by_role() -> None:
     """With the last reason of those that failed."""
     starts = [
-        FreshStart(
+        RoundEvaluation(
             role=role,
             outcome=Outcome(status="infeasible", cause="oom", reason=reason),
             measurement=None,
         )
         for role, reason in (("best", "first"), ("best", "second"), ("default", "other"))
     ]
-    assert outcomes.tallied(starts) == {
-        "best": Tally(launched=2, failed=2, reason="second"),
-        "default": Tally(launched=1, failed=1, reason="other"),
+    assert outcomes.count_failures(starts) == {
+        "best": FailureCount(launched=2, failed=2, reason="second"),
+        "default": FailureCount(launched=1, failed=1, reason="other"),
     }
-    assert outcomes.tallied([]) == {}
+    assert outcomes.count_failures([]) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from tuner.evaluation import probe
-from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
@@ -41,11 +41,13 @@ def test_memory_is_that_of_the_first_replica_of_a_server(tmp_path: pathlib.Path)
     (tmp_path / "prepared.py").write_text(MODEL)
     name = f"{tmp_path}/prepared.py:Prepared"
     target = TargetSettings(model=name, concurrency=1)
-    card = problem.card_of(name)
+    card = problem.find_spec(name)
     settings = MeasurementSettings(seconds=0.4, warmup_s=0.1)
-    with Bench(model=name, concurrency=1, settings=settings) as bench:
+    with Evaluator(model=name, concurrency=1, settings=settings) as bench:
         served = bench.start()
         bench.send(problem.payloads_of(target, card, served, seed=0))
-        found = probe.probed(bench, problem.environment_of(target, machine.read(), card), served)
+        found = probe.probe_model(
+            bench, problem.environment_of(target, machine.read(), card), served
+        )
 
     assert found.peak_memory_mb[1] > 64

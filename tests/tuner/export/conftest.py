@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes import studies
 from tuner import export
 from tuner.study import problem
 from tuner.values.values import Configuration
 
 STUDY = studies.study(trials=12)
-RESNET = problem.card_of("resnet")
-MODEL_TARGETS = [target for target in export.TARGETS if target not in export.WITHOUT_MODEL]
+RESNET = problem.find_spec("resnet")
+MODEL_TARGETS = [target for target in export.FORMATS if target not in export.WITHOUT_MODEL]
 
 
 def texts_of(target, study=STUDY, card=RESNET, **options):
@@ -37,7 +37,7 @@ def of_model(card, given, study=STUDY):
 
 def own_model(path, kind="onnx", **fields):
     """The card of a user's model."""
-    return ModelCard(name="mine", version="1", kind=kind, path=path, **fields)
+    return ModelSpec(name="mine", version="1", kind=kind, path=path, **fields)
 
 
 @pytest.fixture(params=MODEL_TARGETS)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export import deploy_script
-from tuner.launching.engine_process import EngineProcess
-from tuner.values.values import Configuration, Shared
+from tuner.launching.engine_process import LuthierProcess
+from tuner.values.values import Configuration, SharedModels
 
 MODEL = """
 class Model:
@@ -31,14 +31,14 @@ ODD = 'it\'s $(touch gone) "a" \\ b  c'
 
 
 @pytest.fixture(name="engine", scope="module")
-def _engine() -> Iterator[EngineProcess]:
+def _engine() -> Iterator[LuthierProcess]:
     configuration = Configuration({"scheduling.policy": "clockwork"})
-    with EngineProcess.start(None, configuration) as engine:
+    with LuthierProcess.start(None, configuration) as engine:
         yield engine
 
 
 def written(folder: pathlib.Path, **groups: tuple[str, int]) -> pathlib.Path:
-    shared = Shared(groups=groups, settings={})
+    shared = SharedModels(groups=groups, settings={})
     place = folder / deploy_script.SCRIPT
     place.write_text(deploy_script.text(shared, place, study="one", server="a server"), "utf-8")
     return place
@@ -57,7 +57,7 @@ def ran(script: pathlib.Path, port: int, **more: str) -> subprocess.CompletedPro
 
 
 def test_all_models_are_deployed_and_a_second_run_leaves_them(
-    tmp_path: pathlib.Path, engine: EngineProcess
+    tmp_path: pathlib.Path, engine: LuthierProcess
 ) -> None:
     """Copies of a bundled model, and of a file whose name a shell would take for commands."""
     folder = tmp_path / ODD
@@ -77,7 +77,7 @@ def test_all_models_are_deployed_and_a_second_run_leaves_them(
 
 
 def test_a_model_that_cannot_be_deployed_ends_it(
-    tmp_path: pathlib.Path, engine: EngineProcess
+    tmp_path: pathlib.Path, engine: LuthierProcess
 ) -> None:
     """With the server's reason and a status that says so; the next model is not tried."""
     script = written(tmp_path, wrong=(str(tmp_path / "none.onnx"), 1), later=("mnist", 1))
@@ -103,7 +103,7 @@ def test_a_token_is_sent(tmp_path: pathlib.Path) -> None:
         {"scheduling.policy": "clockwork", "server.admin_token_file": str(token)}
     )
     script = written(tmp_path, hot=("mnist", 1))
-    with EngineProcess.start(None, configuration) as engine:
+    with LuthierProcess.start(None, configuration) as engine:
         refused = ran(script, engine.facts.admin_port)
         assert (refused.returncode, refused.stderr.rstrip()[-3:]) == (1, "401")
         found = ran(script, engine.facts.admin_port, LUTHIER_ADMIN_TOKEN=TOKEN)
@@ -114,7 +114,7 @@ def test_the_token_that_the_server_has_made_is_found(tmp_path: pathlib.Path) -> 
     """By the port, among this user's files; where it is not there the server refuses."""
     script = written(tmp_path, found=("mnist", 1))
     nowhere = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
-    with EngineProcess.start(None, Configuration({"scheduling.policy": "clockwork"})) as engine:
+    with LuthierProcess.start(None, Configuration({"scheduling.policy": "clockwork"})) as engine:
         refused = ran(script, engine.facts.admin_port, **nowhere)
         assert (refused.returncode, refused.stderr.rstrip()[-3:]) == (1, "401")
         told = ran(script, engine.facts.admin_port)
@@ -131,7 +131,7 @@ def test_the_token_that_the_server_has_made_is_found(tmp_path: pathlib.Path) -> 
 )
 def test_no_name_becomes_a_command(groups: dict[str, tuple[str, int]], words: str) -> None:
     """Beside the functions there are comments, and one call for each group with three words."""
-    shared = Shared(groups=groups, settings={})
+    shared = SharedModels(groups=groups, settings={})
     text = deploy_script.text(
         shared, pathlib.PurePath("/a", "deploy.sh"), study=words, server=words
     )

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import settings
-from serving.settings import KNOBS, ServingSettings
+from serving.settings import SETTINGS, ServingSettings
 from tests.fakes import studies
 from tuner import advice, export
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export.serving import FILE_NAME, of_study
 from tuner.values.values import Configuration
 
@@ -26,7 +26,7 @@ STUDY = studies.study(trials=12)
 
 def text_of(study):
     """The file with what the study advises."""
-    return of_study(study, advice.advised(study))[FILE_NAME]
+    return of_study(study, advice.advise(study))[FILE_NAME]
 
 
 def settings_values():
@@ -45,7 +45,7 @@ def settings_values():
         return st.floats(low, high)
 
     groups = {"replica", "model", "batching", "cache"}
-    tuned = {name: knob for name, knob in KNOBS.items() if name.split(".")[0] in groups}
+    tuned = {name: knob for name, knob in SETTINGS.items() if name.split(".")[0] in groups}
     return st.fixed_dictionaries({}, optional={name: value(knob) for name, knob in tuned.items()})
 
 
@@ -135,13 +135,13 @@ def test_no_text_can_leave_the_comments(name, note):
 
 def test_a_study_without_a_working_configuration_has_nothing_to_export():
     """The error names the study and the way to the reasons."""
-    with pytest.raises(WrongUse, match="tune report resnet-20"):
+    with pytest.raises(UsageError, match="tune report resnet-20"):
         export.export(studies.all_failed(), "serving")
 
 
 def test_an_unknown_target_names_the_nearest():
     """The error lists the targets and guesses the one that was meant."""
-    with pytest.raises(WrongUse, match=r"'servin' is not known, did you mean 'serving'\?"):
+    with pytest.raises(UsageError, match=r"'servin' is not known, did you mean 'serving'\?"):
         export.export(STUDY, "servin")
 
 

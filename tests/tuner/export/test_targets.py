@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serving.settings import KNOBS
+from serving.settings import SETTINGS
 from serving.values import Signature, Variant
 from tests.tuner.export.conftest import (
     MODEL_TARGETS,
@@ -21,7 +21,7 @@ from tests.tuner.export.conftest import (
     texts_of,
     with_best,
 )
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export import triton
 from tuner.values.values import Configuration
 
@@ -53,7 +53,7 @@ def used(text):
 
 def other_value(name, value):
     """A valid value of a knob that is another one."""
-    knob = KNOBS[name]
+    knob = SETTINGS[name]
     if knob.choices:
         return next(choice for choice in knob.choices if choice != value)
     return value * 2 or 2
@@ -185,7 +185,7 @@ def test_code_of_a_user_is_found_where_it_lies(tmp_path):
     ray = yaml.safe_load(texts_of("ray", study, card)["ray.yaml"])
     assert ray["applications"][0]["args"]["model"] == str(reference)
     config = texts_of("triton", study, card)["mine/config.pbtxt"]
-    assert f"string_value: {triton.quoted(str(reference))}" in config
+    assert f"string_value: {triton.quote(str(reference))}" in config
 
 
 def test_a_saved_model_keeps_its_name_and_version(tmp_path):
@@ -201,7 +201,7 @@ def test_a_module_of_this_machine_is_in_no_image():
     """Said in one line, with what to do."""
     card = own_model(pathlib.Path("package.module:Name"), kind="python")
     study = of_model(card, "package.module:Name")
-    with pytest.raises(WrongUse, match=r"which no image has.* tune its file \(FILE\.py:NAME\)"):
+    with pytest.raises(UsageError, match=r"which no image has.* tune its file \(FILE\.py:NAME\)"):
         texts_of("compose", study, card)
     assert texts_of("ray", study, card), "Python of the same machine has it"
 
@@ -210,13 +210,13 @@ def test_a_module_of_this_machine_is_in_no_image():
 def test_a_program_is_no_model_of_others(name):
     """The kind command speaks our wire alone."""
     card = own_model(None, kind="command")
-    with pytest.raises(WrongUse, match="--to compose, kubernetes or kserve"):
+    with pytest.raises(UsageError, match="--to compose, kubernetes or kserve"):
         texts_of(name, of_model(card, "/srv/mine"), card)
 
 
 def test_the_model_is_asked_for_where_it_is_needed(target):
     """Without its card the error names it."""
-    with pytest.raises(WrongUse, match="the model resnet is needed"):
+    with pytest.raises(UsageError, match="the model resnet is needed"):
         texts_of(target, card=None)
 
 

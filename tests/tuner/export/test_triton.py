@@ -11,7 +11,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from serving.values import Signature, TensorSpec
 from tests.tuner.export.conftest import RESNET, STUDY, of_model, own_model, texts_of, with_best
 from tuner import export
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.export import triton
 
 
@@ -111,7 +111,7 @@ def test_without_a_signature_an_onnx_file_tells_it():
     study = dataclasses.replace(STUDY, signature=None)
     assert not config(study).input
     card = own_model("mine.py:Mine", kind="python")
-    with pytest.raises(WrongUse, match="does not tell the inputs and outputs"):
+    with pytest.raises(UsageError, match="does not tell the inputs and outputs"):
         texts_of("triton", of_model(card, "mine.py:Mine", study), card)
 
 
@@ -129,4 +129,4 @@ def test_any_name_survives_as_a_string(text):
 
 def test_quoted_is_plain_ascii():
     """So that no editor and no locale changes it."""
-    assert triton.quoted('ü"\n') == '"\\303\\274\\042\\012"'
+    assert triton.quote('ü"\n') == '"\\303\\274\\042\\012"'

@@ -12,12 +12,12 @@ import rich.console
 
 from tests.fakes import benches
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Launch
+from tuner.evaluation.evaluator import Evaluation
 from tuner.lab import compare
-from tuner.lab.compare import Order
+from tuner.lab.compare import CompareSpec
 from tuner.load_generator.plan import Race
 from tuner.measurement.search_comparison import differences
-from tuner.metrics.objective import named
+from tuner.metrics.objective import find_objective
 from tuner.report import formatting
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
@@ -40,7 +40,7 @@ class Failing(ToyBench):
 
     numbers: frozenset[int] = frozenset()
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         launch = super().launch(configuration, race)
         if len(self.launched) - 1 not in self.numbers:
             return launch
@@ -61,7 +61,7 @@ def runs_of(
     terminal = Terminal(
         console=rich.console.Console(quiet=True), log=EventLog(), check=lambda: None
     )
-    order = Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=repeats)
+    order = CompareSpec(settings=SETTINGS, samplers=("random", "tpe"), repeats=repeats)
     return compare._runs(order, SETTINGS, folder, benches.arena(), bench, terminal)  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def test_a_search_in_which_nothing_works_does_not_end_the_comparison(
     runs, _ = runs_of(tmp_path, Failing(numbers=frozenset(numbers)), repeats=2)
     assert [run.winner is not None for run in runs] == winners
     assert [len(run.remeasured) for run in runs] == [2 * has for has in winners]
-    assert differences(runs, named("mean")) == ()  # one repeat is no pair of repeats
+    assert differences(runs, find_objective("mean")) == ()  # one repeat is no pair of repeats
 
 
 def test_a_winner_that_fails_on_fresh_starts_is_noted(tmp_path: pathlib.Path) -> None:
@@ -89,8 +89,8 @@ def test_a_winner_that_fails_on_fresh_starts_is_noted(tmp_path: pathlib.Path) ->
 
 def test_what_a_comparison_does_not_use_is_not_listed() -> None:
     """Its samplers are its own, and it has no longest time."""
-    asked = compare._asked(
-        Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=2), SETTINGS
+    asked = compare._settings_json(
+        CompareSpec(settings=SETTINGS, samplers=("random", "tpe"), repeats=2), SETTINGS
     )
     assert set(asked["search"]) == {"trials", "initial", "seed"}
     assert asked["search"]["initial"] == 2
@@ -104,7 +104,7 @@ def test_the_time_left_holds_for_the_whole_comparison(tmp_path: pathlib.Path) ->
     folder.create({}, {}, settings_file=compare.SETTINGS_FILE)
     console = rich.console.Console(file=stream, highlight=False, soft_wrap=True)
     terminal = Terminal(console=console, log=EventLog(), check=lambda: None)
-    order = Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=2)
+    order = CompareSpec(settings=SETTINGS, samplers=("random", "tpe"), repeats=2)
     compare._runs(order, SETTINGS, folder, benches.arena(), Failing(), terminal)  # type: ignore[arg-type]
     lines = stream.getvalue().splitlines()
     budget = Budget.of(SETTINGS)
@@ -126,8 +126,8 @@ def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
     )
     search = dataclasses.replace(SETTINGS.search, trials=6, initial=5)
     settings = dataclasses.replace(SETTINGS, search=search)
-    order = Order(settings=settings, samplers=("random", "guess"), repeats=1)
-    predicted = compare.Predicted(trials=2, seconds=7.5)
+    order = CompareSpec(settings=settings, samplers=("random", "guess"), repeats=1)
+    predicted = compare.PredictionCost(trials=2, seconds=7.5)
     arena = benches.arena()
     guess = np.arange(1.0, 1 + len(arena.candidates.cells))
     arena = dataclasses.replace(arena, guess=guess)
@@ -144,7 +144,7 @@ def test_what_needs_a_prediction_and_has_none_is_noted() -> None:
     """Of another objective a profile does not tell."""
     measurement = dataclasses.replace(SETTINGS.measurement, objective="energy")
     settings = dataclasses.replace(SETTINGS, measurement=measurement)
-    order = Order(settings=settings, samplers=("random", "guess", "structured"), repeats=1)
-    notes = compare._unpredicted(order, settings)
+    order = CompareSpec(settings=settings, samplers=("random", "guess", "structured"), repeats=1)
+    notes = compare._why_unpredicted(order, settings)
     assert len(notes) == 2
     assert "the sampler guess has nothing to go by" in notes[0]

@@ -14,17 +14,17 @@ from tests.fakes import studies
 from tuner.cli.commands import noise
 from tuner.errors import TunerError
 from tuner.lab import noise_measurement
-from tuner.lab.noise_measurement import Tried
+from tuner.lab.noise_measurement import NoiseEvaluation
 from tuner.measurement import drift_model
-from tuner.measurement.drift_model import Course, Part
+from tuner.measurement.drift_model import DriftModel, DriftProcess
 from tuner.study.budget import Budget
 from tuner.values.values import OK, Configuration, Outcome, RequestRecords
 
 CELLS = tuple(Configuration({"replica.count": count}) for count in (1, 2, 3, 4))
 CRASH = Outcome(status="failed", cause="crash", reason="the replica ended")
-COURSE = Course(
-    quick=Part(sd=0.06, forgets_s=5.0),
-    slow=Part(sd=0.05, forgets_s=80.0),
+COURSE = DriftModel(
+    quick=DriftProcess(sd=0.06, forgets_s=5.0),
+    slow=DriftProcess(sd=0.05, forgets_s=80.0),
     launch_sd=0.01,
     block_sd=0.04,
 )
@@ -50,7 +50,7 @@ def tried(seed=0, *, launches=100, lost=(), foreign=0.01):
         blocks = 10.0 * (place + 1) * np.exp(logs[launch == number])
         is_lost = number in lost
         found.append(
-            Tried(
+            NoiseEvaluation(
                 configuration=place,
                 started_at=studies.STARTED_AT + number,
                 took_s=1.0,
@@ -91,13 +91,15 @@ def test_a_pilot_tells_moments_and_gains():
     assert all(gain.study is None or gain.study > gain.comparison for gain in found.gains)
     in_turn = dataclasses.replace(BUDGET, is_cut=False)
     for one in found.gains:
-        other = noise_measurement.gain(found.course, in_turn, block_s=0.2, spent_s=one.spent_s)
+        other = noise_measurement.detectable_gain(
+            found.course, in_turn, block_s=0.2, spent_s=one.spent_s
+        )
         assert other.comparison > 1.5 * one.comparison
 
 
 def test_a_time_that_is_too_short_for_two_rounds_shows_nothing():
     slow = dataclasses.replace(BUDGET, start_s=20.0)
-    found = noise_measurement.gain(COURSE, slow, block_s=0.2, spent_s=30.0)
+    found = noise_measurement.detectable_gain(COURSE, slow, block_s=0.2, spent_s=30.0)
     assert (found.comparison, found.study) == (None, None)
 
 

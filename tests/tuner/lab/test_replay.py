@@ -8,14 +8,14 @@ import statistics
 import pytest
 
 from tests.fakes import recorded
-from tuner.errors import InvalidSurface
+from tuner.errors import InvalidTable
 from tuner.lab import replay
-from tuner.lab.replay import Order
-from tuner.lab.tables.table_evaluator import Wrappers
+from tuner.lab.replay import ReplaySpec
+from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.sampling import registry
 from tuner.values.values import Configuration
 
-GROUND = replay.ground_of(recorded.surface(passes=4, every=4))
+GROUND = replay.prepare_table(recorded.surface(passes=4, every=4))
 
 
 SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
@@ -24,7 +24,7 @@ SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
 
 @pytest.mark.parametrize("sampler", [name for name in registry.NAMES if name not in SLOW])
 def test_every_sampler_searches_a_surface(sampler: str) -> None:
-    order = Order(sampler=sampler, trials=8, initial=4, seeds=(0, 1))
+    order = ReplaySpec(sampler=sampler, trials=8, initial=4, seeds=(0, 1))
     replayed = replay.replay(GROUND, order, workers=1)
     for run in replayed.runs:
         assert len(run.cells) == len(run.recommended) == len(run.seconds) == 8
@@ -38,7 +38,7 @@ def test_every_sampler_searches_a_surface(sampler: str) -> None:
 
 
 def test_processes_give_what_one_gives() -> None:
-    order = Order(sampler="random", trials=6, seeds=(0, 1, 2))
+    order = ReplaySpec(sampler="random", trials=6, seeds=(0, 1, 2))
     alone = replay.replay(GROUND, order, workers=1)
     several = replay.replay(GROUND, order, workers=2)
     assert [run.cells for run in alone.runs] == [run.cells for run in several.runs]
@@ -46,7 +46,7 @@ def test_processes_give_what_one_gives() -> None:
 
 
 def test_the_figures_follow_from_what_is_printed() -> None:
-    order = Order(sampler="random", trials=30, seeds=tuple(range(5)))
+    order = ReplaySpec(sampler="random", trials=30, seeds=tuple(range(5)))
     data = json.loads(json.dumps(replay.replay(GROUND, order, workers=1).as_json()))
     assert (data["surface"], data["sampler"]) == ("toy-20", "random")
     assert data["cells"] == len(GROUND.arena.candidates.cells)
@@ -66,17 +66,21 @@ def test_the_figures_follow_from_what_is_printed() -> None:
 
 
 def test_walls_are_failures_of_the_search() -> None:
-    order = Order(sampler="random", trials=20, seeds=(0,), wrappers=Wrappers(has_walls=True))
+    order = ReplaySpec(
+        sampler="random", trials=20, seeds=(0,), wrappers=Perturbations(has_walls=True)
+    )
     walled = replay.replay(GROUND, order, workers=1).runs[0]
-    plain = replay.replay(GROUND, Order(sampler="random", trials=20, seeds=(0,)), workers=1).runs[0]
+    plain = replay.replay(
+        GROUND, ReplaySpec(sampler="random", trials=20, seeds=(0,)), workers=1
+    ).runs[0]
     assert len(walled.lost) > len(plain.lost)
 
 
 def test_a_surface_has_no_highest_rate() -> None:
-    with pytest.raises(InvalidSurface, match="closed loop, which has no objective rate"):
-        replay.ground_of(recorded.surface(passes=4), "rate")
+    with pytest.raises(InvalidTable, match="closed loop, which has no objective rate"):
+        replay.prepare_table(recorded.surface(passes=4), "rate")
 
 
 def test_a_surface_with_one_launch_each_cannot_be_replayed() -> None:
-    with pytest.raises(InvalidSurface, match="fewer than two launches"):
-        replay.ground_of(recorded.surface(passes=1))
+    with pytest.raises(InvalidTable, match="fewer than two launches"):
+        replay.prepare_table(recorded.surface(passes=1))

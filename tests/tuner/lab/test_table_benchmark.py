@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.fakes import recorded
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.lab import table_benchmark
-from tuner.lab.table_benchmark import Order
-from tuner.measurement.noninferiority import bounded
+from tuner.lab.table_benchmark import TableBenchmarkSpec
+from tuner.measurement.noninferiority import bound_mean
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, ..
 
 
 @pytest.fixture(scope="module")
-def order(surfaces: tuple[pathlib.Path, ...]) -> Order:
-    return Order(
+def order(surfaces: tuple[pathlib.Path, ...]) -> TableBenchmarkSpec:
+    return TableBenchmarkSpec(
         surfaces=surfaces,
         samplers=("ridge", "random", "hill-climb", "guess"),
         reference="ridge",
@@ -41,7 +41,7 @@ def order(surfaces: tuple[pathlib.Path, ...]) -> Order:
 
 
 @pytest.fixture(scope="module")
-def record(order: Order):
+def record(order: TableBenchmarkSpec):
     return table_benchmark.compare(order, name="c")
 
 
@@ -64,7 +64,7 @@ def test_the_figures_can_be_computed_from_what_is_written(record) -> None:
         for found in surface["noninferiority"]:
             place = found["budget"] - 1
             apart = by_name["ridge"][:, place] - by_name[found["peer"]][:, place]
-            again = bounded(apart, data["margin"])
+            again = bound_mean(apart, data["margin"])
             assert found["difference"] == pytest.approx(again.mean)
             assert found["upper"] == pytest.approx(again.upper)
             assert found["corrected_p"] >= found["p"]
@@ -86,12 +86,12 @@ def test_over_surfaces_a_surface_is_one_unit(record) -> None:
         assert one.difference == pytest.approx(np.mean(each))
 
 
-def test_one_surface_says_nothing_of_others(order: Order) -> None:
+def test_one_surface_says_nothing_of_others(order: TableBenchmarkSpec) -> None:
     alone = dataclasses.replace(order, surfaces=order.surfaces[:1], seeds=(0, 1))
     assert table_benchmark.compare(alone, name="c").over_surfaces == ()
 
 
-def test_the_same_seeds_give_the_same(record, order: Order) -> None:
+def test_the_same_seeds_give_the_same(record, order: TableBenchmarkSpec) -> None:
     again = table_benchmark.compare(order, name="c")
     for one, other in zip(record.surfaces, again.surfaces, strict=True):
         assert [each.regrets for each in one.contestants] == [
@@ -107,14 +107,14 @@ def test_budgets_are_those_that_are_reached(trials: int, budgets: tuple[int, ...
 
 
 def test_the_reference_is_the_first_and_never_alone() -> None:
-    assert table_benchmark.contestants_of(["random", "gp", "random"], "gp") == ("gp", "random")
-    with pytest.raises(WrongUse, match="others than the reference"):
-        table_benchmark.contestants_of(["gp"], "gp")
+    assert table_benchmark.samplers_of(["random", "gp", "random"], "gp") == ("gp", "random")
+    with pytest.raises(UsageError, match="others than the reference"):
+        table_benchmark.samplers_of(["gp"], "gp")
 
 
-def test_a_sampler_that_cannot_be_made_is_refused_first(order: Order) -> None:
+def test_a_sampler_that_cannot_be_made_is_refused_first(order: TableBenchmarkSpec) -> None:
     said: list[str] = []
     wrong = dataclasses.replace(order, samplers=("ridge", "rigde"))
-    with pytest.raises(WrongUse, match="did you mean 'ridge'"):
+    with pytest.raises(UsageError, match="did you mean 'ridge'"):
         table_benchmark.compare(wrong, name="c", say=said.append)
     assert said == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serving.settings import KNOBS, ServingSettings
-from tuner.errors import WrongUse
+from serving.settings import SETTINGS, ServingSettings
+from tuner.errors import UsageError
 from tuner.launching import apply
 from tuner.values.values import Configuration
 
@@ -19,12 +19,12 @@ def test_a_knob_is_a_setting_of_the_same_name() -> None:
 def test_complete_settings_leave_nothing_of_what_ran_before() -> None:
     """Every live setting is given, at its default where the configuration is silent."""
     complete = apply.complete_settings(Configuration({"replica.cpu": 0.5}))
-    assert set(complete) == {name for name, knob in KNOBS.items() if knob.limits.live}
+    assert set(complete) == {name for name, knob in SETTINGS.items() if knob.limits.live}
     changed = ServingSettings().changed(complete)
     assert changed == ServingSettings().changed({"replica.cpu": 0.5})
 
 
 def test_an_unknown_knob_is_refused() -> None:
     """A name that the engine does not know is an error."""
-    with pytest.raises(WrongUse, match=r"replica\.colour"):
+    with pytest.raises(UsageError, match=r"replica\.colour"):
         apply.to_settings(Configuration({"replica.colour": "red"}))

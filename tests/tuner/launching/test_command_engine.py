@@ -19,8 +19,8 @@ from tests.fakes import other_engines
 from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
 from tuner.errors import LaunchFailed
-from tuner.launching.command_engine import CommandLauncher, CommandServer, Target
-from tuner.launching.readiness import Sign
+from tuner.launching.command_engine import CommandLauncher, CommandServer, ServedModel
+from tuner.launching.readiness import ReadinessCheck
 from tuner.values.values import Configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -38,8 +38,8 @@ def _launcher_of(tmp_path: pathlib.Path) -> Iterator[Launch]:
     def launcher_of(fault: str = "none", **options: object) -> CommandLauncher:
         file = other_engines.written(tmp_path, fault, **options)
         engine = engine_lookup.engine_of(f"command:{file}")
-        sign = Sign(path="/health")
-        target = Target(name="tiny", file="tiny", sign=sign)
+        sign = ReadinessCheck(path="/health")
+        target = ServedModel(name="tiny", file="tiny", sign=sign)
         made.append(CommandLauncher(engine, target, Configuration({"delay.ms": 20})))
         return made[-1]
 
@@ -110,7 +110,7 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
     knobs: {size: {type: int, choices: [1, 2], default: 1}}
     """
     engine = engine_file.parse(text, tmp_path / "engine.yaml")
-    target = Target(name="m", file="/models/m", sign=Sign(path="/"))
+    target = ServedModel(name="m", file="/models/m", sign=ReadinessCheck(path="/"))
     launcher = CommandLauncher(engine, target, Configuration({"size": 1}))
     try:
         with pytest.raises(LaunchFailed) as caught:
@@ -183,11 +183,11 @@ def killed(kill: str, tmp_path: pathlib.Path) -> set[int]:
     path = other_engines.written(tmp_path, "hold")
     code = f"""
 import time
-from tuner.engines import named
+from tuner.engines import engine_lookup
 from tuner.launching.command_engine import *
-from tuner.launching.readiness import Sign
-engine = named.engine_of("command:" + {str(path)!r})
-target = Target(name="t", file="t", sign=Sign(path="/health"))
+from tuner.launching.readiness import ReadinessCheck
+engine = engine_lookup.engine_of("command:" + {str(path)!r})
+target = ServedModel(name="t", file="t", sign=ReadinessCheck(path="/health"))
 server = CommandLauncher(engine, target, Configuration({{"delay.ms": 1}})).start(None)
 print(server._process._keeper.pid, *server.pids, server._process.pid, flush=True)
 time.sleep(60)

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from serving.system.secret_variables import SECRETS
-from tuner.errors import LaunchFailed, WrongUse
+from tuner.errors import LaunchFailed, UsageError
 from tuner.launching.admin import AdminClient
-from tuner.launching.engine_process import EngineProcess
+from tuner.launching.engine_process import LuthierProcess
 from tuner.values.values import Configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -39,12 +39,12 @@ def gone(pids: list[int], *, within_s: float = 10.0) -> bool:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[EngineProcess]:
-    with EngineProcess.start("echo") as started:
+def engine() -> Iterator[LuthierProcess]:
+    with LuthierProcess.start("echo") as started:
         yield started
 
 
-def test_a_configuration_is_launched_on_new_replicas(engine: EngineProcess) -> None:
+def test_a_configuration_is_launched_on_new_replicas(engine: LuthierProcess) -> None:
     """After apply the engine has the configuration's settings and replicas that were not there."""
     before = engine.replica_facts().pids
     launched_s = engine.apply(Configuration({"replica.count": 2, "batching.max_size": 4}))
@@ -57,19 +57,19 @@ def test_a_configuration_is_launched_on_new_replicas(engine: EngineProcess) -> N
     assert facts.deaths == ()
 
 
-def test_the_server_has_no_port_that_a_study_does_not_need(engine: EngineProcess) -> None:
+def test_the_server_has_no_port_that_a_study_does_not_need(engine: LuthierProcess) -> None:
     """gRPC is off: the load comes over REST."""
     assert engine.admin.settings()["settings"]["server"]["grpc_port"] is None
 
 
-def test_nothing_of_the_configuration_before_is_left(engine: EngineProcess) -> None:
+def test_nothing_of_the_configuration_before_is_left(engine: LuthierProcess) -> None:
     """A configuration that is silent on a knob gets the default, not what ran before."""
     engine.apply(Configuration({"batching.timeout_us": 500}))
     engine.apply(Configuration({"replica.count": 1}))
     assert engine.admin.settings()["settings"]["batching"]["timeout_us"] == 0
 
 
-def test_a_refused_configuration_leaves_the_engine_serving(engine: EngineProcess) -> None:
+def test_a_refused_configuration_leaves_the_engine_serving(engine: LuthierProcess) -> None:
     """Settings out of their range are a launch that failed, and the old ones still serve."""
     with pytest.raises(LaunchFailed) as caught:
         engine.admin.apply({"batching.max_size": 100_000}, timeout_s=10)
@@ -80,7 +80,7 @@ def test_a_refused_configuration_leaves_the_engine_serving(engine: EngineProcess
 
 def test_stop_leaves_no_process() -> None:
     """Server and replicas are gone when stop returns, or right after; stop again is harmless."""
-    engine = EngineProcess.start("echo", Configuration({"replica.count": 2}))
+    engine = LuthierProcess.start("echo", Configuration({"replica.count": 2}))
     pids = [engine.facts.pid, *engine.replica_facts().pids]
     engine.stop()
     engine.stop()
@@ -90,7 +90,7 @@ def test_stop_leaves_no_process() -> None:
 
 def test_a_dead_engine_is_told_as_a_crash() -> None:
     """A server that was killed refuses the next launch with the cause crash."""
-    with EngineProcess.start("echo") as engine:
+    with LuthierProcess.start("echo") as engine:
         os.kill(engine.facts.pid, signal.SIGKILL)
         assert gone([engine.facts.pid])
         with pytest.raises(LaunchFailed) as caught:
@@ -101,12 +101,12 @@ def test_a_dead_engine_is_told_as_a_crash() -> None:
 
 def test_wrong_use_and_broken_models_are_told_apart(tmp_path: pathlib.Path) -> None:
     """An unknown name is wrong use; a file that is no model is a start that failed, in one line."""
-    with pytest.raises(WrongUse, match="did you mean 'echo'"):
-        EngineProcess.start("eco")
+    with pytest.raises(UsageError, match="did you mean 'echo'"):
+        LuthierProcess.start("eco")
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a model")
     with pytest.raises(LaunchFailed) as caught:
-        EngineProcess.start(str(broken))
+        LuthierProcess.start(str(broken))
     assert caught.value.cause == "start"
     assert "\n" not in str(caught.value)
 
@@ -115,8 +115,8 @@ def test_a_killed_owner_leaves_no_server() -> None:
     """After `kill -9` of the process that started it, server and replicas end by themselves."""
     code = (
         "import time\n"
-        "from tuner.launching.engine_process import EngineProcess\n"
-        "engine = EngineProcess.start('echo')\n"
+        "from tuner.launching.engine_process import LuthierProcess\n"
+        "engine = LuthierProcess.start('echo')\n"
         "print(engine.facts.pid, *engine.replica_facts().pids, flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -135,9 +135,9 @@ def test_what_a_library_does_at_a_fork_does_not_reach_the_server() -> None:
     """One that ends the child, as gRPC's poller now and then does: the server starts all the same."""
     code = (
         "import os\n"
-        "from tuner.launching.engine_process import EngineProcess\n"
+        "from tuner.launching.engine_process import LuthierProcess\n"
         "os.register_at_fork(after_in_child=lambda: os._exit(1))\n"
-        "with EngineProcess.start('echo') as engine:\n"
+        "with LuthierProcess.start('echo') as engine:\n"
         "    print(engine.is_running())\n"
     )
     done = subprocess.run(
@@ -155,7 +155,7 @@ def test_a_study_has_its_own_token_and_no_secrets(monkeypatch: pytest.MonkeyPatc
     """The owner's tokens and password stay with the tuner; the admin port asks for one that the server made."""
     for name in SECRETS:
         monkeypatch.setenv(name, "a-secret-of-sixteen")
-    with EngineProcess.start("echo") as engine:
+    with LuthierProcess.start("echo") as engine:
         given = pathlib.Path(f"/proc/{engine.facts.pid}/environ").read_bytes().decode()
         assert not {one.partition("=")[0] for one in given.split("\0")} & set(SECRETS)
         assert engine.admin.settings()["settings"]["server"]["admin_access"] == "token"

@@ -24,12 +24,12 @@ luthier_connections 3.0
 
 
 def test_models_and_pools_are_added_up() -> None:
-    found = pool_metrics.parsed(TEXT)
+    found = pool_metrics.parse(TEXT)
     assert found == PoolCounts(refusals={"queue full": 5, "too late": 1}, loads=7, too_late=9)
 
 
 def test_what_came_between_two_readings() -> None:
-    found = pool_metrics.parsed(TEXT)
+    found = pool_metrics.parse(TEXT)
     before = PoolCounts(refusals={"queue full": 5}, loads=3, too_late=9)
     assert found.since(before) == PoolCounts(refusals={"too late": 1}, loads=4, too_late=0)
 
@@ -62,5 +62,5 @@ def test_what_the_server_writes_is_read() -> None:
             ),
         ),
     )
-    found = pool_metrics.parsed(b"".join(Exposition(lambda: page).pieces()).decode())
+    found = pool_metrics.parse(b"".join(Exposition(lambda: page).pieces()).decode())
     assert found == PoolCounts(refusals={"queue full": 4}, loads=3, too_late=2)

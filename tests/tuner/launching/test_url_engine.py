@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from serving.system.secret_variables import SECRETS
-from tuner.engines.description import RequestForm, UrlEngine
+from tuner.engines.description import RequestFormat, UrlEngine
 from tuner.errors import LaunchFailed
-from tuner.launching.readiness import Sign
+from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.url_engine import UrlLauncher, is_of_this_machine
 from tuner.values.values import Configuration
 
@@ -49,10 +49,10 @@ def launcher(
         port=port,
         hook=("sh", "-c", script),
         hook_timeout_s=timeout_s,
-        request=RequestForm(protocol="raw", path="/x"),
+        request=RequestFormat(protocol="raw", path="/x"),
         ready_timeout_s=ready_s,
     )
-    return UrlLauncher(engine, model="m", sign=Sign(path="/x"), say=said.append)
+    return UrlLauncher(engine, model="m", sign=ReadinessCheck(path="/x"), say=said.append)
 
 
 def orders(folder: pathlib.Path) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tuner.load_generator.generator import Generator
+from tuner.load_generator.generator import LoadGenerator
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -116,7 +116,7 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="module")
-def generator() -> Iterator[Generator]:
+def generator() -> Iterator[LoadGenerator]:
     """One client process for a whole module, as a study uses it."""
-    with Generator() as made:
+    with LoadGenerator() as made:
         yield made

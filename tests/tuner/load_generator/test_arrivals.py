@@ -17,7 +17,7 @@ from tuner.load_generator import arrivals
 )
 def test_a_closed_loop_keeps_exactly_its_concurrency_in_flight(connections, answered, now_s):
     """Sending whenever something is due holds the number in flight, whatever is answered when."""
-    schedule = arrivals.Closed(connections)
+    schedule = arrivals.ClosedLoop(connections)
     sent = finished = 0
     for is_answered in answered:
         while schedule.due_s(sent, finished, now_s) is not None:
@@ -28,18 +28,18 @@ def test_a_closed_loop_keeps_exactly_its_concurrency_in_flight(connections, answ
 
 def test_a_closed_loop_is_due_at_once():
     """A free client sends now, so that the intended time is the time of sending."""
-    assert arrivals.Closed(2).due_s(5, 4, 1.25) == 1.25
+    assert arrivals.ClosedLoop(2).due_s(5, 4, 1.25) == 1.25
 
 
 def test_no_connections_make_no_load():
     """A concurrency under one is refused."""
     with pytest.raises(ValueError, match="at least 1"):
-        arrivals.Closed(0)
+        arrivals.ClosedLoop(0)
 
 
 def test_a_constant_rate_is_due_at_equal_distances_without_regard_to_answers():
     """The millionth is as punctual as the first: no rounding adds up."""
-    schedule = arrivals.opened(1000.0, 5, "constant")
+    schedule = arrivals.make_open_loop(1000.0, 5, "constant")
     assert [schedule.due_s(number, 0, 99.0) for number in range(3)] == [0.0, 0.001, 0.002]
     assert schedule.due_s(100_000, 0, 0.0) == 100.0
 
@@ -51,7 +51,7 @@ SPREADS = ["constant", "poisson", "burst", "trace"]
 def opened(rate_per_s, spread, seed=0):
     """A schedule of each kind; `TRACE_S` is the trace."""
     offsets_s = TRACE_S if spread == "trace" else ()
-    return arrivals.opened(rate_per_s, 3, spread, seed, offsets_s)
+    return arrivals.make_open_loop(rate_per_s, 3, spread, seed, offsets_s)
 
 
 def first(schedule, count):
@@ -79,7 +79,7 @@ def test_what_belongs_to_a_phase_is_what_was_due_by_its_end(rate_per_s, seed, sp
 
 def test_poisson_arrivals_have_exponential_distances():
     """Mean and standard deviation of 20,000 distances are both 1 / rate, within five standard errors."""
-    schedule = arrivals.opened(50.0, 1, "poisson", seed=3)
+    schedule = arrivals.make_open_loop(50.0, 1, "poisson", seed=3)
     gaps_s = np.diff([schedule.due_s(number, 0, 0.0) for number in range(20_001)])
     reach = 5 / math.sqrt(20_000)
     assert gaps_s.mean() * 50 == pytest.approx(1, abs=reach)
@@ -102,7 +102,7 @@ def test_poisson_arrivals_have_exponential_distances():
 def test_an_open_loop_without_sense_is_refused(values, text):
     """A rate above 0, a connection, a spread that is known."""
     with pytest.raises(ValueError, match=text):
-        arrivals.opened(*values)
+        arrivals.make_open_loop(*values)
 
 
 @given(rate_per_s=st.floats(1.0, 1e5), seed=st.integers(0, 2**40), spread=st.sampled_from(SPREADS))

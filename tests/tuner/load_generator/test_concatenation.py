@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.load_generator.concatenation import join
-from tuner.load_generator.generator import LoadResult
+from tuner.load_generator.concatenation import concatenate
+from tuner.load_generator.generator import PhaseResult
 from tuner.measurement import summary
-from tuner.values.values import CpuCourse, HostNoise, RequestRecords
+from tuner.values.values import CpuTimeSeries, HostNoise, RequestRecords
 
 
 def part(rng, *, seconds, warmup_s, rate=200.0, cpu_rate=0.1, **changes):
@@ -26,7 +26,7 @@ def part(rng, *, seconds, warmup_s, rate=200.0, cpu_rate=0.1, **changes):
         "fell_behind": 0.0,
         "first_error": "",
     }
-    return LoadResult(
+    return PhaseResult(
         records=RequestRecords(
             intended_s=started_s,
             started_s=started_s,
@@ -36,7 +36,7 @@ def part(rng, *, seconds, warmup_s, rate=200.0, cpu_rate=0.1, **changes):
         ),
         warmup_end_s=warmup_s,
         measured_end_s=warmup_s + seconds,
-        client_cpu=CpuCourse(at_s=at_s, used_s=5.0 + cpu_rate * at_s),
+        client_cpu=CpuTimeSeries(at_s=at_s, used_s=5.0 + cpu_rate * at_s),
         **{**plain, **changes},
     )
 
@@ -58,7 +58,7 @@ def test_a_joined_load_has_the_measured_requests_of_its_parts(lengths, seed):
     """As many, as long, and with the mean of all; nothing of the warm-ups."""
     rng = np.random.default_rng(seed)
     parts = [part(rng, seconds=length, warmup_s=0.1) for length in lengths]
-    whole = join(parts)
+    whole = concatenate(parts)
     alone = [summarised(one) for one in parts]
     together = summarised(whole)
     assert whole.measured_s == pytest.approx(sum(lengths))
@@ -72,7 +72,7 @@ def test_blocks_of_a_joined_load_are_those_of_its_parts():
     """Requests and CPU time of each tenth of a second stay where they were."""
     rng = np.random.default_rng(0)
     parts = [part(rng, seconds=0.3, warmup_s=0.1, cpu_rate=rate) for rate in (0.1, 0.4)]
-    found = summarised(join(parts)).blocks
+    found = summarised(concatenate(parts)).blocks
     alone = [block for one in parts for block in summarised(one).blocks]
     assert [block.requests for block in found] == [block.requests for block in alone]
     assert [block.mean_ms for block in found] == pytest.approx([one.mean_ms for one in alone])
@@ -87,6 +87,6 @@ def test_what_went_wrong_in_any_part_is_kept():
         part(rng, seconds=0.2, warmup_s=0.1, first_error="no", last_loss="reset"),
         part(rng, seconds=0.2, warmup_s=0.1, first_error="never"),
     ]
-    whole = join(parts)
+    whole = concatenate(parts)
     assert (whole.first_error, whole.last_loss) == ("no", "reset")
     assert whole.reconnects == 3

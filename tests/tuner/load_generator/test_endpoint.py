@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator.endpoint import parse_header, parse_url
 
 
@@ -35,7 +35,7 @@ def test_a_url_is_taken_apart(url, host, port, path):
 )
 def test_a_url_that_cannot_be_loaded_is_refused_with_the_reason(url, text):
     """Each text says what to give instead."""
-    with pytest.raises(WrongUse, match=text):
+    with pytest.raises(UsageError, match=text):
         parse_url(url)
 
 
@@ -68,5 +68,5 @@ def test_a_header_is_taken_apart():
 @pytest.mark.parametrize("text", ["no colon", ": value", "a b: c", "X: a\r\nY: b"])
 def test_a_header_that_would_break_the_request_is_refused(text):
     """No colon, no name, or a line break."""
-    with pytest.raises(WrongUse, match="expected 'Name: value'"):
+    with pytest.raises(UsageError, match="expected 'Name: value'"):
         parse_header(text)

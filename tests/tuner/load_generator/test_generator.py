@@ -19,10 +19,10 @@ import time
 import numpy as np
 import pytest
 
-from tuner.errors import LoadFailed
+from tuner.errors import LoadGeneratorFailed
 from tuner.load_generator import payloads
-from tuner.load_generator.generator import MOST_TOLD, Generator, message
-from tuner.load_generator.plan import LoadPlan, Race, Warmup
+from tuner.load_generator.generator import MAX_REPORTED, LoadGenerator, message
+from tuner.load_generator.plan import PhasePlan, Race, Warmup
 
 ROOT = pathlib.Path(__file__).parents[3]
 COLD = Warmup(seconds=0.0, round_trips=0)
@@ -39,7 +39,7 @@ def load(generator, server, *, bodies=(b"hello",), method="POST", headers=None, 
     plan = {"concurrency": 4, "requests": 40, "warmup": COLD, "timeout_s": 5.0, **changes}
     if "seconds" in changes:
         plan["requests"] = None
-    result = generator.run(LoadPlan(host="127.0.0.1", port=server.port, **plan))
+    result = generator.run(PhasePlan(host="127.0.0.1", port=server.port, **plan))
     check(result, plan["concurrency"])
     return result
 
@@ -249,7 +249,7 @@ def test_what_the_first_error_said_is_kept_on_one_line(generator, serve):
     result = load(generator, serve(habit))
     assert result.first_error.startswith("first line ? xxx")
     assert result.first_error.endswith("x ...")
-    assert len(result.first_error) == MOST_TOLD
+    assert len(result.first_error) == MAX_REPORTED
     assert result.why_failed == f'the first of them said "{result.first_error}"'
 
 
@@ -333,14 +333,16 @@ def test_a_server_that_answers_nothing_ends_the_phase(generator, serve):
         while peer.request() is not None:
             pass
 
-    with pytest.raises(LoadFailed, match=r"none of the 4 connections .*no answer within 0.1 s"):
+    with pytest.raises(
+        LoadGeneratorFailed, match=r"none of the 4 connections .*no answer within 0.1 s"
+    ):
         load(generator, serve(habit), seconds=30.0, timeout_s=0.1, warmup=BRIEF)
 
 
 def test_a_server_that_closes_everything_ends_the_phase(generator, serve):
     """Connections are tried again a bounded number of times, with pauses."""
     server = serve(lambda peer: peer.request())
-    with pytest.raises(LoadFailed, match="closed the connection"):
+    with pytest.raises(LoadGeneratorFailed, match="closed the connection"):
         load(generator, server, seconds=30.0, warmup=BRIEF)
     assert server.connections <= 4 * 10
 
@@ -350,7 +352,9 @@ def test_a_server_that_dies_in_the_middle_ends_the_phase(generator, serve):
     server = serve(lambda peer: peer.answer_all())
     timer = threading.Timer(0.3, server.stop)
     timer.start()
-    with pytest.raises(LoadFailed, match=r"127\.0\.0\.1:\d+: after \d+ requests none of the 4"):
+    with pytest.raises(
+        LoadGeneratorFailed, match=r"127\.0\.0\.1:\d+: after \d+ requests none of the 4"
+    ):
         load(generator, server, seconds=30.0, warmup=BRIEF)
     timer.join()
 
@@ -359,10 +363,10 @@ def test_a_server_that_is_not_there_is_said_at_once(generator, serve):
     """Refused connections, and a host without a name."""
     server = serve(lambda peer: None)
     server.stop()
-    with pytest.raises(LoadFailed, match=r"4 of 4 connections cannot be opened .*refused"):
+    with pytest.raises(LoadGeneratorFailed, match=r"4 of 4 connections cannot be opened .*refused"):
         load(generator, server)
-    with pytest.raises(LoadFailed, match="host is not known"):
-        generator.run(LoadPlan(host="no.such.host.invalid", port=1, concurrency=1, requests=1))
+    with pytest.raises(LoadGeneratorFailed, match="host is not known"):
+        generator.run(PhasePlan(host="no.such.host.invalid", port=1, concurrency=1, requests=1))
 
 
 def test_a_host_of_several_addresses_is_reached_at_the_one_that_accepts(generator, serve):
@@ -376,7 +380,7 @@ def generator_run_on(generator, host, port):
     generator.set_payloads(
         payloads.raw([b""], path="/", method="GET", headers={}, description="test payload")
     )
-    return generator.run(LoadPlan(host=host, port=port, concurrency=1, requests=5, warmup=COLD))
+    return generator.run(PhasePlan(host=host, port=port, concurrency=1, requests=5, warmup=COLD))
 
 
 def test_a_body_larger_than_the_socket_buffers_arrives_whole(generator, serve):
@@ -419,13 +423,13 @@ def test_large_answers_are_read_to_the_end(generator, serve):
 
 def test_the_process_survives_phases_and_failures(serve):
     """One client for a whole study: phases, a failed one, and phases again."""
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         first = generator.pid
         server = serve(lambda peer: peer.answer_all())
         assert len(load(generator, server).records) == 40
         gone = serve(lambda peer: None)
         gone.stop()
-        with pytest.raises(LoadFailed):
+        with pytest.raises(LoadGeneratorFailed):
             load(generator, gone)
         assert len(load(generator, server, concurrency=1, requests=3).records) == 3
         assert generator.pid == first
@@ -451,15 +455,15 @@ def wait_until(condition):
 def test_a_killed_client_is_said_and_replaced(serve):
     """The phase fails with the exit status; the next has a new process and the same payloads."""
     server = serve(lambda peer: peer.answer_all())
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         first = generator.pid
         timer = threading.Timer(0.2, os.kill, (first, signal.SIGKILL))
         timer.start()
-        with pytest.raises(LoadFailed, match=r"process ended \(exit status -9\)"):
+        with pytest.raises(LoadGeneratorFailed, match=r"process ended \(exit status -9\)"):
             load(generator, server, seconds=30.0)
         timer.join()
         result = generator.run(
-            LoadPlan(host="127.0.0.1", port=server.port, concurrency=2, requests=10, warmup=COLD)
+            PhasePlan(host="127.0.0.1", port=server.port, concurrency=2, requests=10, warmup=COLD)
         )
         assert len(result.records) == 10
         assert generator.pid != first
@@ -470,7 +474,7 @@ def test_closing_ends_the_process(serve):
     seen = []
 
     def interrupted():
-        with Generator() as generator:
+        with LoadGenerator() as generator:
             seen.append(generator.pid)
             assert is_running(generator.pid)
             raise RuntimeError("mine")
@@ -483,7 +487,7 @@ def test_closing_ends_the_process(serve):
 def test_a_ctrl_c_does_not_reach_the_client(serve):
     """It has a process group of its own and ignores the signal: no traceback, no lost phase."""
     server = serve(lambda peer: peer.answer_all())
-    with Generator() as generator:
+    with LoadGenerator() as generator:
         assert os.getpgid(generator.pid) != os.getpgid(0)
         os.kill(generator.pid, signal.SIGINT)
         assert len(load(generator, server).records) == 40
@@ -496,14 +500,14 @@ def test_the_client_ends_with_the_tuner(serve, is_busy):
     script = f"""
         import sys, time
         from tuner.load_generator import payloads
-        from tuner.load_generator.generator import Generator
-        from tuner.load_generator.plan import LoadPlan
-        with Generator() as generator:
+        from tuner.load_generator.generator import LoadGenerator
+        from tuner.load_generator.plan import PhasePlan
+        with LoadGenerator() as generator:
             generator.set_payloads(payloads.raw([b""], path="/", method="GET", headers={{}},
                                                 description="x"))
             print(generator.pid, flush=True)
             if {is_busy}:
-                generator.run(LoadPlan(host="127.0.0.1", port={server.port}, concurrency=2,
+                generator.run(PhasePlan(host="127.0.0.1", port={server.port}, concurrency=2,
                                        seconds=60.0))
             time.sleep(60)
     """
@@ -541,7 +545,7 @@ def test_two_servers_are_sent_different_requests_in_turn(generator, serve):
     turns = (b"one", b"two", b"one", b"three", b"one", b"two")
     for body in turns:
         generator.set_payloads(sets[body])
-        plan = LoadPlan(host="127.0.0.1", port=where.port, concurrency=1, requests=2, warmup=COLD)
+        plan = PhasePlan(host="127.0.0.1", port=where.port, concurrency=1, requests=2, warmup=COLD)
         generator.run(plan)
     assert seen == [body for body in turns for _ in range(2)]
     assert handed == [b"one", b"two", b"three", b"two"]
@@ -549,8 +553,8 @@ def test_two_servers_are_sent_different_requests_in_turn(generator, serve):
 
 def test_nothing_to_send_is_said():
     """Running without payloads is a mistake of the caller, told in words."""
-    with Generator() as generator, pytest.raises(LoadFailed, match="set_payloads"):
-        generator.run(LoadPlan(host="127.0.0.1", port=1, concurrency=1, requests=1))
+    with LoadGenerator() as generator, pytest.raises(LoadGeneratorFailed, match="set_payloads"):
+        generator.run(PhasePlan(host="127.0.0.1", port=1, concurrency=1, requests=1))
 
 
 def test_the_client_process_imports_nothing_heavy():

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from tests.tuner.load_generator.conftest import OK
-from tuner.load_generator.multi_model_payloads import Head, Mixed, Mixture
-from tuner.load_generator.plan import LoadPlan, Warmup
+from tuner.load_generator.multi_model_payloads import LazyRequests, MultiModelPayloads, RequestRoute
+from tuner.load_generator.plan import PhasePlan, Warmup
 
 COLD = Warmup(seconds=0.0, round_trips=0)
 HEADS = tuple(
-    Head(path=f"/models/{name}", headers={"X-Name": name}) for name in ("first", "second")
+    RequestRoute(path=f"/models/{name}", headers={"X-Name": name}) for name in ("first", "second")
 )
 BODIES = (b"a", b"long body", b"")
 
 
-def seen(serve, generator, mixture: Mixture, **plan):
+def seen(serve, generator, mixture: MultiModelPayloads, **plan):
     """What a server was sent, by the time at which it came, and the records."""
     found: list[tuple[bytes, bytes, int]] = []
 
@@ -28,7 +28,7 @@ def seen(serve, generator, mixture: Mixture, **plan):
     server = serve(habit)
     generator.set_payloads(mixture)
     result = generator.run(
-        LoadPlan(host="127.0.0.1", port=server.port, warmup=COLD, timeout_s=5.0, **plan)
+        PhasePlan(host="127.0.0.1", port=server.port, warmup=COLD, timeout_s=5.0, **plan)
     )
     return found, result
 
@@ -36,7 +36,7 @@ def seen(serve, generator, mixture: Mixture, **plan):
 def test_every_request_is_sent_once_when_it_is_due(generator, serve) -> None:
     order = [(0, 0), (1, 1), (1, 2), (0, 1), (1, 0)]
     due_s = (0.0, 0.05, 0.1, 0.15, 0.2)
-    mixture = Mixture(heads=HEADS, bodies=BODIES, order=order)
+    mixture = MultiModelPayloads(heads=HEADS, bodies=BODIES, order=order)
     found, result = seen(
         serve,
         generator,
@@ -59,7 +59,7 @@ def test_every_request_is_sent_once_when_it_is_due(generator, serve) -> None:
 
 
 def test_a_connection_can_be_a_client_of_one_model(generator, serve) -> None:
-    mixture = Mixture(heads=HEADS, bodies=BODIES, order=[(0, 0), (1, 1)])
+    mixture = MultiModelPayloads(heads=HEADS, bodies=BODIES, order=[(0, 0), (1, 1)])
     found, _ = seen(serve, generator, mixture, concurrency=4, each_its_own=True, requests=40)
     by_connection: dict[int, set[bytes]] = {}
     for _, body, number in found:
@@ -73,11 +73,11 @@ def test_a_connection_can_be_a_client_of_one_model(generator, serve) -> None:
 
 
 def test_requests_are_put_together_as_the_order_says() -> None:
-    mixture = Mixture(heads=HEADS, bodies=BODIES, order=[(1, 0), (0, 1)])
-    mixed = Mixed([b"H0 ", b"H1 "], BODIES, mixture.order_bytes())
+    mixture = MultiModelPayloads(heads=HEADS, bodies=BODIES, order=[(1, 0), (0, 1)])
+    mixed = LazyRequests([b"H0 ", b"H1 "], BODIES, mixture.order_bytes())
     assert list(mixed) == [b"H1 1\r\n\r\na", b"H0 9\r\n\r\nlong body"]
 
 
 def test_a_mixture_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="no requests"):
-        Mixture(heads=HEADS, bodies=BODIES, order=[])
+        MultiModelPayloads(heads=HEADS, bodies=BODIES, order=[])

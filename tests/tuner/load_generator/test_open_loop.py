@@ -9,7 +9,7 @@ import pytest
 
 from tuner.load_generator import payloads
 from tuner.load_generator.phase import Phase
-from tuner.load_generator.plan import LoadPlan, Warmup
+from tuner.load_generator.plan import PhasePlan, Warmup
 
 COLD = Warmup(seconds=0.0, round_trips=0)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -28,7 +28,7 @@ def load(generator, server, **changes):
         "spread": "constant",
         **changes,
     }
-    result = generator.run(LoadPlan(host="127.0.0.1", port=server.port, **plan))
+    result = generator.run(PhasePlan(host="127.0.0.1", port=server.port, **plan))
     records = result.records
     assert np.all(records.intended_s <= records.started_s)
     assert np.all(records.started_s <= records.finished_s)
@@ -42,7 +42,7 @@ def test_requests_are_sent_when_they_are_due(generator, serve, spread):
     plan = {"rate_per_s": 200.0, "spread": spread, "seed": 7}
     if spread == "trace":
         plan["offsets_s"] = (0.0, 0.1, 0.3, 0.7)
-    schedule = LoadPlan(host="h", port=1, concurrency=4, seconds=1.0, **plan).arrivals
+    schedule = PhasePlan(host="h", port=1, concurrency=4, seconds=1.0, **plan).arrivals
     server = serve(lambda peer: peer.answer_all())
     late_s = []
     for _ in range(3):  # the best of them: a busy machine delays any one
@@ -150,7 +150,7 @@ def test_what_no_connection_was_free_for_is_lost_unsent_after_the_timeout(genera
 
 def test_a_phase_counts_by_what_was_due():
     """Three answers end the warm-up, however many connections; then so many requests count."""
-    plan = LoadPlan(
+    plan = PhasePlan(
         host="h", port=1, concurrency=50, requests=30, rate_per_s=10.0, spread="constant"
     )
     phase = Phase(plan)

@@ -8,7 +8,7 @@ import pytest
 
 from serving.replica.samples import samples_of
 from serving.values import Signature, TensorSpec
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import oip_body, payload_files
 
 SIGNATURE = Signature(
@@ -105,7 +105,7 @@ def test_items_of_unequal_shape_share_no_request(lines):
     path = lines({"x": [1, 2]}, {"x": [1, 2, 3]})
     assert len(payload_files.from_file(path, signature, model="m").requests) == 2
     with pytest.raises(
-        WrongUse, match=r"--client-batch 2: .*'x' \(\[1, 2\] and \[1, 3\]\).*pad them"
+        UsageError, match=r"--client-batch 2: .*'x' \(\[1, 2\] and \[1, 3\]\).*pad them"
     ):
         payload_files.from_file(path, signature, model="m", client_batch=2)
 
@@ -143,7 +143,7 @@ def test_arrays_are_converted_where_only_precision_is_lost(npz):
 def test_arrays_that_do_not_fit_are_refused_by_name(npz, arrays, text):
     """With what was found and what was expected."""
     path = npz(**arrays)
-    with pytest.raises(WrongUse, match=text) as caught:
+    with pytest.raises(UsageError, match=text) as caught:
         payload_files.from_npz(path, SIGNATURE, model="m")
     assert str(path) in str(caught.value)
 
@@ -164,7 +164,7 @@ def test_files_that_are_no_npz_are_refused(tmp_path):
         (text, "is not an npz"),
         (tmp_path / "photo.png", r"expected .npz or .jsonl"),
     ]:
-        with pytest.raises(WrongUse, match=match):
+        with pytest.raises(UsageError, match=match):
             payload_files.from_file(path, SIGNATURE, model="m")
 
 
@@ -198,7 +198,7 @@ def test_lines_of_texts_become_bytes(lines):
     made = payload_files.from_file(lines({"text": ["a", "é"]}, {"text": ["b"]}), WORDS, model="m")
     spec = WORDS.inputs[0]
     expected = [
-        oip_body.tensor_bytes(oip_body.Input(spec, np.array([words], dtype=object)))
+        oip_body.tensor_bytes(oip_body.RequestInput(spec, np.array([words], dtype=object)))
         for words in (["a", "é"], ["b"])
     ]
     assert tensors(made) == expected
@@ -240,22 +240,22 @@ def test_arrays_of_texts_become_bytes(npz):
 def test_lines_that_do_not_fit_are_refused_by_number(lines, line, text):
     """With the input, what was found and what was expected."""
     path = lines({"image": [[1, 2], [3, 4]], "scale": 1}, line)
-    with pytest.raises(WrongUse, match=text):
+    with pytest.raises(UsageError, match=text):
         payload_files.from_json_lines(path, SIGNATURE, model="m")
 
 
 def test_files_without_requests_are_refused(lines, tmp_path):
     """An empty file and one that is not there."""
-    with pytest.raises(WrongUse, match="no request to send"):
+    with pytest.raises(UsageError, match="no request to send"):
         payload_files.from_json_lines(lines(""), SIGNATURE, model="m")
-    with pytest.raises(WrongUse, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         payload_files.from_json_lines(tmp_path / "none.jsonl", SIGNATURE, model="m")
 
 
 def test_something_else_than_strings_for_texts_is_refused(lines):
     """Numbers and null are no BYTES."""
     for data in ([1, 2], ["a", None]):
-        with pytest.raises(WrongUse, match="expected strings"):
+        with pytest.raises(UsageError, match="expected strings"):
             payload_files.from_json_lines(lines({"text": data}), WORDS, model="m")
 
 

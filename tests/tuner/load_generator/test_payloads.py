@@ -5,7 +5,7 @@ import pytest
 
 from serving.values import ITEM_BYTES, TensorSpec
 from tests.fakes.oip_requests import parsed
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import oip_body, payloads
 
 NUMERIC = [name for name in ITEM_BYTES if name != "BYTES"]
@@ -18,7 +18,7 @@ def test_tensors_are_little_endian_and_row_major(datatype):
     kind = oip_body.DTYPES[datatype]
     array = np.arange(6).reshape(1, 2, 3).astype(kind)
     foreign = np.asfortranarray(array.astype(kind.newbyteorder(">")))
-    assert oip_body.tensor_bytes(oip_body.Input(spec, foreign)) == array.tobytes()
+    assert oip_body.tensor_bytes(oip_body.RequestInput(spec, foreign)) == array.tobytes()
 
 
 def test_texts_and_bytes_carry_their_lengths():
@@ -26,13 +26,15 @@ def test_texts_and_bytes_carry_their_lengths():
     spec = TensorSpec(name="x", datatype="BYTES", shape=(-1, 3))
     array = np.array([["é", b"a\0b", ""]], dtype=object)
     expected = b"\x02\0\0\0\xc3\xa9\x03\0\0\0a\0b\0\0\0\0"
-    assert oip_body.tensor_bytes(oip_body.Input(spec, array)) == expected
+    assert oip_body.tensor_bytes(oip_body.RequestInput(spec, array)) == expected
 
 
 def test_headers_of_unequal_length_are_brought_to_one():
     """All requests of a set share their HTTP headers, so their JSON headers are equally long."""
     spec = TensorSpec(name="x", datatype="INT64", shape=(-1, -1))
-    items = [[oip_body.Input(spec, np.zeros((1, length), np.int64))] for length in (1, 1000, 10)]
+    items = [
+        [oip_body.RequestInput(spec, np.zeros((1, length), np.int64))] for length in (1, 1000, 10)
+    ]
     made = payloads.of_items(items, path="/v2/models/m/infer", description="x")
     assert [item["x"][1].shape[1] for item in parsed(made)] == [1, 1000, 10]
 
@@ -52,5 +54,5 @@ def test_headers_of_unequal_length_are_brought_to_one():
 def test_what_would_break_the_request_is_refused(changes, text):
     """Before anything is sent, with the part that is wrong."""
     fields = {"requests": (b"",), "headers": {}, "path": "/", "description": "payload"}
-    with pytest.raises(WrongUse, match=text):
+    with pytest.raises(UsageError, match=text):
         payloads.Payloads(**{**fields, **changes})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.load_generator.phase import Phase, fell_behind, is_warm
-from tuner.load_generator.plan import LoadPlan, Race, Warmup
+from tuner.load_generator.plan import PhasePlan, Race, Warmup
 
 RULE = Warmup(seconds=0.5, round_trips=3, cap_s=10.0)
 
@@ -33,7 +33,7 @@ def test_the_warmup_ends_by_its_rule(now_s, finished, least, expected, why):
 
 def test_a_timed_phase_measures_exactly_its_seconds():
     """The measured part ends that long after the warm-up, even if the clock is looked at late."""
-    phase = Phase(LoadPlan(host="h", port=1, concurrency=2, seconds=2.0))
+    phase = Phase(PhasePlan(host="h", port=1, concurrency=2, seconds=2.0))
     assert phase.next_s == 0.1
     phase.advance(0.52, sent=20, finished=18, least_round_trips=9)
     assert (phase.warmup_end_s, phase.next_s, phase.limit) == (0.52, 2.52, math.inf)
@@ -45,7 +45,7 @@ def test_a_slow_server_is_measured_until_it_has_answered_enough():
     """To whole tenths of a second; not for ever, and a quick one not a moment longer."""
 
     def phase(finished):
-        found = Phase(LoadPlan(host="h", port=1, concurrency=20, seconds=0.6, answers=80))
+        found = Phase(PhasePlan(host="h", port=1, concurrency=20, seconds=0.6, answers=80))
         found.advance(0.5, sent=50, finished=30, least_round_trips=3)
         found.advance(1.11, sent=finished + 20, finished=finished, least_round_trips=4)
         return found
@@ -64,7 +64,7 @@ def test_a_slow_server_is_measured_until_it_has_answered_enough():
 
 def test_a_counted_phase_counts_after_the_warmup():
     """Requests that were in flight when the warm-up ended count."""
-    phase = Phase(LoadPlan(host="h", port=1, concurrency=2, requests=30))
+    phase = Phase(PhasePlan(host="h", port=1, concurrency=2, requests=30))
     phase.advance(0.5, sent=20, finished=18, least_round_trips=9)
     assert phase.limit == 48
     phase.close(1.75)
@@ -73,7 +73,7 @@ def test_a_counted_phase_counts_after_the_warmup():
 
 def test_without_a_warmup_a_counted_phase_is_exactly_its_requests():
     """Nothing is sent before the limit is known."""
-    plan = LoadPlan(
+    plan = PhasePlan(
         host="h", port=1, concurrency=2, requests=5, warmup=Warmup(seconds=0, round_trips=0)
     )
     phase = Phase(plan)
@@ -93,7 +93,7 @@ def test_a_server_falls_behind_by_a_share_of_what_was_due(due, waiting):
 
 def test_an_open_phase_sends_nothing_that_is_due_after_its_end():
     """The limit is known from the end of the warm-up on; the phase goes on until its end all the same."""
-    plan = LoadPlan(
+    plan = PhasePlan(
         host="h", port=1, concurrency=5, seconds=2.0, rate_per_s=100.0, spread="constant"
     )
     phase = Phase(plan)
@@ -113,7 +113,7 @@ def test_an_open_phase_sends_nothing_that_is_due_after_its_end():
 )
 def test_an_open_phase_looks_back_when_all_was_due(before, after, behind):
     """Of 200 requests in 2 s: those without an answer at its end, less those at its beginning."""
-    plan = LoadPlan(
+    plan = PhasePlan(
         host="h", port=1, concurrency=500, seconds=2.0, rate_per_s=100.0, spread="constant"
     )
     phase = Phase(plan)
@@ -133,7 +133,7 @@ def test_an_open_phase_looks_back_when_all_was_due(before, after, behind):
 )
 def test_a_phase_only_moves_forward(steps, by_time):
     """What is decided stays decided, and the limit never falls under what was sent."""
-    plan = LoadPlan(
+    plan = PhasePlan(
         host="h",
         port=1,
         concurrency=4,
@@ -159,7 +159,7 @@ def test_a_phase_only_moves_forward(steps, by_time):
 def raced(*limits_ms: float) -> Phase:
     """A phase of two seconds that is warm after half a second."""
     race = Race(look_s=0.5, limits_ms=limits_ms)
-    phase = Phase(LoadPlan(host="h", port=1, concurrency=2, seconds=2.0, race=race))
+    phase = Phase(PhasePlan(host="h", port=1, concurrency=2, seconds=2.0, race=race))
     assert phase.next_look_s == math.inf
     phase.advance(0.5, sent=20, finished=18, least_round_trips=9)
     return phase

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import plain_payloads
 
 
@@ -73,17 +73,17 @@ def test_a_sample_that_does_not_fit_is_refused(
 ) -> None:
     """With the file and what was expected."""
     path = sample(tmp_path, **arrays)
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(UsageError, match=said):
         plain_payloads.tensors(path, to="/x", method="POST", headers={}, answer="")
 
 
 def test_a_file_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
     """Missing, or no arrays."""
-    with pytest.raises(WrongUse, match="there is no such file"):
+    with pytest.raises(UsageError, match="there is no such file"):
         plain_payloads.instances(tmp_path / "no.npz", to="/x", headers={})
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"no")
-    with pytest.raises(WrongUse, match="not arrays in npz form"):
+    with pytest.raises(UsageError, match="not arrays in npz form"):
         plain_payloads.instances(broken, to="/x", headers={})
-    with pytest.raises(WrongUse, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         plain_payloads.from_file(tmp_path / "no.json", to="/x", method="POST", headers={})

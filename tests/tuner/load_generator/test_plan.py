@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from tuner.load_generator.plan import LoadPlan, Warmup
+from tuner.load_generator.plan import PhasePlan, Warmup
 
 
 @pytest.mark.parametrize(
     "plan",
     [
-        LoadPlan(host="h", port=1, concurrency=2, seconds=0.5),
-        LoadPlan(
+        PhasePlan(host="h", port=1, concurrency=2, seconds=0.5),
+        PhasePlan(
             host="h", port=1, concurrency=2, seconds=1, rate_per_s=9.5, spread="constant", seed=3
         ),
-        LoadPlan(
+        PhasePlan(
             host="h",
             port=1,
             concurrency=2,
@@ -24,14 +24,14 @@ from tuner.load_generator.plan import LoadPlan, Warmup
             offsets_s=(0.5, 0.75, 4.0),
             cuts_overload=True,
         ),
-        LoadPlan(
+        PhasePlan(
             host="h", port=1, concurrency=2, requests=9, warmup=Warmup(seconds=0, round_trips=0)
         ),
     ],
 )
 def test_a_plan_survives_json(plan):
     """What the client's process reads is what the tuner wrote."""
-    assert LoadPlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+    assert PhasePlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_plan_survives_json(plan):
 def test_a_plan_without_sense_is_refused(changes, text):
     """Neither or both of seconds and requests, and numbers that are none."""
     with pytest.raises(ValueError, match=text):
-        LoadPlan(**{"host": "h", "port": 1, "concurrency": 1, **changes})
+        PhasePlan(**{"host": "h", "port": 1, "concurrency": 1, **changes})

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.load_generator.response import (
-    LONGEST_HEAD_BYTES,
-    MOST_TOLD_BYTES,
-    Answer,
+    MAX_HEAD_BYTES,
+    MAX_REPORTED_BYTES,
     BadResponse,
-    Head,
+    HttpResponse,
+    ResponseHead,
     ResponseReader,
     read_head,
 )
@@ -78,15 +78,17 @@ def test_an_answer_is_complete_with_its_last_byte_however_it_is_split(case, data
     raw, status, keeps_alive = CASES[case]
     cuts = sorted(data.draw(st.sets(st.integers(1, len(raw) - 1))))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
-    assert read(pieces) == Answer(status, keeps_alive)
+    assert read(pieces) == HttpResponse(status, keeps_alive)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_bytes_after_the_end_spoil_the_connection_but_not_the_answer(case):
     """The status counts; another request on that connection could get the wrong answer."""
     raw, status, _ = CASES[case]
-    assert ResponseReader().feed(raw + b"HTTP/1.1 200 OK\r\n") == Answer(status, keeps_alive=False)
-    assert ResponseReader().feed(raw + b"junk") == Answer(status, keeps_alive=False)
+    assert ResponseReader().feed(raw + b"HTTP/1.1 200 OK\r\n") == HttpResponse(
+        status, keeps_alive=False
+    )
+    assert ResponseReader().feed(raw + b"junk") == HttpResponse(status, keeps_alive=False)
 
 
 def test_a_body_may_end_with_the_connection():
@@ -94,7 +96,7 @@ def test_a_body_may_end_with_the_connection():
     reader = ResponseReader()
     assert reader.feed(b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nsome") is None
     assert reader.feed(b"thing") is None
-    assert reader.end() == Answer(200, keeps_alive=False)
+    assert reader.end() == HttpResponse(200, keeps_alive=False)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_body_may_end_with_the_connection():
             b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n2\r\npe\r\n0\r\n\r\n",
             b"nope",
         ),
-        (b"HTTP/1.1 500 No\r\nContent-Length: 600\r\n\r\n" + b"x" * 600, b"x" * MOST_TOLD_BYTES),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 600\r\n\r\n" + b"x" * 600, b"x" * MAX_REPORTED_BYTES),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b""),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", b""),
     ],
@@ -151,7 +153,7 @@ def test_an_answer_cut_off_is_none(begun):
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"y" * LONGEST_HEAD_BYTES,
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * MAX_HEAD_BYTES,
     ],
 )
 def test_what_is_no_response_is_said_to_be_none(raw):
@@ -177,5 +179,5 @@ def test_a_head_read_once_says_what_the_full_parser_says(case):
     raw, status, keeps_alive = CASES[case]
     head, _, body = raw.partition(b"\r\n\r\n")
     plain = read_head(head)
-    assert plain is None or plain == Head(status, len(body), keeps_alive)
+    assert plain is None or plain == ResponseHead(status, len(body), keeps_alive)
     assert (plain is not None) == ("chunked" not in case and "before" not in case)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.load_generator.steady import BATCH, LEAST_BATCHES, beginning, has_settled
+from tuner.load_generator.steady import BATCH, MIN_BATCHES, beginning, has_settled
 
 
 def decaying(count, *, slow, factor=3.0, seed=0):
@@ -31,8 +31,8 @@ def test_what_is_steady_has_mostly_settled_at_once():
 
 def test_a_few_answers_tell_nothing():
     """Eight batches at least."""
-    assert not has_settled([1.0] * (BATCH * LEAST_BATCHES - 1))
-    assert has_settled([1.0] * (BATCH * LEAST_BATCHES))
+    assert not has_settled([1.0] * (BATCH * MIN_BATCHES - 1))
+    assert has_settled([1.0] * (BATCH * MIN_BATCHES))
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))

@@ -9,7 +9,7 @@ from serving.tensors import input_values
 from serving.tensors.sizes import sizes_of
 from serving.values import ITEM_BYTES, Signature, TensorSpec
 from tests.fakes.oip_requests import parsed
-from tuner.errors import UnknownSize, WrongUse
+from tuner.errors import UnknownSize, UsageError
 from tuner.load_generator import synthetic
 
 TEXT = Signature(
@@ -32,9 +32,9 @@ SPEECH = Signature(
 
 
 def plan(signature, *shape, values=(), card=()):
-    return synthetic.planned(
+    return synthetic.plan_inputs(
         signature,
-        input_values.contents_of(values, signature, read=pytest.fail),
+        input_values.value_specs_of(values, signature, read=pytest.fail),
         options=sizes_of(shape, read=lambda _path: "3\n5\n"),
         card=sizes_of(card),
     )
@@ -171,5 +171,5 @@ def test_large_requests_are_fewer(monkeypatch):
 )
 def test_sizes_that_fit_nothing_are_refused(shape, text):
     """With what there is."""
-    with pytest.raises(WrongUse, match=text):
+    with pytest.raises(UsageError, match=text):
         plan(TEXT, shape)

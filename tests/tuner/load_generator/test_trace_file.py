@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.load_generator import trace_file
 
 
@@ -50,7 +50,7 @@ def test_what_was_written_is_read(
 def test_what_is_wrong_is_one_line(tmp_path: pathlib.Path, text: str | bytes, said: str) -> None:
     """With the file, the line where there is one, and what was expected."""
     path = written(tmp_path, text)
-    with pytest.raises(WrongUse) as caught:
+    with pytest.raises(UsageError) as caught:
         trace_file.read(path)
     assert str(caught.value).startswith(f"trace {path}")
     assert said in str(caught.value)
@@ -59,14 +59,14 @@ def test_what_is_wrong_is_one_line(tmp_path: pathlib.Path, text: str | bytes, sa
 
 def test_a_trace_has_a_largest_size(tmp_path: pathlib.Path) -> None:
     """The line of the first arrival too many is named; a file that is too large is not read to its end."""
-    lines = "".join(f"{number}\n" for number in range(trace_file.MOST_ARRIVALS + 1))
-    with pytest.raises(WrongUse, match=r"line 100001: expected at most 100,000 arrivals"):
+    lines = "".join(f"{number}\n" for number in range(trace_file.MAX_ARRIVALS + 1))
+    with pytest.raises(UsageError, match=r"line 100001: expected at most 100,000 arrivals"):
         trace_file.read(written(tmp_path, lines))
-    with pytest.raises(WrongUse, match="larger than 4 MiB"):
-        trace_file.read(written(tmp_path, b"#" * (trace_file.MOST_BYTES + 1)))
+    with pytest.raises(UsageError, match="larger than 4 MiB"):
+        trace_file.read(written(tmp_path, b"#" * (trace_file.MAX_BYTES + 1)))
 
 
 def test_a_file_that_is_not_there(tmp_path: pathlib.Path) -> None:
     """One line with the system's reason."""
-    with pytest.raises(WrongUse, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         trace_file.read(tmp_path / "none.txt")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.best_arm import Belief, choose
+from tuner.measurement.best_arm import Posterior, choose
 
 NOISE = 0.05
 
 
-def belief(*means: float, sd: float = 0.1) -> Belief:
-    return Belief(mean=np.array(means), covariance=sd**2 * np.eye(len(means)), launch_sd=NOISE)
+def belief(*means: float, sd: float = 0.1) -> Posterior:
+    return Posterior(mean=np.array(means), covariance=sd**2 * np.eye(len(means)), launch_sd=NOISE)
 
 
 def launches(*means: float, rounds: int = 4, seed: int = 0, shared: float = 0.0) -> np.ndarray:

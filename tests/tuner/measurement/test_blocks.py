@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement import blocks, percentiles
-from tuner.values.values import UNKNOWN, Block, CpuCourse
+from tuner.values.values import UNKNOWN, Block, CpuTimeSeries
 
 
 def make(means, counts=None, spreads=None):
@@ -72,7 +72,7 @@ def test_every_request_of_the_whole_blocks_is_in_exactly_one(finished, start_s, 
 def test_a_block_has_the_clients_cpu_time_of_its_seconds():
     """Readings that lie apart are joined by straight lines."""
     finished_s = np.arange(0.01, 1.0, 0.01)
-    cpu = CpuCourse(at_s=np.array([0.0, 0.5, 1.0]), used_s=np.array([3.0, 3.1, 3.4]))
+    cpu = CpuTimeSeries(at_s=np.array([0.0, 0.5, 1.0]), used_s=np.array([3.0, 3.1, 3.4]))
     parts = blocks.cut(
         finished_s, np.ones(99), start_s=0.0, seconds=1.0, block_s=0.25, client_cpu=cpu
     )

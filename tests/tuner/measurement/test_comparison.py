@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.measurement import comparison
 from tuner.measurement.comparison import compare, ratio_interval
 from tuner.values.values import Interval, Verdict
@@ -83,11 +83,11 @@ def test_an_interval_that_tells_nothing_is_not_written_out(measured):
 def test_another_day_is_less_certain(ratio, below, above):
     """By the spread of sessions, in quadrature; the estimate is the same, and a wide interval hardly widens."""
     here = Interval(low=ratio * math.exp(-below), high=ratio * math.exp(above))
-    later = comparison.another_day(ratio, here)
+    later = comparison.between_session_interval(ratio, here)
     moved = 1.96 * comparison.SESSION_SD
     assert math.log(ratio / later.low) == pytest.approx(math.hypot(below, moved), rel=1e-3)
     assert math.log(later.high / ratio) == pytest.approx(math.hypot(above, moved), rel=1e-3)
-    assert comparison.another_day(ratio, here, alpha=0.025).low < later.low
+    assert comparison.between_session_interval(ratio, here, alpha=0.025).low < later.low
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_equal_measurements_show_no_difference(measured):
 @pytest.mark.parametrize(("default", "best"), [(0, 0), (1, 1), (2, 3)])
 def test_a_verdict_needs_two_pairs(measured, default, best):
     """One launch of each says nothing about launches."""
-    with pytest.raises(WrongUse, match="at least 2"):
+    with pytest.raises(UsageError, match="at least 2"):
         compare(default=[measured()] * default, best=[measured()] * best, objective="mean")
 
 

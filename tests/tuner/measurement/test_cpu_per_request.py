@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.fakes import studies
-from tuner.measurement.cpu_per_request import log_effort
+from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.values.values import HostNoise, Measurement
 
 
@@ -25,7 +25,7 @@ def measured(noise: HostNoise, **changes: float) -> Measurement:
 def test_all_parts_count() -> None:
     """The server's over warm-up and measured part, the client's over the measured part alone."""
     noise = HostNoise(client_cpu_s=0.5, server_cpu_s=2.5)
-    assert log_effort(measured(noise)) == pytest.approx(math.log(0.001 + 0.00025))
+    assert log_cpu_per_request(measured(noise)) == pytest.approx(math.log(0.001 + 0.00025))
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_all_parts_count() -> None:
 )
 def test_a_part_that_is_not_known_tells_nothing(noise: HostNoise) -> None:
     """Half of it would be another quantity."""
-    assert log_effort(measured(noise)) is None
+    assert log_cpu_per_request(measured(noise)) is None
 
 
 def test_nothing_is_told_of_no_request() -> None:
     """A launch that answered nothing has no CPU time of a request."""
     noise = HostNoise(client_cpu_s=0.5, server_cpu_s=2.5)
-    assert log_effort(measured(noise, throughput_per_s=0.0)) is None
+    assert log_cpu_per_request(measured(noise, throughput_per_s=0.0)) is None

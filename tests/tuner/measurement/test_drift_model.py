@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from tuner.measurement import drift_model
-from tuner.measurement.drift_model import Blocks, Course, Part
+from tuner.measurement.drift_model import Blocks, DriftModel, DriftProcess
 
-BUSY = Course(
-    quick=Part(sd=0.07, forgets_s=6.0),
-    slow=Part(sd=0.06, forgets_s=60.0),
+BUSY = DriftModel(
+    quick=DriftProcess(sd=0.07, forgets_s=6.0),
+    slow=DriftProcess(sd=0.06, forgets_s=60.0),
     launch_sd=0.02,
     block_sd=0.05,
 )
@@ -51,7 +51,10 @@ def test_the_parts_of_a_course_are_found():
 def test_a_machine_that_does_not_move_has_no_moments():
     """Launches alone, beside blocks."""
     still = dataclasses.replace(
-        BUSY, quick=Part(sd=1e-4, forgets_s=6.0), slow=Part(sd=1e-4, forgets_s=60.0), launch_sd=0.06
+        BUSY,
+        quick=DriftProcess(sd=1e-4, forgets_s=6.0),
+        slow=DriftProcess(sd=1e-4, forgets_s=60.0),
+        launch_sd=0.06,
     )
     found = drift_model.fit(run(still, 150))
     assert found.launch_sd == pytest.approx(0.06, rel=0.2)

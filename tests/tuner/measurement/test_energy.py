@@ -13,7 +13,7 @@ import pytest
 from tests.fakes import gpu as fake
 from tuner.measurement import meters
 from tuner.measurement.energy import Trace, energy_of
-from tuner.measurement.meters import Meter, PackageCounter
+from tuner.measurement.meters import EnergyMeter, PackageCounter
 from tuner.values.values import UNKNOWN, Block
 
 RATE = 100
@@ -126,16 +126,16 @@ def no_packages(tmp_path, monkeypatch):
 
 def test_what_can_be_read_is_found(gpu, no_packages) -> None:
     """The GPU, the CPU, or both, in words; and why not."""
-    with meters.opened() as found:
+    with meters.open_counters() as found:
         assert [counter.text for counter in found.counters] == ["Fake GPU (its energy counter)"]
         assert found.lacking == (f"no energy counter of a CPU package in {no_packages}",)
     powercap(no_packages, 1, 2)
-    with meters.opened(gpu=False) as found:
+    with meters.open_counters(gpu=False) as found:
         assert [counter.text for counter in found.counters] == ["2 CPU packages (RAPL)"]
         assert found.lacking == ("the model runs on the CPU, so the GPU does not count",)
     gpu.unplug()
     (no_packages / "intel-rapl:0" / "energy_uj").unlink()
-    with meters.opened() as found:
+    with meters.open_counters() as found:
         assert found.counters == ()
         assert "Driver Not Loaded" in found.lacking[0]
         assert "the CPU's energy counter cannot be read (No such file" in found.lacking[1]
@@ -146,8 +146,8 @@ def test_a_meter_reads_the_gpu_while_a_load_runs(gpu, no_packages, is_counted) -
     """Its own count, or its power over time where it keeps none: the same joules."""
     if not is_counted:
         gpu.refuse(nvmlDeviceGetTotalEnergyConsumption=fake.NOT_SUPPORTED)
-    with meters.opened() as found:
-        with Meter(found.counters, period_s=0.01) as meter:
+    with meters.open_counters() as found:
+        with EnergyMeter(found.counters, period_s=0.01) as meter:
             begin_s = time.monotonic()
             time.sleep(0.2)
             end_s = time.monotonic()
@@ -162,7 +162,7 @@ def test_a_meter_reads_the_gpu_while_a_load_runs(gpu, no_packages, is_counted) -
 
 def test_a_gpu_that_falls_silent_is_not_asked_again(gpu, no_packages) -> None:
     """The reason is kept, and the trace ends there."""
-    with meters.opened() as found, Meter(found.counters, period_s=0.01) as meter:
+    with meters.open_counters() as found, EnergyMeter(found.counters, period_s=0.01) as meter:
         gpu.refuse(nvmlDeviceGetTotalEnergyConsumption=fake.NO_PERMISSION)
         time.sleep(0.1)
     assert "does not tell its energy: Insufficient Permissions" in meter.failure
@@ -172,9 +172,9 @@ def test_a_gpu_that_falls_silent_is_not_asked_again(gpu, no_packages) -> None:
 
 def test_a_gpu_that_tells_no_clock_counts_energy_all_the_same(gpu, no_packages) -> None:
     """The clock is not known, and nothing else is lost."""
-    with meters.opened() as found:
+    with meters.open_counters() as found:
         gpu.refuse(nvmlDeviceGetClockInfo=fake.NOT_SUPPORTED)
-        with Meter(found.counters, period_s=0.005) as meter:
+        with EnergyMeter(found.counters, period_s=0.005) as meter:
             time.sleep(0.02)
     assert meter.failure == ""
     trace = dataclasses.replace(trace_of({"gpu": 100.0}), clock_mhz=meter.trace().clock_mhz)

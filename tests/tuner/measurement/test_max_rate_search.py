@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.max_rate_search import Highest, is_kept
+from tuner.measurement.max_rate_search import MaxRateSearch, is_kept
 from tuner.settings import RATE_LOADS
 from tuner.values.values import RequestRecords
 
@@ -20,9 +20,9 @@ factors = st.floats(math.log(1 / 50), math.log(50)).map(math.exp)
 
 def searched(
     first_per_s: float, keeps: Callable[[float, int], bool]
-) -> tuple[Highest, list[float]]:
+) -> tuple[MaxRateSearch, list[float]]:
     """A search, and the rates that were tried; `keeps` says of a rate and the number of its try."""
-    search, tried = Highest(first_per_s), []
+    search, tried = MaxRateSearch(first_per_s), []
     while (rate := search.next_per_s) is not None:
         tried.append(rate)
         search.tell(is_kept=keeps(rate, len(tried) - 1))
@@ -75,7 +75,7 @@ def test_the_rate_repeats_where_loads_tell_little() -> None:
 @given(first_per_s=st.floats(0.1, 1e5), least_per_s=st.floats(0.0, 100.0))
 def test_no_rate_is_tried_that_tells_nothing(first_per_s: float, least_per_s: float) -> None:
     """Where none keeps the limit it ends: at the least rate, or by steps of six at most."""
-    search, tried = Highest(first_per_s, least_per_s=least_per_s), []
+    search, tried = MaxRateSearch(first_per_s, least_per_s=least_per_s), []
     while (rate := search.next_per_s) is not None:
         tried.append(rate)
         search.tell(is_kept=False)
@@ -90,7 +90,7 @@ def test_no_rate_is_tried_that_tells_nothing(first_per_s: float, least_per_s: fl
 def test_a_first_rate_without_sense_is_refused(first_per_s: float) -> None:
     """A promise that our own code keeps."""
     with pytest.raises(ValueError, match="above 0"):
-        Highest(first_per_s)
+        MaxRateSearch(first_per_s)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,16 @@
 
 import pytest
 
-from tuner.measurement.measurement_warnings import doubts
+from tuner.measurement.measurement_warnings import warnings_of
 from tuner.values.values import HostNoise
 
 
 def test_a_sound_measurement_has_none(measured):
     """Enough requests, Little's law, an idle client, no steal; unknown noise is no reason."""
-    assert doubts(measured(), cores=2) == ()
+    assert warnings_of(measured(), cores=2) == ()
     noise = HostNoise(client_cpu_s=1.5, steal_s=0.05)
-    assert doubts(measured(noise=noise), cores=2) == ()
-    assert doubts(measured(little_error=None), cores=2) == (), "an open loop"
+    assert warnings_of(measured(noise=noise), cores=2) == ()
+    assert warnings_of(measured(little_error=None), cores=2) == (), "an open loop"
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_a_sound_measurement_has_none(measured):
 )
 def test_each_reason_is_one_sentence_with_its_figure(measured, changes, text):
     """Of 2 s on 2 cores."""
-    (sentence,) = doubts(measured(**changes), cores=2)
+    (sentence,) = warnings_of(measured(**changes), cores=2)
     assert text in sentence

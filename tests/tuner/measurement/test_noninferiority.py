@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement import noninferiority
-from tuner.measurement.noninferiority import LEAST_UNITS, LEVEL, MARGIN, holm, judged
+from tuner.measurement.noninferiority import LEVEL, MARGIN, MIN_UNITS, holm, judge
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
@@ -16,8 +16,8 @@ P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 @given(st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=40))
 def test_the_bound_is_below_the_margin_where_the_p_value_says_so(values: list[float]) -> None:
     """Two ways to say one thing."""
-    found = noninferiority.bounded(np.array(values), MARGIN)
-    assert (found.upper is None) == (len(values) < LEAST_UNITS)
+    found = noninferiority.bound_mean(np.array(values), MARGIN)
+    assert (found.upper is None) == (len(values) < MIN_UNITS)
     if found.upper is None:
         return
     assert found.lower <= found.mean <= found.upper
@@ -29,7 +29,7 @@ def test_a_sampler_that_is_worse_by_the_margin_passes_in_one_of_twenty() -> None
     """2,000 comparisons of 20 pairs: 5 % of false passes, 3.2 to 7.0 % at a false-alarm rate of 1 in 10,000."""
     rng = np.random.default_rng(0)
     passed = [
-        noninferiority.bounded(MARGIN + 0.05 * rng.normal(size=20), MARGIN).upper < MARGIN
+        noninferiority.bound_mean(MARGIN + 0.05 * rng.normal(size=20), MARGIN).upper < MARGIN
         for _ in range(2000)
     ]
     assert 0.032 < np.mean(passed) < 0.07
@@ -64,7 +64,7 @@ def test_holm_by_its_own_example() -> None:
     ],
 )
 def test_what_is_said_of_differences(differences: list[float], standing: str) -> None:
-    (found,) = judged([("random", 30, np.array(differences))])
+    (found,) = judge([("random", 30, np.array(differences))])
     assert found.standing == standing
     assert found.units == len(differences)
 
@@ -72,8 +72,8 @@ def test_what_is_said_of_differences(differences: list[float], standing: str) ->
 def test_many_peers_ask_for_more() -> None:
     """What passes alone need not pass among forty."""
     just = np.array([0.004, -0.004, 0.008, 0.0, 0.005, 0.003])
-    (alone,) = judged([("random", 30, just)])
-    together = judged([(f"peer-{n}", 30, just) for n in range(40)])
+    (alone,) = judge([("random", 30, just)])
+    together = judge([(f"peer-{n}", 30, just) for n in range(40)])
     assert alone.standing == "non-inferior"
     assert {one.standing for one in together} == {"not shown"}
     assert together[0].p == alone.p

@@ -8,7 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tuner.measurement.outcome import MOST_ERROR_SHARE, REFUSALS, Needs, measure_outcome
+from tuner.measurement.outcome import (
+    MAX_ERROR_SHARE,
+    REJECTIONS,
+    EvaluationRequirements,
+    measure_outcome,
+)
 from tuner.metrics.metric_constraints import of_slo
 from tuner.values.values import OK, HostNoise, Measurement, RequestRecords
 
@@ -29,7 +34,7 @@ def test_more_than_one_request_in_a_hundred_makes_a_failed_trial(
         noise=HostNoise(),
         why_failed="the first of them: busy",
     )
-    assert MOST_ERROR_SHARE == 0.01
+    assert MAX_ERROR_SHARE == 0.01
     assert outcome.status == status
     assert (measurement is None) == (status == "failed")
     if status == "failed":
@@ -103,16 +108,21 @@ def test_each_reason_for_no_figure_of_an_open_loop_has_a_line_of_its_own(
     assert outcome.reason.startswith(
         "no request was due in the measured 2 s (200 before them, in the warm-up): measure for longer"
     )
-    late = Needs(objective="goodput").outcome(measured(10.0, goodput=0.0))
+    late = EvaluationRequirements(objective="goodput").outcome(measured(10.0, goodput=0.0))
     assert late.status == "infeasible"
     assert "answers came within the deadline (--slo-ms; half of them took more than" in late.reason
 
 
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     """At the limit is within it; above it the configuration is infeasible, not failed."""
-    assert Needs(objective="mean").outcome(measured(10.0)) == OK
-    assert Needs(objective="mean", limits=(of_slo(20.0),)).outcome(measured(10.0)) == OK
-    outcome = Needs(objective="mean", limits=(of_slo(19.9),)).outcome(measured(10.0))
+    assert EvaluationRequirements(objective="mean").outcome(measured(10.0)) == OK
+    assert (
+        EvaluationRequirements(objective="mean", limits=(of_slo(20.0),)).outcome(measured(10.0))
+        == OK
+    )
+    outcome = EvaluationRequirements(objective="mean", limits=(of_slo(19.9),)).outcome(
+        measured(10.0)
+    )
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
     assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms (--slo-ms)"
 
@@ -120,14 +130,14 @@ def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
 @pytest.mark.parametrize(
     ("needs", "status"),
     [
-        (Needs(objective="mean"), "ok"),
-        (Needs(objective="p95"), "ok"),
-        (Needs(objective="p99"), "failed"),
-        (Needs(objective="mean", limits=(of_slo(1e6),)), "failed"),
+        (EvaluationRequirements(objective="mean"), "ok"),
+        (EvaluationRequirements(objective="p95"), "ok"),
+        (EvaluationRequirements(objective="p99"), "failed"),
+        (EvaluationRequirements(objective="mean", limits=(of_slo(1e6),)), "failed"),
     ],
 )
 def test_a_launch_too_short_for_a_p99_fails_where_one_is_needed(
-    measured: Callable[..., Measurement], needs: Needs, status: str
+    measured: Callable[..., Measurement], needs: EvaluationRequirements, status: str
 ) -> None:
     """1,000 requests that are worth 200: whoever asks for a p99 hears how long a launch must be."""
     outcome = needs.outcome(measured(10.0, p99_effective=200.0))
@@ -144,10 +154,12 @@ def test_a_default_that_is_just_long_enough_is_remarked(
     measured: Callable[..., Measurement],
 ) -> None:
     """Slower configurations have fewer requests."""
-    needs = Needs(objective="p99")
+    needs = EvaluationRequirements(objective="p99")
     assert "--seconds 5" in (needs.remark(measured(10.0, p99_effective=600.0)) or "")
     assert needs.remark(measured(10.0, p99_effective=1_000.0)) is None
-    assert Needs(objective="mean").remark(measured(10.0, p99_effective=10.0)) is None
+    assert (
+        EvaluationRequirements(objective="mean").remark(measured(10.0, p99_effective=10.0)) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +179,7 @@ def test_a_scenario_may_be_refused_as_much_as_it_asks_too_much(
     """Refusals are counted and are no errors; what fails otherwise keeps its rule; no answer at all is no solution."""
     records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
     answers = np.full(len(records.status), 200, np.int16)
-    answers[:refused] = np.resize(sorted(REFUSALS), refused)
+    answers[:refused] = np.resize(sorted(REJECTIONS), refused)
     answers[refused : refused + others] = status
     outcome, measurement = measure_outcome(
         dataclasses.replace(records, status=answers),
@@ -177,7 +189,7 @@ def test_a_scenario_may_be_refused_as_much_as_it_asks_too_much(
         noise=HostNoise(),
         rate_per_s=100.0,
         deadline_ms=100.0,
-        refusals=REFUSALS,
+        refusals=REJECTIONS,
     )
     assert f"{outcome.status} {outcome.cause or ''}".strip() == ended
     if measurement is not None:

@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from scipy import special
 
 from tuner.measurement import sequential
-from tuner.measurement.sequential import Plan, estimate, known, looks, read, spent
+from tuner.measurement.sequential import (
+    StoppingBoundaries,
+    alpha_spending,
+    estimate,
+    looks,
+    read,
+    robust_mean,
+)
 
-PLANS = [Plan.of(looks(most), sd=1.0) for most in (6, 8, 12, 20, 40)]
+PLANS = [StoppingBoundaries.of(looks(most), sd=1.0) for most in (6, 8, 12, 20, 40)]
 
 
-def stopped(plan: Plan, differences: np.ndarray) -> int:
+def stopped(plan: StoppingBoundaries, differences: np.ndarray) -> int:
     """Index of the look at which it stops."""
     for look in range(len(plan.looks)):
         if read(plan, differences, look).is_crossed:
@@ -30,23 +37,23 @@ def test_looks_ascend_to_the_most_pairs(most: int) -> None:
     at = looks(most)
     assert at[-1] == most
     assert all(b > a for a, b in itertools.pairwise(at))
-    assert at[0] == min(most, sequential.LEAST_PAIRS) or len(at) == 1
+    assert at[0] == min(most, sequential.MIN_PAIRS) or len(at) == 1
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: str(plan.looks))
-def test_boundaries_spend_the_error_as_planned(plan: Plan) -> None:
+def test_boundaries_spend_the_error_as_planned(plan: StoppingBoundaries) -> None:
     """By counting sums of normal differences that are outside at some look."""
     rng = np.random.default_rng(0)
     sums = np.cumsum(rng.normal(size=(40_000, plan.looks[-1])), axis=1)
     outside = np.zeros(len(sums), dtype=bool)
     for count, boundary in zip(plan.looks, plan.boundaries, strict=True):
         outside |= np.abs(sums[:, count - 1]) > boundary * math.sqrt(count)
-        assert outside.mean() == pytest.approx(spent(count / plan.looks[-1]), abs=4e-3)
+        assert outside.mean() == pytest.approx(alpha_spending(count / plan.looks[-1]), abs=4e-3)
 
 
 def test_one_look_is_the_plain_test() -> None:
     """Of differences of which none lies far out, nor is like its neighbours."""
-    plan = Plan.of([10], sd=0.3)
+    plan = StoppingBoundaries.of([10], sd=0.3)
     assert plan.boundaries[0] == pytest.approx(-special.ndtri(0.025), rel=1e-6)
     differences = 0.3 + np.array([-1.0, 0.4, 0.9, -0.7, 1.4, -0.2, -1.2, 0.1, 0.6, -0.3])
     found = estimate(differences.tolist())
@@ -65,7 +72,7 @@ def test_the_published_boundaries_of_five_equal_looks(monkeypatch: pytest.Monkey
 
 def test_nearly_all_of_the_error_is_left_for_the_end() -> None:
     """At half of the pairs a mean lies nearly four standard errors out before it ends a comparison."""
-    plan = Plan.of([1000, 2000, 3000, 4000, 5000], sd=1.0)
+    plan = StoppingBoundaries.of([1000, 2000, 3000, 4000, 5000], sd=1.0)
     assert plan.boundaries[1] > 5
     assert plan.boundaries[-1] == pytest.approx(1.98, abs=0.01)
 
@@ -74,10 +81,10 @@ def test_nearly_all_of_the_error_is_left_for_the_end() -> None:
 def test_the_middle_moves_with_the_differences(seed: int, shift: float, scale: float) -> None:
     """In other units, from another origin, and turned over, the same is known."""
     values = np.random.default_rng(seed).standard_t(2, 12)
-    plain, moved = known(values.tolist()), known((shift + scale * values).tolist())
+    plain, moved = robust_mean(values.tolist()), robust_mean((shift + scale * values).tolist())
     assert moved.mean == pytest.approx(shift + scale * plain.mean, abs=1e-6 * scale + 1e-9)
     assert moved.sd == pytest.approx(scale * plain.sd, rel=1e-6)
-    assert known((-values).tolist()).mean == pytest.approx(-plain.mean, abs=1e-6)
+    assert robust_mean((-values).tolist()).mean == pytest.approx(-plain.mean, abs=1e-6)
     assert moved.degrees == pytest.approx(plain.degrees)
 
 
@@ -85,11 +92,11 @@ def test_a_difference_far_out_counts_for_little() -> None:
     """However far it lies; and of a normal sample the middle is known nearly as well as the mean."""
     rng = np.random.default_rng(0)
     values = rng.normal(0.0, 1.0, 12)
-    far, farther = (known([*values[:11], away]) for away in (20.0, 2000.0))
+    far, farther = (robust_mean([*values[:11], away]) for away in (20.0, 2000.0))
     assert far.mean == pytest.approx(farther.mean, abs=1e-6)
-    assert abs(far.mean - known(values.tolist()).mean) < 0.5
+    assert abs(far.mean - robust_mean(values.tolist()).mean) < 0.5
     samples = rng.normal(size=(3000, 20))
-    middles = np.array([known(sample.tolist()).mean for sample in samples])
+    middles = np.array([robust_mean(sample.tolist()).mean for sample in samples])
     assert middles.std() < 1.03 * samples.mean(axis=1).std()
 
 
@@ -97,7 +104,7 @@ def test_differences_that_are_like_their_neighbours_count_for_fewer() -> None:
     """Their middle is known less well than their number says, and of fewer degrees of freedom."""
     drifting = np.sin(np.arange(20) / 3)
     mixed = drifting[np.random.default_rng(0).permutation(20)]
-    slow, quick = known(drifting.tolist()), known(mixed.tolist())
+    slow, quick = robust_mean(drifting.tolist()), robust_mean(mixed.tolist())
     assert slow.sd > 1.5 * quick.sd
     assert slow.degrees < 0.5 * quick.degrees == 9.5
 
@@ -111,7 +118,7 @@ def test_the_interval_covers_and_the_estimate_is_in_the_middle(
 
     Of 300 samples of an exact interval, 0.915 to 0.98 cover in all but one of 100 runs of this test.
     """
-    plan = Plan.of(looks(16), sd=presumed)
+    plan = StoppingBoundaries.of(looks(16), sd=presumed)
     rng, runs = np.random.default_rng(4), 300
     covered = above = 0
     for _ in range(runs):
@@ -125,9 +132,9 @@ def test_the_interval_covers_and_the_estimate_is_in_the_middle(
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 100), st.sampled_from(PLANS[:3]))
-def test_units_do_not_matter(seed: int, unit: float, plan: Plan) -> None:
+def test_units_do_not_matter(seed: int, unit: float, plan: StoppingBoundaries) -> None:
     differences = np.random.default_rng(seed).normal(0.5, 1.0, plan.looks[-1])
-    scaled = Plan.of(plan.looks, sd=unit)
+    scaled = StoppingBoundaries.of(plan.looks, sd=unit)
     look = stopped(plan, differences)
     assert stopped(scaled, unit * differences) == look
     here, there = estimate(differences.tolist()), estimate((unit * differences).tolist())
@@ -136,7 +143,7 @@ def test_units_do_not_matter(seed: int, unit: float, plan: Plan) -> None:
 
 
 def test_equal_differences_have_no_width() -> None:
-    plan = Plan.of([6], sd=0.1)
+    plan = StoppingBoundaries.of([6], sd=0.1)
     assert estimate([0.25] * 6) == sequential.Estimate(value=0.25, low=0.25, high=0.25)
     assert read(plan, [0.25] * 6, 0).is_crossed
     assert not read(plan, [0.0] * 6, 0).is_crossed
@@ -145,9 +152,9 @@ def test_equal_differences_have_no_width() -> None:
 @pytest.mark.parametrize("at", [[], [1], [6, 6], [8, 6]])
 def test_looks_that_do_not_ascend_are_refused(at: list[int]) -> None:
     with pytest.raises(ValueError, match="looks"):
-        Plan.of(at, sd=1.0)
+        StoppingBoundaries.of(at, sd=1.0)
 
 
 def test_a_spread_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="spread"):
-        Plan.of([6], sd=0.0)
+        StoppingBoundaries.of([6], sd=0.0)

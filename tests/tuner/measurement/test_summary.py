@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.errors import LoadFailed
+from tuner.errors import LoadGeneratorFailed
 from tuner.measurement.outcome import measure_outcome
 from tuner.measurement.summary import summarise
 from tuner.values.values import HostNoise, Measurement, RequestRecords
@@ -207,7 +207,7 @@ FAILURES = {
 def test_a_phase_without_an_answer_has_a_reason_and_no_figure(case):
     """Neither NaN nor zero: an exception from the summary, a failed outcome from the judge."""
     rows, cause, reason = FAILURES[case]
-    with pytest.raises(LoadFailed, match=reason):
+    with pytest.raises(LoadGeneratorFailed, match=reason):
         measure(records_of(rows))
     outcome, measurement = measure_outcome(
         records_of(rows), concurrency=4, warmup_s=1.0, seconds=2.0, noise=NOISE

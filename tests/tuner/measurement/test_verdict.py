@@ -1,7 +1,7 @@
 """The verdict that ships, by simulation: comparisons from their pairs of launches to what is claimed.
 
 Each case draws comparisons of at most 30 pairs, as the logarithms of their ratios, ends them by the shipped
-`Rule`, and reads `sequential.estimate`. `compare` is held to the same in single comparisons. `RUNS` of each
+`StoppingRule`, and reads `sequential.estimate`. `compare` is held to the same in single comparisons. `RUNS` of each
 here; `LUTHIER_VERDICT_RUNS=4000` draws a campaign, whose bounds are as much closer.
 
 The shares that are asserted were counted in 4,000 comparisons each, and a bound lies 1.3 standard errors of
@@ -26,8 +26,8 @@ from scipy import special
 from tests.fakes import studies
 from tuner import advice
 from tuner.measurement import sequential
-from tuner.measurement.comparison import WITHIN, Rule, compare, is_enough
-from tuner.measurement.sequential import ALPHA, Estimate, Plan, estimate, looks
+from tuner.measurement.comparison import WITHIN, StoppingRule, compare, is_enough
+from tuner.measurement.sequential import ALPHA, Estimate, StoppingBoundaries, estimate, looks
 from tuner.values.values import Measurement, Verdict
 
 Array = NDArray[np.float64]
@@ -53,7 +53,7 @@ def launch(difference: float, second: float = 0.0) -> Measurement:
 def verified(*drawn: Array, sd: float) -> Verdict:
     """A verification of pairs that differ so, in one objective or in two."""
     names = ("mean", "p50")[: len(drawn)]
-    rule = Rule(most=MOST, sd=sd, objectives=len(names))
+    rule = StoppingRule(most=MOST, sd=sd, objectives=len(names))
     default, best = (
         [launch(0.0) for _ in range(MOST)],
         [launch(*row) for row in zip(*drawn, strict=True)],
@@ -73,7 +73,7 @@ def covers(verdict: Verdict, truth: float) -> bool:
     return low <= math.exp(truth) <= high
 
 
-def ended_at(rule: Rule, differences: Array) -> int:
+def ended_at(rule: StoppingRule, differences: Array) -> int:
     """Pairs at which a comparison of these ends."""
     values = differences.tolist()
     count = 1
@@ -91,7 +91,7 @@ class Claims:
     pairs: Array  # (runs,) at the end
 
     @classmethod
-    def of(cls, rule: Rule, drawn: Sequence[Array], truth: float) -> Self:
+    def of(cls, rule: StoppingRule, drawn: Sequence[Array], truth: float) -> Self:
         """Of the differences of each comparison's pairs, and the true one."""
         pairs = [ended_at(rule, differences) for differences in drawn]
         found = (
@@ -130,7 +130,7 @@ class Claims:
 def claims(draw: Draw, truth: float, *, sd: float, time_for: int = MOST) -> Claims:
     """What comes of `RUNS` comparisons."""
     rng = np.random.default_rng(SEED)
-    rule = Rule(most=MOST, sd=sd)
+    rule = StoppingRule(most=MOST, sd=sd)
     return Claims.of(rule, [draw(rng)[:time_for] for _ in range(RUNS)], truth)
 
 
@@ -215,7 +215,7 @@ def test_equal_configurations_end_as_no_difference_that_matters() -> None:
 
     def small(truth: float) -> list[int]:
         """Pairs of those that are shown to be under 3 %."""
-        rule = Rule(most=MOST, sd=sd)
+        rule = StoppingRule(most=MOST, sd=sd)
         drawn = [rng.normal(truth, sd, MOST) for _ in range(RUNS)]
         counts = [ended_at(rule, one) for one in drawn]
         found = [estimate(one[:count].tolist()) for one, count in zip(drawn, counts, strict=True)]
@@ -300,7 +300,7 @@ def test_two_objectives_share_the_error(correlation: float) -> None:
     one objective."""
     rng = np.random.default_rng(SEED)
     drawn = [two_objectives(rng, correlation) for _ in range(RUNS)]
-    rule = Rule(most=MOST, sd=0.05, objectives=2)
+    rule = StoppingRule(most=MOST, sd=0.05, objectives=2)
     first, second = (Claims.of(rule, side, 0.0) for side in zip(*drawn, strict=True))
     better = first.better | second.better
     assert better.mean() < 0.025 + by_chance(0.025)
@@ -309,13 +309,14 @@ def test_two_objectives_share_the_error(correlation: float) -> None:
 
 def test_each_of_two_objectives_has_half_of_the_error() -> None:
     """It takes more to stop, and what the same pairs tell at the same look is less, at both ends."""
-    alone, shared = Rule(most=MOST, sd=0.05), Rule(most=MOST, sd=0.05, objectives=2)
+    alone, shared = StoppingRule(most=MOST, sd=0.05), StoppingRule(most=MOST, sd=0.05, objectives=2)
     assert shared.alpha == alone.alpha / 2 == ALPHA / 2
     rng = np.random.default_rng(0)
     for mean in (0.0, -0.2):
         differences = rng.normal(mean, 0.05, MOST)
         near, far = (
-            Plan.of(looks(MOST), sd=0.05, alpha=rule.alpha).boundaries for rule in (alone, shared)
+            StoppingBoundaries.of(looks(MOST), sd=0.05, alpha=rule.alpha).boundaries
+            for rule in (alone, shared)
         )
         assert all(a <= b for a, b in zip(near, far, strict=True))
         assert near[-1] < far[-1]
@@ -338,7 +339,7 @@ def test_what_is_told_is_what_these_laws_are_of(mean: float, seed: int) -> None:
     sd = 0.05
     sides = [mean + side for side in two_objectives(np.random.default_rng(seed), 0.5)]
     for drawn in (sides[:1], sides):
-        rule = Rule(most=MOST, sd=sd, objectives=len(drawn))
+        rule = StoppingRule(most=MOST, sd=sd, objectives=len(drawn))
         found = verified(*drawn, sd=sd)
         count = max(ended_at(rule, one) for one in drawn)
         assert len(found.best) == count
@@ -353,13 +354,13 @@ def test_what_is_told_is_what_these_laws_are_of(mean: float, seed: int) -> None:
             assert (outcome == "worse") == (expected.low > 0)
         record = dataclasses.replace(RECORD, verdict=found)
         is_better = any(outcome == "better" for outcome, _ in told)
-        assert (advice.standing(record) in {"better", "traded"}) == is_better
+        assert (advice.best_status(record) in {"better", "traded"}) == is_better
 
 
-def plainly_known(differences: Sequence[float]) -> sequential.Known:
+def plainly_known(differences: Sequence[float]) -> sequential.RobustMean:
     """As if nothing were common to neighbours, and nothing lay far out."""
     values = np.asarray(differences, dtype=float)
-    return sequential.Known(float(values.mean()), float(values.std(ddof=1)), len(values) - 1)
+    return sequential.RobustMean(float(values.mean()), float(values.std(ddof=1)), len(values) - 1)
 
 
 def plain_boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
@@ -368,7 +369,7 @@ def plain_boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 WITHOUT: dict[str, tuple[tuple[object, str, object], ...]] = {
-    "the error shared by objectives": ((Rule, "alpha", property(lambda _: ALPHA)),),
+    "the error shared by objectives": ((StoppingRule, "alpha", property(lambda _: ALPHA)),),
     "the error shared by looks": ((sequential, "_boundaries", plain_boundaries),),
     "an interval that is wider where the difference drifts": (
         (sequential, "known", plainly_known),

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import studies
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.metrics import metric_constraints
-from tuner.metrics.metric_constraints import METRICS, Limit
-from tuner.values.histogram import Histogram
+from tuner.metrics.metric_constraints import METRICS, MetricConstraint
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Measurement
 
 BOUND = st.floats(1e-6, 1e9)
 LIMITS = st.builds(
-    Limit, metric=st.sampled_from(sorted(METRICS)), is_upper=st.booleans(), bound=BOUND
+    MetricConstraint, metric=st.sampled_from(sorted(METRICS)), is_upper=st.booleans(), bound=BOUND
 )
 
 
@@ -29,7 +29,7 @@ def launch(**changes: object) -> Measurement:
 
 
 @given(LIMITS)
-def test_a_limit_is_read_back_as_it_is_written(limit: Limit) -> None:
+def test_a_limit_is_read_back_as_it_is_written(limit: MetricConstraint) -> None:
     """Its text says all of it, to twelve digits."""
     again = metric_constraints.parse(limit.text)
     assert (again.metric, again.is_upper) == (limit.metric, limit.is_upper)
@@ -49,7 +49,7 @@ def test_spaces_do_not_matter(
     """Nor whether the comparison is strict: a figure is never exactly at its limit."""
     a, b, c, d = spaces
     found = metric_constraints.parse(f"{a}{metric}{b}{comparison}{c}{bound}{d}")
-    assert found == Limit(metric=metric, is_upper="<" in comparison, bound=bound)
+    assert found == MetricConstraint(metric=metric, is_upper="<" in comparison, bound=bound)
 
 
 @given(st.text(max_size=30))
@@ -79,22 +79,22 @@ def test_any_other_text_is_refused_in_one_line(text: str) -> None:
 )
 def test_what_is_wrong_is_said(text: str, complaint: str) -> None:
     """With the nearest metric."""
-    with pytest.raises(WrongUse) as caught:
-        metric_constraints.checked([text])
+    with pytest.raises(UsageError) as caught:
+        metric_constraints.parse_all([text])
     assert complaint in str(caught.value)
     assert str(caught.value).startswith("--constraint ")
 
 
 def test_limits_that_leave_nothing_are_refused() -> None:
     """The same one twice is one; a lower above an upper one is none."""
-    assert len(metric_constraints.checked(["p99_ms <= 50", "p99_ms<50"])) == 1
-    assert len(metric_constraints.checked(["p99_ms <= 50", "p99_ms >= 5"])) == 2
-    with pytest.raises(WrongUse, match="nothing keeps to both"):
-        metric_constraints.checked(["p99_ms <= 50", "p99_ms >= 60"])
+    assert len(metric_constraints.parse_all(["p99_ms <= 50", "p99_ms<50"])) == 1
+    assert len(metric_constraints.parse_all(["p99_ms <= 50", "p99_ms >= 5"])) == 2
+    with pytest.raises(UsageError, match="nothing keeps to both"):
+        metric_constraints.parse_all(["p99_ms <= 50", "p99_ms >= 60"])
 
 
 @given(limit=LIMITS, value=BOUND)
-def test_a_figure_is_beyond_a_limit_or_within_it(limit: Limit, value: float) -> None:
+def test_a_figure_is_beyond_a_limit_or_within_it(limit: MetricConstraint, value: float) -> None:
     """The slack's sign, its size as a factor, and the sentence say the same."""
     slack = limit.slack(value)
     assert (slack > 0) == (value > limit.bound if limit.is_upper else value < limit.bound)
@@ -108,7 +108,7 @@ def test_an_unknown_figure_is_neither() -> None:
     """It is for others to say that it is needed."""
     limit = metric_constraints.parse("energy_j <= 1")
     assert math.isnan(limit.slack(limit.of.value(launch())))
-    assert metric_constraints.missed([limit], [launch()]) is None
+    assert metric_constraints.violated([limit], [launch()]) is None
 
 
 def test_every_metric_is_read_from_a_measurement() -> None:
@@ -122,14 +122,14 @@ def test_every_metric_is_read_from_a_measurement() -> None:
 def test_launches_together_decide() -> None:
     """Of a mean the geometric mean over launches, of a p99 that of all requests."""
     mean = metric_constraints.parse("mean_ms <= 10")
-    assert metric_constraints.missed([mean], [launch(mean_ms=5.0), launch(mean_ms=19.0)]) is None
-    sentence = metric_constraints.missed([mean], [launch(mean_ms=5.0), launch(mean_ms=21.0)])
+    assert metric_constraints.violated([mean], [launch(mean_ms=5.0), launch(mean_ms=19.0)]) is None
+    sentence = metric_constraints.violated([mean], [launch(mean_ms=5.0), launch(mean_ms=21.0)])
     assert sentence == "mean of 10.25 ms is above the limit of 10 ms (--constraint)"
     p99 = metric_constraints.of_slo(50.0)
     rng = np.random.default_rng(1)
-    quick = launch(p99_ms=9.0, histogram=Histogram.of(rng.uniform(1, 9, 2_000)))
-    stalled = launch(p99_ms=300.0, histogram=Histogram.of(rng.uniform(1, 300, 2_000)))
-    assert metric_constraints.missed([p99], [quick, quick]) is None
-    assert "p99 of 29" in (metric_constraints.missed([p99], [quick, stalled]) or "")
-    assert "(--slo-ms)" in (metric_constraints.missed([p99], [quick, stalled]) or "")
-    assert metric_constraints.missed([p99], []) is None
+    quick = launch(p99_ms=9.0, histogram=LatencyHistogram.of(rng.uniform(1, 9, 2_000)))
+    stalled = launch(p99_ms=300.0, histogram=LatencyHistogram.of(rng.uniform(1, 300, 2_000)))
+    assert metric_constraints.violated([p99], [quick, quick]) is None
+    assert "p99 of 29" in (metric_constraints.violated([p99], [quick, stalled]) or "")
+    assert "(--slo-ms)" in (metric_constraints.violated([p99], [quick, stalled]) or "")
+    assert metric_constraints.violated([p99], []) is None

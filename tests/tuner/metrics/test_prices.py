@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import studies
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.metrics import prices
 from tuner.values.values import Configuration, HostNoise, Measurement
 
@@ -33,7 +33,7 @@ def launch(**changes: object) -> Measurement:
 
 def test_what_is_reserved_is_paid_for_while_it_idles() -> None:
     """Two replicas of 0.5 cores and 256 MiB, for 1 s of 1,000 answers."""
-    held = prices.held(
+    held = prices.allocated_by(
         Configuration({"replica.count": 2, "replica.cpu": 0.5, "replica.memory_mb": 256}), cores=4
     )
     cost = prices.cost_of(launch(), held, loaded_s=2.5, prices=prices.DEFAULT)
@@ -45,7 +45,7 @@ def test_what_is_reserved_is_paid_for_while_it_idles() -> None:
 
 def test_without_a_limit_what_was_used_counts() -> None:
     """1 core-s in 2.5 s of load is 0.4 cores; two replicas of 100 MiB."""
-    held = prices.held(Configuration({"replica.count": 2}), cores=4)
+    held = prices.allocated_by(Configuration({"replica.count": 2}), cores=4)
     cost = prices.cost_of(launch(), held, loaded_s=2.5, prices=prices.DEFAULT)
     assert cost is not None
     assert cost.cpu_s == pytest.approx(0.4)
@@ -54,7 +54,7 @@ def test_without_a_limit_what_was_used_counts() -> None:
 
 def test_where_nothing_is_known_there_is_no_cost() -> None:
     """No limit, and a server whose CPU time cannot be read."""
-    held = prices.held(Configuration({}), cores=4)
+    held = prices.allocated_by(Configuration({}), cores=4)
     unknown = dataclasses.replace(launch(), noise=HostNoise())
     assert prices.cost_of(unknown, held, loaded_s=2.5, prices=prices.DEFAULT) is None
 
@@ -62,13 +62,13 @@ def test_where_nothing_is_known_there_is_no_cost() -> None:
 def test_no_more_than_the_machine_is_held() -> None:
     """Eight cores reserved on a machine of four are four; of another engine its own limits count."""
     many = Configuration({"replica.count": 8, "replica.cpu": 1.0})
-    assert prices.held(many, cores=4).cores == 4
+    assert prices.allocated_by(many, cores=4).cores == 4
     other = Configuration({"engine.cpu": 1.5, "engine.memory_mb": 300})
-    assert prices.held(other, cores=4) == prices.Held(
+    assert prices.allocated_by(other, cores=4) == prices.AllocatedResources(
         cores=1.5, memory_mib=300, replicas=1, gpus=0.0
     )
     shared = Configuration({"replica.count": 3, "accelerator.share": 0.25})
-    assert prices.held(shared, cores=4, has_gpu=True).gpus == 0.75
+    assert prices.allocated_by(shared, cores=4, has_gpu=True).gpus == 0.75
 
 
 def test_a_price_file_is_read(tmp_path: pathlib.Path) -> None:
@@ -114,7 +114,7 @@ def test_more_never_costs_less(
 )
 def test_what_is_wrong_with_a_price_file_is_one_line(text: str, complaint: str) -> None:
     """The file, the key, what was given and what is expected."""
-    with pytest.raises(WrongUse) as caught:
+    with pytest.raises(UsageError) as caught:
         prices.parse(text, file="p.yaml")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -122,5 +122,7 @@ def test_what_is_wrong_with_a_price_file_is_one_line(text: str, complaint: str) 
 
 def test_a_file_that_is_not_there_names_the_option() -> None:
     """And what it should be."""
-    with pytest.raises(WrongUse, match=r"--prices nowhere.yaml: No such file.*YAML file of prices"):
+    with pytest.raises(
+        UsageError, match=r"--prices nowhere.yaml: No such file.*YAML file of prices"
+    ):
         prices.read("nowhere.yaml")

@@ -12,8 +12,8 @@ from scipy import special
 
 from tests.fakes import studies
 from tuner.metrics import tail_latency
-from tuner.values.histogram import Histogram
-from tuner.values.values import LEAST_FOR_P99, Measurement
+from tuner.values.histogram import LatencyHistogram
+from tuner.values.values import MIN_FOR_P99, Measurement
 
 RNG = np.random.default_rng(7)
 
@@ -26,11 +26,11 @@ def launch(took_ms: np.ndarray[tuple[int], np.dtype[np.float64]], effective: flo
         requests=len(took_ms),
         p99_ms=float(np.quantile(took_ms, 0.99)),
         p99_effective=effective,
-        histogram=Histogram.of(took_ms),
+        histogram=LatencyHistogram.of(took_ms),
     )
 
 
-@given(count=st.integers(LEAST_FOR_P99, 50_000), share=st.sampled_from((0.5, 0.95, 0.99)))
+@given(count=st.integers(MIN_FOR_P99, 50_000), share=st.sampled_from((0.5, 0.95, 0.99)))
 def test_order_statistics_cover_the_percentile(count: int, share: float) -> None:
     """The exact probability that the true percentile lies between the two ranks is 95 % and more."""
     low, high = tail_latency.interval_ranks(count, share)
@@ -62,9 +62,9 @@ def test_fewer_effective_values_never_claim_more(
 def test_below_459_effective_requests_there_is_no_p99() -> None:
     """However many there were; the reason says how long a launch has to be."""
     took = RNG.exponential(10.0, 2_000)
-    assert tail_latency.of_one(launch(took, 459.0)).is_told
+    assert tail_latency.of_evaluation(launch(took, 459.0)).is_told
     refused = launch(took, 458.0)
-    tail = tail_latency.of_one(refused)
+    tail = tail_latency.of_evaluation(refused)
     assert not tail.is_told
     assert np.isnan(tail.value_ms)
     assert np.isnan(refused.told_p99_ms)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import page
-from tuner.values.values import Tally
+from tuner.values.values import FailureCount
 
 VOID = {"meta", "br", "hr", "wbr"}
 
@@ -71,7 +71,7 @@ def read_page():
 
 def _deaths(**counts):
     return {
-        role: Tally(launched=5, failed=count, reason="peak 64 MiB" if count else "")
+        role: FailureCount(launched=5, failed=count, reason="peak 64 MiB" if count else "")
         for role, count in counts.items()
     }
 

@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from tests.fakes import contests
-from tuner.metrics.benchmark import ContestRecord
+from tuner.metrics.benchmark import BenchmarkRecord
 from tuner.report import benchmark_figures, benchmark_page, files
 
 RECORD = contests.record(surfaces=5)
@@ -81,7 +81,7 @@ def test_each_panel_has_its_own_sampler_over_the_others():
 
 def test_a_tolerance_that_is_not_reached_is_a_pale_bar_to_the_end():
     surface = RECORD.surfaces[0]
-    drawn = benchmark_figures.within(surface, "structured", RECORD.trials)
+    drawn = benchmark_figures.tolerance_figure(surface, "structured", RECORD.trials)
     strict = next(trace for trace in drawn.data if trace.name == "within 3.0 %")
     place = list(strict.y).index("hill-climb")
     assert (strict.x[place], strict.text[place]) == (50, "not reached")
@@ -90,7 +90,7 @@ def test_a_tolerance_that_is_not_reached_is_a_pale_bar_to_the_end():
 
 def test_a_bar_goes_to_the_median_and_its_line_to_the_90th_percentile():
     surface = RECORD.surfaces[0]
-    drawn = benchmark_figures.within(surface, "structured", RECORD.trials)
+    drawn = benchmark_figures.tolerance_figure(surface, "structured", RECORD.trials)
     wide = next(trace for trace in drawn.data if trace.name == "within 10 %")
     place = list(wide.y).index("structured")
     reached = surface.of("structured").reached(0.10)
@@ -107,12 +107,12 @@ def test_hostile_names_stay_text(read_page):
 
 
 def test_it_is_written_whole(tmp_path):
-    path = files.write_contest(RECORDS["one seed"], tmp_path / "compare.html")
+    path = files.write_benchmark(RECORDS["one seed"], tmp_path / "compare.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_all_figures_of_a_record_are_in_its_json():
-    assert isinstance(RECORD, ContestRecord)
+    assert isinstance(RECORD, BenchmarkRecord)
     data = RECORD.as_json()
     assert data["surfaces"][0]["good_cells"] == {"0.1": 20, "0.05": 9, "0.03": 4}
     assert len(data["surfaces"][1]["contestants"]) == len(contests.SAMPLERS)

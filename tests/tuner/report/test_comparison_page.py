@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.fakes import studies
-from tuner.metrics.benchmark import Within
+from tuner.metrics.benchmark import TimeToTolerance
 from tuner.report import comparison_figures, comparison_page
 from tuner.values.values import ComparisonRecord
 
@@ -119,7 +119,7 @@ def test_trials_are_counted_in_whole_numbers():
 def test_how_soon_runs_are_good_is_said_in_words(counts, runs, said):
     """The median where most got there, else how many did."""
     trials = [*counts, *[math.inf] * (runs - len(counts))]
-    assert comparison_page._reached(Within.over(0.05, trials, trials)) == said
+    assert comparison_page._reached_text(TimeToTolerance.over(0.05, trials, trials)) == said
 
 
 def test_a_run_is_near_the_best_with_the_first_value_that_is():
@@ -132,12 +132,12 @@ def test_a_run_is_near_the_best_with_the_first_value_that_is():
         for name, values in seen.items()
     )
     record = dataclasses.replace(RECORD, samplers=("random", "gp"), runs=runs, differences=())
-    assert comparison_page.within(record, "random", 0.05).trials == (3.0,)
-    assert comparison_page.within(record, "random", 0.10).seconds == (8,)
-    assert comparison_page.within(record, "gp", 0.03).trials == (2.0,)
+    assert comparison_page.sampler_time_to_tolerance(record, "random", 0.05).trials == (3.0,)
+    assert comparison_page.sampler_time_to_tolerance(record, "random", 0.10).seconds == (8,)
+    assert comparison_page.sampler_time_to_tolerance(record, "gp", 0.03).trials == (2.0,)
     profiled = dataclasses.replace(runs[1], profiling=3)
     record = dataclasses.replace(record, runs=(runs[0], profiled))
-    assert comparison_page.within(record, "gp", 0.03).trials == (5.0,)
+    assert comparison_page.sampler_time_to_tolerance(record, "gp", 0.03).trials == (5.0,)
     assert np.isnan(comparison_figures.curves(record, "gp")[0, :3]).all()
 
 

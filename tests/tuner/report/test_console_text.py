@@ -30,7 +30,7 @@ def console(width: int, *, is_terminal: bool) -> rich.console.Console:
 @given(words=WORDS, width=st.integers(12, 40))
 def test_no_word_is_broken_and_none_is_lost(words: list[str], width: int) -> None:
     """Lines hold the words in order, and only a word that is too long by itself passes the width."""
-    made = console_text.folded(" ".join(words), width)
+    made = console_text.fold(" ".join(words), width)
     assert " ".join(made).split() == words
     assert all(len(line) <= width or len(line.split()) == 1 for line in made)
 
@@ -50,14 +50,14 @@ def test_no_word_is_broken_and_none_is_lost(words: list[str], width: int) -> Non
 )
 def test_a_row_is_broken_before_a_bar(width: int, expected: list[str]) -> None:
     """A figure stays beside its unit."""
-    assert console_text.folded(ROW, width) == expected
+    assert console_text.fold(ROW, width) == expected
 
 
 @pytest.mark.parametrize(("is_terminal", "count"), [(True, 2), (False, 1)])
 def test_only_a_terminal_gets_folded_lines(is_terminal: bool, count: int) -> None:
     """In a pipe a row is one line."""
     made = console(80, is_terminal=is_terminal)
-    console_text.say(made, ROW)
+    console_text.write_line(made, ROW)
     assert len(made.file.getvalue().splitlines()) == count
 
 
@@ -73,7 +73,7 @@ def test_a_command_is_never_broken(width: int, is_terminal: bool, expected: list
     """Where it does not fit beside its label it has a line of its own."""
     made = console(width, is_terminal=is_terminal)
     note = rich.text.Text("note: five short words here")
-    console_text.show(made, rich.console.Group(note, console_text.Copied("use ", COMMAND)))
+    console_text.show(made, rich.console.Group(note, console_text.LabelledCommand("use ", COMMAND)))
     assert [line.rstrip() for line in made.file.getvalue().splitlines()] == expected
 
 

@@ -82,7 +82,7 @@ def test_nouns_follow_their_count(count, noun, text):
 @given(text=st.text(), width=st.integers(1, 80))
 def test_wrapped_lines_fit_and_lose_nothing(text, width):
     """Every line fits, and the words come out in order."""
-    lines = formatting.wrapped(text, width)
+    lines = formatting.wrap(text, width)
     assert all(0 < len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
 

@@ -3,7 +3,7 @@ import html
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.report.markup import Markup, bullets, element, joined
+from tuner.report.markup import Markup, bullets, element, join
 
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 
@@ -37,7 +37,7 @@ def test_names_of_attributes_are_translated():
 
 def test_void_elements_have_no_end():
     """A line break is one tag."""
-    assert joined(["a", element("br"), "b"]) == "a<br>b"
+    assert join(["a", element("br"), "b"]) == "a<br>b"
 
 
 def test_an_empty_list_is_nothing():

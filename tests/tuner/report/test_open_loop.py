@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from tests.fakes import studies
-from tuner.measurement.outcome import overloaded
+from tuner.measurement.outcome import overload_outcome
 from tuner.report import open_loop, page, study_view, terminal
-from tuner.values.values import OK, FreshStart, Interval, OpenLoop, StudyRecord
+from tuner.values.values import OK, Interval, OpenLoopCheck, RoundEvaluation, StudyRecord
 
 STUDY = studies.study(trials=14)
 
@@ -28,10 +28,10 @@ def shown(default_ms: float | None, best_ms: float | None, *, requests: int = 10
                 p99_interval=Interval(low=2.5 * mean_ms, high=4 * mean_ms),
                 p99_effective=float(requests),
             )
-        outcome = OK if measurement else overloaded(312.0, "it fell behind by 40 % of them")
-        starts.append(FreshStart(role=role, outcome=outcome, measurement=measurement))
-    found = OpenLoop(rate_per_s=312.0, share=0.8, starts=tuple(starts))
-    assert OpenLoop.from_json(found.as_json()) == found
+        outcome = OK if measurement else overload_outcome(312.0, "it fell behind by 40 % of them")
+        starts.append(RoundEvaluation(role=role, outcome=outcome, measurement=measurement))
+    found = OpenLoopCheck(rate_per_s=312.0, share=0.8, starts=tuple(starts))
+    assert OpenLoopCheck.from_json(found.as_json()) == found
     return dataclasses.replace(STUDY, open_loop=found)
 
 

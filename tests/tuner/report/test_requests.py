@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.fakes import studies
-from tuner.report.requests import Phase, binned_median, phase, quantile_curve, thinned
+from tuner.report.requests import PhaseRequests, binned_median, phase, quantile_curve, thin
 
 STUDY = studies.study()
 
@@ -21,7 +21,7 @@ times = hnp.arrays(
 
 def made(round_trip_ms):
     finished = np.linspace(0.0, 3.0, len(round_trip_ms))
-    return Phase(at_s=finished, round_trip_ms=round_trip_ms, errors=0, warmup_s=None)
+    return PhaseRequests(at_s=finished, round_trip_ms=round_trip_ms, errors=0, warmup_s=None)
 
 
 def test_the_warmup_is_cut_by_the_fitting_measurement():
@@ -84,7 +84,7 @@ def test_the_curve_is_thin_rises_and_reaches_the_tail(values):
 @given(values=times, limit=st.integers(10, 500))
 def test_thinning_keeps_the_slowest(values, limit):
     """At most `limit` requests stay, in order, the slowest among them."""
-    kept = thinned(made(values), limit=limit)
+    kept = thin(made(values), limit=limit)
     assert len(kept) <= limit
     assert (np.diff(kept) > 0).all()
     assert values[kept].max() == values.max()

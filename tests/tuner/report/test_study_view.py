@@ -6,8 +6,8 @@ import pytest
 from tests.fakes import studies
 from tuner.report import study_view, terminal
 from tuner.study.budget import Budget
-from tuner.values.histogram import Histogram
-from tuner.values.values import UNKNOWN, Cost, Interval, Outcome, Shared
+from tuner.values.histogram import LatencyHistogram
+from tuner.values.values import UNKNOWN, Cost, Interval, Outcome, SharedModels
 
 
 def test_the_best_so_far_never_worsens():
@@ -22,17 +22,22 @@ def test_the_best_so_far_never_worsens():
 def test_launches_come_from_the_verdict_where_there_is_one():
     """The verdict's launches stand for a role; without one, those of the search."""
     study = studies.study()
-    assert study_view.launches(study, "best").measurements == study.verdict.best
-    assert study_view.launches(study, "best").is_verified
+    assert study_view.arm_measurements(study, "best").measurements == study.verdict.best
+    assert study_view.arm_measurements(study, "best").is_verified
     bare = dataclasses.replace(study, verdict=None)
-    assert study_view.launches(bare, "default").measurements == (study.trials[0].measurement,)
-    assert not study_view.launches(bare, "default").is_verified
+    assert study_view.arm_measurements(bare, "default").measurements == (
+        study.trials[0].measurement,
+    )
+    assert not study_view.arm_measurements(bare, "default").is_verified
 
 
 def test_middle_figures_agree_with_the_ratio():
     """Geometric means of best and default divide to the verdict's ratio."""
     study = studies.study(has_records=False)
-    sides = [study_view.launches(study, role).figure("mean_ms").middle for role in study_view.ROLES]
+    sides = [
+        study_view.arm_measurements(study, role).figure("mean_ms").middle
+        for role in study_view.ARMS
+    ]
     assert sides[1] / sides[0] == pytest.approx(study.verdict.ratio)
 
 
@@ -62,7 +67,7 @@ def tailed(slower, *, effective=400.0):
             dataclasses.replace(
                 one,
                 p99_effective=effective,
-                histogram=Histogram.of(factor * rng.lognormal(size=2000)),
+                histogram=LatencyHistogram.of(factor * rng.lognormal(size=2000)),
             )
             for one in side
         )
@@ -107,7 +112,7 @@ def shared_study(**figures):
         study,
         objective="goodput",
         rate_per_s=100.0,
-        shared=Shared(groups={"a": ("/models/net.onnx", 3), "b": ("mnist", 2)}, settings={}),
+        shared=SharedModels(groups={"a": ("/models/net.onnx", 3), "b": ("mnist", 2)}, settings={}),
         verdict=dataclasses.replace(study.verdict, default=default, best=best),
     )
 
@@ -225,7 +230,7 @@ def test_a_luckier_trial_than_the_best_is_found():
     """The best by all measurements need not have the best one."""
     study = studies.study(trials=12)
     assert study_view.is_luckier_than_best(study) is None
-    lowest = min(study_view.succeeded(study.trials), key=lambda trial: trial.objective)
+    lowest = min(study_view.successful_trials(study.trials), key=lambda trial: trial.objective)
     assert study_view.is_luckier_than_best(dataclasses.replace(study, best=study.default)) == lowest
 
 

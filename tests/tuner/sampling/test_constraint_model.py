@@ -97,7 +97,7 @@ def test_far_within_is_likely_and_far_beyond_is_not() -> None:
     candidates = surfaces.candidates()
     history = recommendation.history_of(study, candidates)
     assert history is not None
-    kept = constraint_model.fitted(history, candidates)
+    kept = constraint_model.fit(history, candidates)
     chance = np.exp(kept.log_probability(np.arange(len(candidates.cells))))
     true = np.array([held(cell) for cell in candidates.cells])
     assert chance.min() >= 0
@@ -149,7 +149,7 @@ def test_without_limits_nothing_changes() -> None:
     candidates = surfaces.candidates()
     history = recommendation.history_of(study, candidates)
     assert history is not None
-    kept = constraint_model.fitted(history, candidates)
+    kept = constraint_model.fit(history, candidates)
     assert (kept.log_probability(np.arange(5)) == 0).all()
     assert kept.is_any_worth
     assert isinstance(recommendation.recommend(study, candidates=candidates), Configuration)
@@ -172,7 +172,7 @@ def test_a_launch_that_does_not_tell_of_the_limit_tells_of_the_objective() -> No
     assert not constraint_model.kept_once(history)[-1]
     every = np.arange(len(candidates.cells))
     chances = [
-        constraint_model.fitted(one, candidates).log_probability(every) for one in (before, history)
+        constraint_model.fit(one, candidates).log_probability(every) for one in (before, history)
     ]
     assert np.allclose(*chances)
 
@@ -186,6 +186,6 @@ def test_where_no_launch_tells_of_a_limit_nothing_is_known() -> None:
     study.tell(trial, None, state=optuna.trial.TrialState.PRUNED)
     history = recommendation.history_of(study, surfaces.candidates())
     assert history is not None
-    kept = constraint_model.fitted(history, surfaces.candidates())
+    kept = constraint_model.fit(history, surfaces.candidates())
     assert np.allclose(kept.log_probability(np.arange(3)), np.log(0.5))
     assert recommendation.recommend(study, candidates=surfaces.candidates()) is None

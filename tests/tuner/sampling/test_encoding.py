@@ -16,7 +16,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from tuner.sampling.encoding import Cube, axis_of, place
+from tuner.sampling.encoding import Cube, axis_of, encode_values
 
 floats = st.floats(-1e3, 1e3, allow_nan=False)
 linear_floats = st.tuples(floats, st.floats(0.01, 1e3)).map(
@@ -119,7 +119,7 @@ def test_values_of_an_older_space_have_no_place() -> None:
     assert cube.vector_of({"a": 3}) is None
     assert cube.vector_of({"a": 30, "b": "x"}) is None
     assert cube.vector_of({"a": 3, "b": "w"}) is None
-    assert place({"a": "three"}, frozenset({"a"}), lambda c: np.array([c["a"] / 2])) is None
+    assert encode_values({"a": "three"}, frozenset({"a"}), lambda c: np.array([c["a"] / 2])) is None
 
 
 def test_a_parameter_with_one_value_has_no_axis() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from tuner.sampling import gaussian_process
-from tuner.sampling.gaussian_process import Hyperparameters, NoisePrior, Process, fit
+from tuner.sampling.gaussian_process import GaussianProcess, Hyperparameters, NoisePrior, fit
 
 Array = NDArray[np.float64]
 PRIOR = NoisePrior(sd=0.05)
@@ -30,7 +30,7 @@ def smooth(x: Array) -> Array:
     return np.asarray(np.sin(4 * x[:, 0]) + x[:, 1] ** 2 + 3)
 
 
-def exact(process: Process, x: Array, y: Array, at: Array) -> tuple[Array, Array]:
+def exact(process: GaussianProcess, x: Array, y: Array, at: Array) -> tuple[Array, Array]:
     """Mean and standard deviation by the textbook's formulas, without Cholesky."""
     shift, factor = y.mean(), y.std()
     here = process.hyperparameters

@@ -43,7 +43,7 @@ def test_what_was_killed_makes_its_surroundings_less_likely(seed: int) -> None:
     assert after.log_probability(killed)[0] < before.log_probability(killed)[0]
 
 
-@pytest.mark.parametrize("known", [0, headroom.LEAST_KNOWN - 1])
+@pytest.mark.parametrize("known", [0, headroom.MIN_KNOWN - 1])
 def test_nothing_is_said_of_too_few(known: int) -> None:
     """Launches whose peak is not known do not count."""
     vectors = np.random.default_rng(0).random((6, 2))

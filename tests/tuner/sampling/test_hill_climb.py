@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import surfaces
 from tuner.sampling import hill_climb, registry
-from tuner.sampling.hill_climb import Climb, Seen
+from tuner.sampling.hill_climb import Climb, ClimbState
 from tuner.sampling.history import PROPOSAL
 from tuner.values.values import Configuration
 
@@ -27,7 +27,7 @@ def climbed(values: np.ndarray, lost: frozenset[int] = frozenset()) -> list[int]
     order: list[int] = []
     while True:
         visited = frozenset(first) | frozenset(failed)
-        seen = Seen(first=dict(first), lost=frozenset(failed), visited=visited, is_log=True)
+        seen = ClimbState(first=dict(first), lost=frozenset(failed), visited=visited, is_log=True)
         wanted = Climb(POINTS, seen).next_cell()
         if wanted is None:
             return order
@@ -66,7 +66,7 @@ def test_it_climbs_a_slope_with_few_measurements() -> None:
 def test_a_gain_is_the_symmetric_relative_difference(home: float, other: float) -> None:
     """Of latencies a at home and b elsewhere: 2 (a - b) / (a + b), by their logarithms."""
     logs = {0: math.log(home), 1: math.log(other)}
-    seen = Seen(first=logs, lost=frozenset({2}), visited=frozenset({0, 1, 2}), is_log=True)
+    seen = ClimbState(first=logs, lost=frozenset({2}), visited=frozenset({0, 1, 2}), is_log=True)
     expected = 2 * (home - other) / (home + other)
     assert seen.gain(1, 0) == pytest.approx(expected, abs=1e-9)
     assert seen.gain(2, 0) == hill_climb.LOST <= seen.gain(1, 0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.sampling import host_slowdown, surrogate
-from tuner.sampling.surrogate import Seen
+from tuner.sampling.surrogate import TrainingData
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +39,9 @@ def world(seed: int, *, launches: int = 30, share: float = host_slowdown.SHARE) 
     )
 
 
-def seen(at: World, efforts: np.ndarray) -> Seen:
+def seen(at: World, efforts: np.ndarray) -> TrainingData:
     unknown = np.full(len(at.targets), np.nan)
-    return Seen(
+    return TrainingData(
         vectors=at.vectors,
         targets=at.targets,
         errors=unknown,
@@ -55,7 +55,7 @@ def seen(at: World, efforts: np.ndarray) -> Seen:
 def error_of(at: World, *, knows: bool) -> float:
     """Of the fitted process at its launches, beside a common level."""
     efforts = at.efforts if knows else np.full(len(at.efforts), np.nan)
-    mean, _ = surrogate.fitted(seen(at, efforts)).predict(at.vectors)
+    mean, _ = surrogate.fit(seen(at, efforts)).predict(at.vectors)
     return float(np.std(mean - at.truth))
 
 
@@ -77,7 +77,7 @@ def test_what_is_left_is_a_covariance(seed: int, launches: int) -> None:
     efforts = at.efforts.copy()
     efforts[::3] = np.nan
     found = host_slowdown.fit(at.vectors, efforts)
-    if np.isfinite(efforts).sum() < host_slowdown.LEAST_KNOWN:
+    if np.isfinite(efforts).sum() < host_slowdown.MIN_KNOWN:
         assert found is None
         return
     assert found is not None
@@ -124,10 +124,10 @@ def test_cpu_times_that_tell_nothing_do_little_harm() -> None:
 def test_what_a_launch_differs_by_is_told_as_it_is_measured() -> None:
     """Races and verdicts compare latencies that hold their moments; only the next launch tells more."""
     at = world(3, launches=40)
-    process = surrogate.fitted(seen(at, at.efforts))
+    process = surrogate.fit(seen(at, at.efforts))
     assert process.noise_sd > 0.07
     assert process.told_sd < 0.8 * process.noise_sd
-    blind = surrogate.fitted(seen(at, np.full(len(at.efforts), np.nan)))
+    blind = surrogate.fit(seen(at, np.full(len(at.efforts), np.nan)))
     assert blind.told_sd == blind.noise_sd
 
 
@@ -136,13 +136,13 @@ def test_launches_without_a_cpu_time_keep_all_of_their_noise() -> None:
     at = world(5, launches=40)
     half = at.efforts.copy()
     half[20:] = np.nan
-    process = surrogate.fitted(seen(at, half))
+    process = surrogate.fit(seen(at, half))
     moved = at.targets.copy()
     pulls = []
     for place in (0, 39):
         shifted = moved.copy()
         shifted[place] += 0.1
-        other = surrogate.fitted(seen(dataclasses.replace(at, targets=shifted), half))
+        other = surrogate.fit(seen(dataclasses.replace(at, targets=shifted), half))
         before, after = (one.predict(at.vectors[[place]])[0][0] for one in (process, other))
         pulls.append(after - before)
     assert pulls[1] < pulls[0]

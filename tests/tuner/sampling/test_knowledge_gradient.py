@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tuner.sampling.gaussian_process import NoisePrior, Process, fit
+from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior, fit
 from tuner.sampling.knowledge_gradient import knowledge_gradient
 
 Array = NDArray[np.float64]
 PRIOR = NoisePrior(sd=0.1)
 
 
-def fitted(seed: int) -> tuple[Process, Array]:
+def fitted(seed: int) -> tuple[GaussianProcess, Array]:
     rng = np.random.default_rng(seed)
     cells = rng.uniform(size=(30, 2))
     y = np.sin(4 * cells[:10, 0]) + 0.1 * rng.normal(size=10)
     return fit(cells[:10], y, noise=PRIOR), cells
 
 
-def fitted_in_five(seed: int) -> tuple[Process, Array]:
+def fitted_in_five(seed: int) -> tuple[GaussianProcess, Array]:
     """A process in five dimensions, and cells of which those that were launched are the last."""
     rng = np.random.default_rng(seed)
     x = rng.random((rng.integers(12, 40), 5))
@@ -31,7 +31,7 @@ def fitted_in_five(seed: int) -> tuple[Process, Array]:
 
 
 def simulated(
-    process: Process, cells: Array, places: NDArray[np.intp], rng: np.random.Generator
+    process: GaussianProcess, cells: Array, places: NDArray[np.intp], rng: np.random.Generator
 ) -> Array:
     """What a launch of each place gains, in the mean of many that are drawn."""
     mean, sd = process.predict(cells)

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import benches, studies
 from tuner.sampling import model_averaging
 from tuner.sampling.history import History
-from tuner.sampling.knowledge import Knowledge
+from tuner.sampling.knowledge import PriorKnowledge
 from tuner.values.values import Configuration
 
 ARENA = benches.arena()
@@ -45,7 +45,7 @@ def history(count: int, seed: int = 0) -> History:
     )
 
 
-def error(model: model_averaging.Averaged) -> float:
+def error(model: model_averaging.AveragedModel) -> float:
     mean, _ = model.predict(np.arange(len(CELLS)))
     return float(np.sqrt(np.mean((mean - TRUE) ** 2)))
 
@@ -53,9 +53,9 @@ def error(model: model_averaging.Averaged) -> float:
 def test_a_good_guess_is_believed_and_helps() -> None:
     rng = np.random.default_rng(1)
     guess = 0.5 + 0.8 * TRUE + 0.05 * rng.normal(size=len(TRUE))
-    found = model_averaging.fitted(history(10), ARENA.candidates, Knowledge(guess=guess))
+    found = model_averaging.fit(history(10), ARENA.candidates, PriorKnowledge(guess=guess))
     assert found.weight > 0.9
-    assert error(found) < 0.7 * error(model_averaging.fitted(history(10), ARENA.candidates))
+    assert error(found) < 0.7 * error(model_averaging.fit(history(10), ARENA.candidates))
 
 
 @pytest.mark.parametrize(
@@ -79,25 +79,25 @@ def test_a_wrong_guess_does_little_harm(kind: str, least: float, most: float, ha
             "constant": np.full(len(TRUE), 2.0),
         }[kind]
         past = history(30, seed)
-        with_guess = model_averaging.fitted(past, ARENA.candidates, Knowledge(guess=guess))
-        plain = model_averaging.fitted(past, ARENA.candidates)
+        with_guess = model_averaging.fit(past, ARENA.candidates, PriorKnowledge(guess=guess))
+        plain = model_averaging.fit(past, ARENA.candidates)
         assert least <= with_guess.weight <= most, seed
         assert error(with_guess) < harm * error(plain), seed
 
 
 def test_without_a_guess_it_is_the_plain_process() -> None:
-    found = model_averaging.fitted(history(12), ARENA.candidates)
+    found = model_averaging.fit(history(12), ARENA.candidates)
     assert (found.structured, found.weight) == (None, 0.0)
     every = np.arange(len(CELLS))
     assert np.allclose(found.predict(every)[0], found.plain.predict(ARENA.candidates.vectors)[0])
 
 
 def test_a_plain_proposal_does_not_look_at_the_guess() -> None:
-    found = model_averaging.fitted(
-        history(12), ARENA.candidates, Knowledge(guess=TRUE), is_plain=True
+    found = model_averaging.fit(
+        history(12), ARENA.candidates, PriorKnowledge(guess=TRUE), is_plain=True
     )
     assert found.weight == 0.0
-    plain = model_averaging.fitted(history(12), ARENA.candidates)
+    plain = model_averaging.fit(history(12), ARENA.candidates)
     at = np.arange(len(CELLS))
     assert np.allclose(found.knowledge_gradient(at)[1], plain.knowledge_gradient(at)[1])
 
@@ -106,4 +106,4 @@ def test_what_is_no_cell_leaves_the_guess_out() -> None:
     past = history(6)
     strange = Configuration({**past.configurations[0], "replica.count": 99})
     odd = dataclasses.replace(past, configurations=(strange, *past.configurations[1:]))
-    assert model_averaging.fitted(odd, ARENA.candidates, Knowledge(guess=TRUE)).structured is None
+    assert model_averaging.fit(odd, ARENA.candidates, PriorKnowledge(guess=TRUE)).structured is None

@@ -101,7 +101,7 @@ def test_a_search_with_both_objectives_finds_most_of_the_front() -> None:
     for sampler in ("gp", "random"):
         found = []
         for seed in range(3):
-            shown = pareto_front.front(
+            shown = pareto_front.pareto_front(
                 study_of(sampler, trials=30, seed=seed), candidates=surfaces.candidates()
             )
             assert shown is not None
@@ -116,7 +116,7 @@ def test_a_search_with_both_objectives_finds_most_of_the_front() -> None:
 def test_a_front_of_a_study_is_none_beats_by_its_means(sampler: str) -> None:
     """In order, of launched configurations, with a knee among them."""
     study = study_of(sampler, trials=20, seed=4)
-    shown = pareto_front.front(study, candidates=surfaces.candidates())
+    shown = pareto_front.pareto_front(study, candidates=surfaces.candidates())
     assert shown is not None
     assert list(pareto_front.non_dominated(shown.mean)) == list(range(len(shown.configurations)))
     launched = [trial.params for trial in study.get_trials(deepcopy=False)]
@@ -150,4 +150,4 @@ def test_a_study_of_one_objective_has_no_front() -> None:
     study = optuna.create_study()
     trial = study.ask(surfaces.DISTRIBUTIONS)
     study.tell(trial, 3.0)
-    assert pareto_front.front(study, candidates=surfaces.candidates()) is None
+    assert pareto_front.pareto_front(study, candidates=surfaces.candidates()) is None

@@ -7,7 +7,7 @@ import optuna
 import pytest
 
 from tests.fakes import surfaces
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.sampling import registry
 from tuner.sampling.history import PROPOSAL
 from tuner.values.values import Configuration
@@ -59,5 +59,5 @@ def test_without_a_prediction_it_is_random() -> None:
 
 
 def test_a_guess_of_other_candidates_is_refused() -> None:
-    with pytest.raises(WrongUse, match="one value for each candidate"):
+    with pytest.raises(UsageError, match="one value for each candidate"):
         run(1, guess=GUESS[1:])

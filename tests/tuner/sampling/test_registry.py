@@ -12,7 +12,7 @@ import pytest
 from optuna.samplers import BaseSampler
 
 from tests.fakes import surfaces
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.sampling import registry
 from tuner.sampling.history import PROPOSAL
 
@@ -48,7 +48,7 @@ def test_the_page_names_every_sampler_and_option() -> None:
 )
 def test_wrong_use_says_what_would_be_right(name: str, given: dict[str, Any], text: str) -> None:
     """Names, options and values are checked when a sampler is made."""
-    with pytest.raises(WrongUse) as caught:
+    with pytest.raises(UsageError) as caught:
         registry.create(name, seed=0, initial=5, **given)
     assert text in str(caught.value)
 
@@ -56,18 +56,18 @@ def test_wrong_use_says_what_would_be_right(name: str, given: dict[str, Any], te
 @pytest.mark.parametrize("seed", [-1, 1.5, True])
 def test_a_seed_is_a_whole_number(seed: Any) -> None:
     """A seed that cannot seed is refused at once, not in the first trial."""
-    with pytest.raises(WrongUse, match="seed is"):
+    with pytest.raises(UsageError, match="seed is"):
         registry.create("gp", seed=seed, initial=5)
 
 
-@pytest.mark.parametrize("name", registry.NEEDED)
+@pytest.mark.parametrize("name", registry.OPTIONAL_DEPENDENCIES)
 def test_a_missing_extra_says_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its library the error is one line with the command."""
-    needed = registry.NEEDED[name]
+    needed = registry.OPTIONAL_DEPENDENCIES[name]
     for module in needed.modules:
         monkeypatch.setitem(sys.modules, module, None)  # what Python takes for "not there"
     assert not registry.is_installed(name)
-    with pytest.raises(WrongUse, match=rf"{needed.package}: pip install '.\[{needed.extra}\]'"):
+    with pytest.raises(UsageError, match=rf"{needed.package}: pip install '.\[{needed.extra}\]'"):
         registry.create(name, seed=0, initial=5)
 
 

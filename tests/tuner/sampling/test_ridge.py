@@ -24,7 +24,7 @@ def test_it_learns_an_additive_surface_from_a_third_of_it() -> None:
         effects = rng.normal(size=(3, 4))
         truth = sum(effects[k][np.rint(3 * points[:, k]).astype(int)] for k in range(3))
         seen = rng.permutation(len(points))[:24]
-        model = ridge.fitted(points[seen], truth[seen], ridge.knots_of(points))
+        model = ridge.fit(points[seen], truth[seen], ridge.knots_of(points))
         error = np.sqrt(np.mean((model.predict(points) - truth) ** 2))
         errors.append(error / np.std(truth))
     assert np.median(errors) < 0.01
@@ -38,13 +38,13 @@ def test_few_launches_make_no_wild_predictions(seed: int, count: int) -> None:
     points = grid(5, 3)
     seen = rng.permutation(len(points))[:count]
     targets = rng.normal(size=count)
-    predicted = ridge.fitted(points[seen], targets, ridge.knots_of(points)).predict(points)
+    predicted = ridge.fit(points[seen], targets, ridge.knots_of(points)).predict(points)
     assert np.abs(predicted - targets.mean()).max() <= 4 * np.ptp(targets) + 1e-9
 
 
 def test_equal_targets_are_predicted_everywhere() -> None:
     points = grid(3, 2)
-    predicted = ridge.fitted(points[:4], np.full(4, 2.5), ridge.knots_of(points)).predict(points)
+    predicted = ridge.fit(points[:4], np.full(4, 2.5), ridge.knots_of(points)).predict(points)
     np.testing.assert_allclose(predicted, 2.5)
 
 

@@ -20,21 +20,21 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.fakes import surfaces
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.sampling import registry
-from tuner.sampling.candidate_sampler import CellSampler
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidate_sampler import CandidateSampler
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import PROPOSAL
 from tuner.values.values import Configuration
 
-Make = Callable[..., CellSampler]
+Make = Callable[..., CandidateSampler]
 LOST = {"status": "infeasible", "cause": "oom", "reason": "the replica was killed"}
 
 
 def maker(name: str, **options: Any) -> Make:
     """A factory of one sampler with its options."""
 
-    def make(*, seed: int = 1, initial: int = 4, candidates: Candidates | None = None) -> Any:
+    def make(*, seed: int = 1, initial: int = 4, candidates: CandidateSet | None = None) -> Any:
         return registry.create(name, seed=seed, initial=initial, candidates=candidates, **options)
 
     return make
@@ -275,14 +275,14 @@ def test_it_survives_pickling(make: Make) -> None:
 def test_more_than_one_objective_is_refused(make: Make) -> None:
     """Wrong use says how many objectives there are."""
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=make())
-    with pytest.raises(WrongUse, match="the study has 2"):
+    with pytest.raises(UsageError, match="the study has 2"):
         study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 0.0), n_trials=1)
 
 
 def test_candidates_that_do_not_fit_the_study_are_wrong_use(make: Make) -> None:
     """A cell whose value the distribution forbids is named, instead of being run as another."""
     study = optuna.create_study(sampler=make(candidates=surfaces.small_candidates()))
-    with pytest.raises(WrongUse, match=r"'a'.*same search space"):
+    with pytest.raises(UsageError, match=r"'a'.*same search space"):
         study.ask({"a": CategoricalDistribution(("x", "y"))})
 
 
@@ -316,7 +316,7 @@ PREDICTED = np.exp(
 PREDICTIONS = {"structured-predicted": PREDICTED, "structured-misled": 1 / PREDICTED}
 
 
-def searching(name: str, seed: int) -> CellSampler:
+def searching(name: str, seed: int) -> CandidateSampler:
     """A sampler by its name here."""
     if name not in PREDICTIONS:
         return SAMPLERS[name](seed=seed, initial=8)

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from tuner.sampling import surrogate
-from tuner.sampling.surrogate import Seen, fitted
+from tuner.sampling.surrogate import TrainingData, fit
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Threads that let others go on at each line of `fitted`."""
+    """Threads that let others go on at each line of `fit`."""
 
     def at_each_line(_frame: FrameType, _event: str, _argument: object) -> TraceFunction:
         time.sleep(1e-4)
         return at_each_line
 
     def at_each_call(frame: FrameType, _event: str, _argument: object) -> TraceFunction | None:
-        return at_each_line if frame.f_code is fitted.__code__ else None
+        return at_each_line if frame.f_code is fit.__code__ else None
 
     before = threading.gettrace()
     threading.settrace(at_each_call)
@@ -35,10 +35,10 @@ def eager_threads() -> Iterator[None]:
     threading.settrace(before)  # type: ignore[arg-type] # it takes None as well
 
 
-def seen(shift: float) -> Seen:
+def seen(shift: float) -> TrainingData:
     """Three launches of one study."""
     unknown = np.full(3, np.nan)
-    return Seen(
+    return TrainingData(
         vectors=np.array([[0.0], [0.5], [1.0]]),
         targets=np.array([shift, 0.0, 1.0]),
         errors=unknown,
@@ -52,11 +52,11 @@ def seen(shift: float) -> Seen:
 def test_studies_in_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gets the fit of its own launches, however soon others push it out, and no more than so many stay."""
     threads, rounds = 4, 8
-    monkeypatch.setattr(surrogate, "KEPT", 2)
+    monkeypatch.setattr(surrogate, "RETAINED", 2)
 
     def study(number: int) -> list[float]:
         return [
-            float(fitted(seen(number + 0.01 * k)).predict(np.array([[0.0]]))[0][0])
+            float(fit(seen(number + 0.01 * k)).predict(np.array([[0.0]]))[0][0])
             for k in range(rounds)
         ]
 

@@ -90,7 +90,7 @@ def test_any_whole_grid_is_held_exactly(grid):
 
 def test_a_space_gives_one_distribution_for_each_knob():
     """Names and order are the space's, and Optuna has nothing to complain of."""
-    space = files.bundled("resnet")
+    space = files.load_bundled("resnet")
     assert space is not None
     environment = Environment(concurrency=20, machine=Machine(cores=2, memory_mb=4096))
     with warnings.catch_warnings():

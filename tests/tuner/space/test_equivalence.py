@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.interface import Kind, Result, Submitted, WorkerUp
+from serving.scheduling.interface import ActionResult, ActionType, Submitted, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId
 from tuner.space.environment import Environment, Machine
@@ -150,7 +150,7 @@ def trace(
     for worker in range(workers):
         scheduler.on(WorkerUp(worker, SLOTS), 0.0)
     for action in scheduler.plan(0.0).actions:
-        scheduler.on(Result(action.id, action.worker, ok=True, times=None), 0.0)
+        scheduler.on(ActionResult(action.id, action.worker, ok=True, times=None), 0.0)
     serial = itertools.count()
     events = [(stagger_us * client, next(serial), "send", client) for client in range(concurrency)]
     client_of, left, free_us, formed = {}, {}, [0] * workers, []
@@ -165,7 +165,7 @@ def trace(
                 left[request] = client_batch
                 scheduler.on(Submitted(request, MODEL, client_batch, 1e9), now_us * 1e-6)
             elif kind == "done":
-                scheduler.on(Result(what.id, what.worker, ok=True, times=None), now_us * 1e-6)
+                scheduler.on(ActionResult(what.id, what.worker, ok=True, times=None), now_us * 1e-6)
                 for id_, start, stop in what.parts:
                     left[id_] -= stop - start
                     if not left[id_]:
@@ -173,7 +173,7 @@ def trace(
                         heapq.heappush(events, event)
         plan = scheduler.plan(now_us * 1e-6)
         for action in plan.actions:
-            assert action.kind is Kind.INFER
+            assert action.kind is ActionType.INFER
             held = [(client_of[id_], stop - start) for id_, start, stop in action.parts]
             formed.append((now_us, action.worker, held))
             begin_us = max(now_us, free_us[action.worker])

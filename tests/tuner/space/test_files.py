@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from serving.settings import KNOBS
+from serving.settings import SETTINGS
 from tuner.errors import InvalidSpace
 from tuner.space import files
 from tuner.space.environment import Environment, Machine
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 def test_knob_names_are_the_engines_settings_and_the_clock():
     """One name per knob: what can be searched is what can be set."""
-    assert {*KNOBS, "accelerator.clock_mhz"} == set(SERVING.names())
+    assert {*SETTINGS, "accelerator.clock_mhz"} == set(SERVING.names())
 
 
 BUNDLED = ("echo", "gan", "linear", "mnist", "opennmt", "resnet", "resnet50", "reviews")
@@ -207,7 +207,7 @@ STUDY = {"opennmt": {"batching.timeout_us"}}
 @pytest.mark.parametrize("concurrency", [1, 20, 100])
 def test_bundled_spaces_load_and_have_a_searchable_number_of_cells(name, concurrency):
     """Each bundled space has from fifty to ten thousand cells on a small machine."""
-    space = files.bundled(name)
+    space = files.load_bundled(name)
     assert space is not None
     environment = Environment(concurrency=concurrency, machine=Machine(cores=2, memory_mb=8192))
 
@@ -220,7 +220,7 @@ def test_bundled_spaces_load_and_have_a_searchable_number_of_cells(name, concurr
 @pytest.mark.parametrize("name", BUNDLED)
 def test_the_default_of_a_bundled_space_is_the_untuned_server(name):
     """Where the server has a default the space has the same; it is a cell of its own."""
-    space = files.bundled(name)
+    space = files.load_bundled(name)
     assert space is not None
     environment = Environment(concurrency=20, machine=Machine(cores=2, memory_mb=8192))
 
@@ -228,7 +228,7 @@ def test_the_default_of_a_bundled_space_is_the_untuned_server(name):
 
     without_limits = {"replica.cpu", "replica.memory_mb", *STUDY.get(name, ())}
     assert {
-        knob: KNOBS[knob].default for knob in default if knob not in without_limits
+        knob: SETTINGS[knob].default for knob in default if knob not in without_limits
     } == {knob: value for knob, value in default.items() if knob not in without_limits}  # fmt: skip
     assert default in space.cells(environment)
 
@@ -236,9 +236,9 @@ def test_the_default_of_a_bundled_space_is_the_untuned_server(name):
 def test_bundled_names_are_the_files_of_the_folder():
     """What is bundled can be listed, and nothing else is found, least of all by a path."""
     assert files.bundled_names() == tuple(sorted((*BUNDLED, "clockwork")))  # of many models
-    assert files.bundled("unknown") is None
-    assert files.bundled("../search_spaces/echo") is None
-    assert files.bundled("") is None
+    assert files.load_bundled("unknown") is None
+    assert files.load_bundled("../search_spaces/echo") is None
+    assert files.load_bundled("") is None
 
 
 def test_a_wheel_has_the_bundled_files_beside_the_code(tmp_path, monkeypatch):
@@ -250,7 +250,7 @@ def test_a_wheel_has_the_bundled_files_beside_the_code(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_FOLDERS", (beside, checkout))
 
     assert files.bundled_names() == ("own",)
-    assert files.bundled("own") is not None
+    assert files.load_bundled("own") is not None
     monkeypatch.setattr(files, "_FOLDERS", (tmp_path / "nothing",))
     assert files.bundled_names() == ()
 
@@ -258,7 +258,7 @@ def test_a_wheel_has_the_bundled_files_beside_the_code(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["resnet", "linear", "echo", "toy"])
 def test_a_written_space_reads_back_as_the_same(name):
     """Writing and reading loses nothing but what bound the space to a machine."""
-    space = files.parse(TEXT, "toy.yaml") if name == "toy" else files.bundled(name)
+    space = files.parse(TEXT, "toy.yaml") if name == "toy" else files.load_bundled(name)
     assert space is not None
 
     text = files.dump(space, {"head": "A head.", "replica.count": "Why: this."})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import InvalidSpace, WrongUse
+from tuner.errors import InvalidSpace, UsageError
 from tuner.space import files, fixing
 from tuner.space.environment import Environment, Machine
 from tuner.space.space import SearchSpace
@@ -62,7 +62,7 @@ def test_a_choice_that_a_constraint_names_can_be_fixed() -> None:
     ],
 )
 def test_what_cannot_be_fixed_is_one_line(asked: str, said: str) -> None:
-    with pytest.raises(WrongUse, match=f"--fix {asked}: ") as caught:
+    with pytest.raises(UsageError, match=f"--fix {asked}: ") as caught:
         fixing.fixed(space(), (asked,))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -72,7 +72,7 @@ def test_something_must_be_left_to_search() -> None:
     asked = ("replica.count=1", "clockwork.guard=0", "batching.timeout_us=0")
     only = TEXT.replace("round-robin, least-loaded", "least-loaded")
     only = only.replace("or routing.policy == 'round-robin'", "or replica.count < 4")
-    with pytest.raises(WrongUse, match="no knob is left to be searched"):
+    with pytest.raises(UsageError, match="no knob is left to be searched"):
         fixing.fixed(space(only), asked)
 
 

@@ -46,7 +46,7 @@ def test_the_limits_of_another_engine_are_cut_to_the_machine() -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_cannot_be_meant_is_refused(
-    known: knob_schema.Vocabulary, name: str, said: str
+    known: knob_schema.KnobSchema, name: str, said: str
 ) -> None:
     """With what could be meant instead."""
     text = f"knobs:\n  {name}: {{type: float, choices: [0.5, 1.0], default: 1.0}}\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.store import records
 from tuner.values.values import RequestRecords
 
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(
     """Every column comes back with its values and its type."""
     given_records = some_records(count, is_open_loop=is_open_loop)
     path = tmp_path_factory.getbasetemp() / "requests.npz"
-    path.write_bytes(records.encoded(given_records))
+    path.write_bytes(records.encode(given_records))
     found = records.read(path)
     assert found is not None
     for name in records.COLUMNS:
@@ -47,5 +47,5 @@ def test_no_file_is_none_and_a_broken_one_is_said(tmp_path: pathlib.Path) -> Non
     assert records.read(tmp_path / "none.npz") is None
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"PK not really")
-    with pytest.raises(WrongUse, match=r"broken\.npz"):
+    with pytest.raises(UsageError, match=r"broken\.npz"):
         records.read(broken)

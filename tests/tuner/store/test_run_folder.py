@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
+from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 from tuner.store import run_folder
 from tuner.store.run_folder import RunFolder
 
@@ -55,7 +55,7 @@ def test_a_value_that_is_there_twice_is_read_back(tmp_path: pathlib.Path) -> Non
 def test_settings_that_cannot_be_read_are_one_line(folder: RunFolder, text: str, said: str) -> None:
     """With the path, whatever the parser made of it."""
     folder.write_text("settings.yaml", f"{run_folder.MARK}\n{text}\n")
-    with pytest.raises(WrongUse) as caught:
+    with pytest.raises(UsageError) as caught:
         folder.settings()
     assert str(caught.value).startswith(f"{folder.path}/settings.yaml ")
     assert said in str(caught.value)
@@ -103,11 +103,11 @@ def test_a_study_is_deleted_with_its_files(folder: RunFolder) -> None:
 def test_what_is_not_ours_is_not_deleted(folder: RunFolder, tmp_path: pathlib.Path) -> None:
     """Neither a folder that is no study nor a study with a user's file in it is deleted."""
     (folder.path / "thesis.tex").write_text("years of work", encoding="utf-8")
-    with pytest.raises(WrongUse, match=r"thesis\.tex"):
+    with pytest.raises(UsageError, match=r"thesis\.tex"):
         folder.delete()
     other = tmp_path / "runs" / "other"
     other.mkdir()
-    with pytest.raises(WrongUse, match="not the folder of a study"):
+    with pytest.raises(UsageError, match="not the folder of a study"):
         RunFolder(tmp_path / "runs", "other").delete()
     assert (folder.path / "thesis.tex").exists()
     assert other.exists()

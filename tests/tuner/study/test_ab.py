@@ -14,13 +14,13 @@ import rich.console
 
 from tests.fakes.studies import measurement
 from tuner.cli.commands import ab as command
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.measurement import comparison
 from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.study import ab
 from tuner.study.progress import Terminal
-from tuner.values.values import Tally
+from tuner.values.values import FailureCount
 
 ENGINE = """
 command: [server, "--port={port}", "--threads={threads}"]
@@ -38,11 +38,11 @@ def engine(tmp_path: pathlib.Path) -> str:
     return str(file)
 
 
-def sides(a: str, b: str, model: str = ab.NO_MODEL) -> tuple[ab.Side, ab.Side]:
+def sides(a: str, b: str, model: str = ab.NO_MODEL) -> tuple[ab.AbArm, ab.AbArm]:
     """Both, as they are understood."""
     settings = StudySettings(target=TargetSettings(model=model, concurrency=2))
     terminal = Terminal(console=rich.console.Console(), log=EventLog(), check=lambda: None)
-    found = ab._sides(ab.Order(words=(a, b), settings=settings), terminal)
+    found = ab._arms(ab.AbSpec(words=(a, b), settings=settings), terminal)
     return found["A"], found["B"]
 
 
@@ -63,13 +63,13 @@ def test_an_engine_file_is_its_engine_with_the_model_of_the_command(engine: str)
 
 def test_the_same_engine_file_twice_is_no_comparison(engine: str) -> None:
     """Whatever it is called by."""
-    with pytest.raises(WrongUse, match="A and B are the same"):
+    with pytest.raises(UsageError, match="A and B are the same"):
         sides(engine, engine, model="echo")
 
 
 def test_an_engine_file_needs_a_model(engine: str) -> None:
     """It names none."""
-    with pytest.raises(WrongUse, match="give --model"):
+    with pytest.raises(UsageError, match="give --model"):
         sides(engine, "echo")
 
 
@@ -91,14 +91,14 @@ def test_a_running_server_is_left_as_it_is(port: int, path: str, model: str) -> 
 
 def test_a_server_that_does_not_run_is_told_before_the_other_side_starts() -> None:
     """With its address."""
-    with pytest.raises(WrongUse, match=r"B: nothing listens at http://127\.0\.0\.1:1/page"):
+    with pytest.raises(UsageError, match=r"B: nothing listens at http://127\.0\.0\.1:1/page"):
         sides("echo", "http://127.0.0.1:1/page")
 
 
 @pytest.mark.parametrize("word", ["nosuch.yaml", "resnett"])
 def test_what_is_nothing_is_told_with_its_side(word: str) -> None:
     """A file that is missing, and a name that is mistyped."""
-    with pytest.raises(WrongUse, match=f"^A: {word} is no file, no study, and no model: "):
+    with pytest.raises(UsageError, match=f"^A: {word} is no file, no study, and no model: "):
         sides(word, "echo")
 
 
@@ -111,14 +111,16 @@ def test_a_side_that_fails_more_often_has_not_passed(
     """However quick its other launches are; and a note says how many failed."""
     rng = np.random.default_rng(1)
     slow, quick = ([measurement(mean, rng) for _ in range(8)] for mean in (20.0, 10.0))
-    verdict = comparison.compare(slow, quick, objective="mean", names=ab.ROLES)
+    verdict = comparison.compare(slow, quick, objective="mean", names=ab.ARMS)
     tallies = {
-        role: Tally(launched=9, failed=count, reason="out of memory")
-        for role, count in zip(ab.ROLES, failed, strict=True)
+        role: FailureCount(launched=9, failed=count, reason="out of memory")
+        for role, count in zip(ab.ARMS, failed, strict=True)
     }
     settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
-    order = ab.Order(words=("a", "b"), settings=settings, limit=ab.limit_of("mean worse by 5 %"))
-    found = ab.Compared(
+    order = ab.AbSpec(
+        words=("a", "b"), settings=settings, limit=ab.parse_threshold("mean worse by 5 %")
+    )
+    found = ab.AbResult(
         words=order.words,
         told=order.words,
         models=("echo", "echo"),

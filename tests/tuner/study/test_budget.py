@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.sequential import LEAST_PAIRS
+from tuner.measurement.sequential import MIN_PAIRS
 from tuner.study.budget import FINAL_ROUNDS, Budget
 
 BUDGET = Budget(trials=50, initial=25, max_time_s=600, load_s=2.5, pairs=10)
@@ -86,7 +86,7 @@ def test_finals_leave_time_for_the_least_pairs(left_s: float, finalists: int) ->
         rounds = budget.final_rounds_in(left_s, finalists)
         assert 0 <= rounds <= FINAL_ROUNDS
         then_s = left_s - rounds * finalists * budget.compared_s - budget._begun_s(finalists)
-        assert not rounds or budget.pairs_in(then_s) >= LEAST_PAIRS
+        assert not rounds or budget.pairs_in(then_s) >= MIN_PAIRS
 
 
 @given(left_s=st.floats(-100, 1e4))

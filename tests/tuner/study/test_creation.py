@@ -8,15 +8,15 @@ import pathlib
 
 import pytest
 
-from serving.values import ModelCard, Signature
+from serving.values import ModelSpec, Signature
 from tests.fakes import benches
 from tuner.errors import StudyExists
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.settings import StoreSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation
 
-SERVED = Served(
+SERVED = EngineInfo(
     model="toy",
     version="1",
     kind="python",
@@ -31,10 +31,10 @@ def test_a_study_that_the_storage_has_already_leaves_no_folder(tmp_path: pathlib
     url = f"sqlite:///{tmp_path / 'all.db'}"
     settings = dataclasses.replace(SETTINGS, store=StoreSettings(storage=url))
     first = RunFolder(tmp_path / "first", "s")
-    creation.created(first, settings, benches.arena(), SERVED, fresh=False)
+    creation.create_study(first, settings, benches.arena(), SERVED, fresh=False)
     second = RunFolder(tmp_path / "second", "s")
     with pytest.raises(StudyExists, match=r"study 's' in sqlite:.*all\.db exists: choose another"):
-        creation.created(second, settings, benches.arena(), SERVED, fresh=False)
+        creation.create_study(second, settings, benches.arena(), SERVED, fresh=False)
     assert not second.runs_dir.exists()
     assert first.is_study()
 
@@ -55,7 +55,9 @@ def test_another_file_in_the_place_does_not_hide_the_error(tmp_path: pathlib.Pat
     """Somebody else's file in the new folder of studies stays, and the error is the first one."""
     url = f"sqlite:///{tmp_path / 'all.db'}"
     settings = dataclasses.replace(SETTINGS, store=StoreSettings(storage=url))
-    creation.created(RunFolder(tmp_path / "a", "s"), settings, benches.arena(), SERVED, fresh=False)
+    creation.create_study(
+        RunFolder(tmp_path / "a", "s"), settings, benches.arena(), SERVED, fresh=False
+    )
 
     class Crowded(RunFolder):
         def write_text(self, name: str, text: str) -> pathlib.Path:
@@ -64,22 +66,22 @@ def test_another_file_in_the_place_does_not_hide_the_error(tmp_path: pathlib.Pat
 
     folder = Crowded(tmp_path / "b", "s")
     with pytest.raises(StudyExists):
-        creation.created(folder, settings, benches.arena(), SERVED, fresh=False)
+        creation.create_study(folder, settings, benches.arena(), SERVED, fresh=False)
     assert [path.name for path in folder.runs_dir.iterdir()] == ["other"]
 
 
 def test_a_study_is_named_by_model_concurrency_and_time(tmp_path: pathlib.Path) -> None:
     """Its own name wins, and paths are made absolute."""
-    card = ModelCard(name="toy", version="1", kind="python", path=None)
+    card = ModelSpec(name="toy", version="1", kind="python", path=None)
     now = dt.datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - a person's clock
-    named = creation.named(SETTINGS, card, now=now)
+    named = creation.name_study(SETTINGS, card, now=now)
     assert named.store.study == "toy-c20-20260102-030405"
     batched = dataclasses.replace(
         SETTINGS, target=dataclasses.replace(SETTINGS.target, client_batch=4)
     )
-    assert creation.named(batched, card, now=now).store.study == "toy-c20-b4-20260102-030405"
+    assert creation.name_study(batched, card, now=now).store.study == "toy-c20-b4-20260102-030405"
     target = dataclasses.replace(SETTINGS.target, space="a.yaml")
     asked = dataclasses.replace(SETTINGS, target=target, store=StoreSettings(study="mine"))
-    named = creation.named(asked, card, now=now)
+    named = creation.name_study(asked, card, now=now)
     assert named.store.study == "mine"
     assert named.target.space == str(pathlib.Path("a.yaml").absolute())

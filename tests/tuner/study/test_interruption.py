@@ -73,4 +73,4 @@ def test_in_a_file_the_command_works_from_anywhere(
 )
 def test_what_is_kept_is_counted(counts: dict[str, int], said: str) -> None:
     """Trials while it searches, fresh starts while it verifies."""
-    assert said in interruption.kept(**counts)
+    assert said in interruption.describe_saved(**counts)

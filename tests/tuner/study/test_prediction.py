@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import recorded
 from tuner.lab import replay
-from tuner.lab.replay import Order
+from tuner.lab.replay import ReplaySpec
 from tuner.settings import (
     INITIALS,
     MeasurementSettings,
@@ -45,7 +45,7 @@ def study(**changes: dict[str, Any]) -> StudySettings:
 def test_a_search_without_a_prediction_starts_as_gp_does(
     changes: dict[str, dict[str, Any]], initial: int, why: str
 ) -> None:
-    settled = prediction.settled(study(**changes))
+    settled = prediction.adjust_settings(study(**changes))
     assert settled.search.first_trials == initial, why
     assert dataclasses.replace(settled.search, initial=None) == dataclasses.replace(
         study(**changes).search, initial=None
@@ -53,8 +53,8 @@ def test_a_search_without_a_prediction_starts_as_gp_does(
 
 
 def test_so_does_a_replay_of_a_surface_without_a_profile() -> None:
-    ground = replay.ground_of(recorded.surface())
+    ground = replay.prepare_table(recorded.surface())
     assert ground.profile is None
-    order = Order(sampler="structured", trials=20, seeds=(0,))
-    search = replay.search_of(ground, order, 0, replay.launches_of(ground, order.wrappers, 0))
+    order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
+    search = replay.search_of(ground, order, 0, replay.make_evaluator(ground, order.wrappers, 0))
     assert search.budget.initial == INITIALS["gp"]

@@ -8,13 +8,13 @@ import pytest
 
 from serving.values import Signature, TensorSpec
 from tests.fakes import benches
-from tuner.errors import WrongUse
-from tuner.launching.engine import Served
+from tuner.errors import UsageError
+from tuner.launching.engine import EngineInfo
 from tuner.load_generator import payloads
 from tuner.settings import MeasurementSettings, StudySettings, TargetSettings
 from tuner.study.preparation import _check_energy, notes_of
 
-FREE = Served(
+FREE = EngineInfo(
     model="toy",
     version="1",
     kind="onnx",
@@ -64,5 +64,5 @@ def test_the_energy_of_another_machine_cannot_be_made_best() -> None:
     target = TargetSettings(model="toy", concurrency=1)
     settings = StudySettings(target=target, measurement=measurement)
     elsewhere = dataclasses.replace(FREE, is_here=False, engine="theirs")
-    with pytest.raises(WrongUse, match="theirs runs on another machine"):
+    with pytest.raises(UsageError, match="theirs runs on another machine"):
         _check_energy(settings, elsewhere)

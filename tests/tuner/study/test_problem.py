@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import benches
 from tests.fakes.gpu import CLOCKS_MHZ, NO_PERMISSION
-from tuner.errors import InvalidSpace, WrongUse
+from tuner.errors import InvalidSpace, UsageError
 from tuner.launching.machine import MachineFacts
 from tuner.settings import TargetSettings
 from tuner.space.environment import Environment, Machine
@@ -25,8 +25,8 @@ WITH_CLOCK = (
 )
 
 
-def arena(text: str = benches.SPACE, limits: str = "enforced") -> problem.Arena:
-    return problem.arena_of(text, SMALL, source="toy.yaml", limits=limits)
+def arena(text: str = benches.SPACE, limits: str = "enforced") -> problem.ProblemStatement:
+    return problem.make_problem(text, SMALL, source="toy.yaml", limits=limits)
 
 
 def test_the_default_stands_for_the_configurations_that_behave_like_it() -> None:
@@ -69,12 +69,12 @@ def test_the_clock_is_left_out_with_the_reason_that_holds_here() -> None:
 
 def test_models_are_told_before_anything_starts(tmp_path: pathlib.Path) -> None:
     """A bundled name keeps its name, a file becomes absolute, anything else is wrong use."""
-    assert problem.absolute_model("echo", problem.card_of("echo")) == "echo"
+    assert problem.absolute_model("echo", problem.find_spec("echo")) == "echo"
     file = tmp_path / "m.onnx"
     file.write_bytes(b"x")
-    assert problem.absolute_model(str(file), problem.card_of(str(file))) == str(file)
-    with pytest.raises(WrongUse, match="did you mean 'resnet'"):
-        problem.card_of("resnt")
+    assert problem.absolute_model(str(file), problem.find_spec(str(file))) == str(file)
+    with pytest.raises(UsageError, match="did you mean 'resnet'"):
+        problem.find_spec("resnt")
 
 
 def test_the_bundled_space_is_for_the_bundled_name_alone(tmp_path: pathlib.Path) -> None:
@@ -83,8 +83,8 @@ def test_the_bundled_space_is_for_the_bundled_name_alone(tmp_path: pathlib.Path)
     file.write_bytes(b"x")
     own = TargetSettings(model=str(file), concurrency=4)
     bundled = TargetSettings(model="resnet", concurrency=4)
-    assert problem.space_text_of(own, problem.card_of(str(file))) is None
-    text = problem.space_text_of(bundled, problem.card_of("resnet"))
+    assert problem.space_text_of(own, problem.find_spec(str(file))) is None
+    text = problem.space_text_of(bundled, problem.find_spec("resnet"))
     assert text is not None
     assert "batching.max_size" in text
 
@@ -102,9 +102,9 @@ SHARED = (
 )
 
 
-def offered(text: str | None, **given) -> problem.Arena:
+def offered(text: str | None, **given) -> problem.ProblemStatement:
     environment = problem.with_gpu(SMALL, text, **given)
-    return problem.arena_of(text, environment, source="toy.yaml", limits="enforced")
+    return problem.make_problem(text, environment, source="toy.yaml", limits="enforced")
 
 
 def test_a_gpu_that_can_be_locked_offers_its_clocks(gpu) -> None:
@@ -144,7 +144,7 @@ def test_a_share_is_searched_where_mps_runs(tmp_path, monkeypatch) -> None:
 
 def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:
     """With a constraint; once more, as a study that goes on does, it changes nothing."""
-    card = problem.card_of("resnet")
+    card = problem.find_spec("resnet")
     target = TargetSettings(model="resnet", concurrency=4, min_accuracy=0.92)
     plain = problem.space_text_of(target, card)
     assert plain is not None
@@ -152,7 +152,7 @@ def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:
     assert problem.with_variants(text, target, card, source="resnet.yaml") == text
     facts = MachineFacts(cores=2, memory_mb=8192)
     environment = problem.environment_of(target, facts, card)
-    found = problem.arena_of(text, environment, source="resnet.yaml", limits="enforced")
+    found = problem.make_problem(text, environment, source="resnet.yaml", limits="enforced")
     assert found.default["model.variant"] == "resnet20"
     accurate = {name for name, variant in card.variants.items() if variant.accuracy >= 0.92}
     assert {cell["model.variant"] for cell in found.space.cells(environment)} == accurate
@@ -164,9 +164,9 @@ def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:
 def test_an_accuracy_needs_variants() -> None:
     """A model without them is refused with a line that says what they are."""
     target = TargetSettings(model="echo", concurrency=4, min_accuracy=0.5)
-    with pytest.raises(WrongUse, match=r"--min-accuracy 0.5: echo has no variants"):
-        problem.space_text_of(target, problem.card_of("echo"))
-    with pytest.raises(WrongUse, match="--min-accuracy 90"):
+    with pytest.raises(UsageError, match=r"--min-accuracy 0.5: echo has no variants"):
+        problem.space_text_of(target, problem.find_spec("echo"))
+    with pytest.raises(UsageError, match="--min-accuracy 90"):
         TargetSettings(model="resnet", concurrency=4, min_accuracy=90)
 
 

@@ -9,7 +9,7 @@ import pytest
 import rich.console
 
 from tests.fakes import studies
-from tuner.study.progress import Plan, Progress, short_names
+from tuner.study.progress import Progress, StudyPlan, short_names
 from tuner.values.values import OK, Configuration
 
 
@@ -19,7 +19,7 @@ def test_lines_of_a_study() -> None:
     stream = io.StringIO()
     console = rich.console.Console(file=stream, highlight=False, soft_wrap=True, width=60)
     progress = Progress(console, default=record.default, objective="mean")
-    plan = Plan(
+    plan = StudyPlan(
         name="s",
         model="toy",
         load="concurrency 20",
@@ -63,7 +63,7 @@ def test_too_little_time_is_said_before_it_is_spent(fits: int, said: str) -> Non
     """With what would be enough."""
     stream = io.StringIO()
     console = rich.console.Console(file=stream, highlight=False, soft_wrap=True, width=60)
-    plan = Plan(
+    plan = StudyPlan(
         name="s",
         model="toy",
         load="concurrency 20",

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.fakes import benches, recorded
 from tests.fakes.benches import ToyBench
 from tests.tuner.study.test_search import BUDGET, run_out
-from tuner.evaluation.evaluator import Launch
+from tuner.evaluation.evaluator import Evaluation
 from tuner.lab import replay
-from tuner.lab.replay import Order
-from tuner.lab.tables.table_evaluator import Wrappers, raced
+from tuner.lab.replay import ReplaySpec
+from tuner.lab.tables.table_evaluator import Perturbations, raced
 from tuner.load_generator.plan import Race
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import racing
 from tuner.study.racing import Racing
-from tuner.study.search import LEAST_FOR_RACE, Search
+from tuner.study.search import MIN_FOR_RACE, Search
 from tuner.values.values import Configuration
 
 RACING = Racing(blocks=4, block_s=0.5, concurrency=20, client_batch=2)
@@ -102,7 +102,7 @@ class Keeping(ToyBench):
         super().__post_init__()
         self.races: list[Race | None] = []
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         self.races.append(race)
         return super().launch(configuration, race)
 
@@ -126,7 +126,7 @@ def test_a_search_races_once_it_knows_a_best(tmp_path: pathlib.Path, sampler: st
     run_out(search)
     worked = np.cumsum([trial.measurement is not None for trial in search.trials])
     for number, race in enumerate(bench.races):
-        knows = number > 0 and worked[number - 1] >= LEAST_FOR_RACE
+        knows = number > 0 and worked[number - 1] >= MIN_FOR_RACE
         assert (race is not None) == knows
     best = search.best_seen()
     last = bench.races[-1]
@@ -154,13 +154,13 @@ def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
 
 def test_a_raced_replay_takes_less_time() -> None:
     """And proposes as many configurations."""
-    ground = replay.ground_of(recorded.surface(every=4))
-    order = Order(sampler="random", trials=16, seeds=(0,))
+    ground = replay.prepare_table(recorded.surface(every=4))
+    order = ReplaySpec(sampler="random", trials=16, seeds=(0,))
     (plain,) = replay.replay(ground, order, workers=1).runs
-    hurried = dataclasses.replace(order, wrappers=Wrappers(is_raced=True))
+    hurried = dataclasses.replace(order, wrappers=Perturbations(is_raced=True))
     (quick,) = replay.replay(ground, hurried, workers=1).runs
     assert len(quick.cells) == len(plain.cells)
     assert quick.seconds[-1] < plain.seconds[-1]
-    short = dataclasses.replace(order, wrappers=Wrappers(most_blocks=1))
+    short = dataclasses.replace(order, wrappers=Perturbations(most_blocks=1))
     (shortest,) = replay.replay(ground, short, workers=1).runs
     assert shortest.seconds[-1] < quick.seconds[-1]

@@ -11,16 +11,16 @@ import pytest
 
 from tests.fakes import benches, studies, surfaces
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Launch
-from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.load_generator.plan import Race
 from tuner.metrics import metric_constraints
 from tuner.settings import SearchSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction
 from tuner.study.budget import Budget
-from tuner.study.problem import Arena
-from tuner.study.search import CHECK_EVERY, MOST_REFUSED, STOP_AFTER, Search
+from tuner.study.problem import ProblemStatement
+from tuner.study.search import CHECK_EVERY, MAX_FAILED_IN_A_ROW, STOP_AFTER, Search
 from tuner.values.values import Configuration, Cost, HostNoise, Outcome
 
 BUDGET = Budget(trials=12, initial=5, max_time_s=600, load_s=2.5, pairs=4)
@@ -38,7 +38,7 @@ def search_of(
     second: str | None = None,
     point: str = "knee",
     space: str = benches.SPACE,
-    arena: Arena | None = None,
+    arena: ProblemStatement | None = None,
     seed: int = 3,
 ) -> Search:
     """A search in a new or an old study; without a path in one that is in memory, where it costs a third less."""
@@ -54,7 +54,7 @@ def search_of(
         bench=bench,
         budget=budget,
         objective=objective,
-        limits=metric_constraints.checked(constraints),
+        limits=metric_constraints.parse_all(constraints),
         stop_ei=stop_ei,
         keep_in=None,
         second=second,
@@ -107,7 +107,7 @@ def test_the_incumbent_and_the_default_are_checked_in_turn(tmp_path: pathlib.Pat
 class Counting(ToyBench):
     """A machine that counts CPU time."""
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         launch = super().launch(configuration, race)
         if launch.measurement is None:
             return launch
@@ -140,7 +140,7 @@ class Slowing(ToyBench):
 
     slows = True
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         launch = super().launch(configuration, race)
         late = len(self.launched) > 16
         if launch.measurement is None:
@@ -184,7 +184,7 @@ def test_a_study_in_which_nothing_works_is_given_up() -> None:
     broken = Outcome(status="failed", cause="crash", reason="the server ended under load")
     search = search_of(None, ToyBench(failure=broken))
     assert "the server ended under load" in run_out(search)
-    assert len(search.trials) == MOST_REFUSED
+    assert len(search.trials) == MAX_FAILED_IN_A_ROW
     assert search.recommended() is None
     assert search.best_seen() is None
 
@@ -241,7 +241,7 @@ def test_the_gp_recommends_a_configuration_that_worked() -> None:
     assert toy_ms(best) < toy_ms(search.arena.default)
 
 
-PROFILE = Profile(
+PROFILE = CostProfile(
     batches=tuple(
         BatchCost(
             threads=threads,
@@ -270,7 +270,7 @@ def test_the_default_sampler_finds_what_chance_does_not(
 ) -> None:
     """What is recommended after a search with a prediction, without one, and with one that is upside down."""
     plain = benches.arena()
-    arena = plain if kind == "none" else prediction.with_guess(plain, PROFILE)
+    arena = plain if kind == "none" else prediction.with_prediction(plain, PROFILE)
     if kind == "turned over":
         arena = dataclasses.replace(arena, guess=1 / arena.guess, latency=None, within=None)
     works = [

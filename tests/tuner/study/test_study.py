@@ -15,17 +15,17 @@ import rich.console
 from serving.values import Signature
 from tests.fakes import benches
 from tests.fakes.benches import ToyBench
-from tuner.advice import advised
+from tuner.advice import advise
 from tuner.errors import Interrupted, StorageFailed
-from tuner.launching.engine import Served
+from tuner.launching.engine import EngineInfo
 from tuner.report import study_view
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation, study, study_files
 from tuner.study.progress import Progress, Terminal
-from tuner.study.study import Setup
-from tuner.values.histogram import Histogram
+from tuner.study.study import StudyRun
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Outcome
 
 SETTINGS = StudySettings(
@@ -33,7 +33,7 @@ SETTINGS = StudySettings(
     search=SearchSettings(sampler="random", trials=6, initial=6, stop_ei=0),
     measurement=MeasurementSettings(pairs=3),
 )
-SERVED = Served(
+SERVED = EngineInfo(
     model="toy",
     version="1",
     kind="python",
@@ -53,15 +53,17 @@ class SlowBench(ToyBench):
     launch_fresh = launch
 
 
-def setup_of(path: pathlib.Path, bench: ToyBench, *, settings: StudySettings = SETTINGS) -> Setup:
+def setup_of(
+    path: pathlib.Path, bench: ToyBench, *, settings: StudySettings = SETTINGS
+) -> StudyRun:
     """A new study, or one that goes on."""
     folder, arena = RunFolder(path, "s"), benches.arena()
     if folder.exists():
         store = study_files.store_of(folder, settings)
     else:
-        store = creation.created(folder, settings, arena, SERVED, fresh=False)
+        store = creation.create_study(folder, settings, arena, SERVED, fresh=False)
     console = rich.console.Console(quiet=True)
-    return Setup(
+    return StudyRun(
         settings=settings,
         folder=folder,
         store=store,
@@ -77,7 +79,7 @@ def setup_of(path: pathlib.Path, bench: ToyBench, *, settings: StudySettings = S
 def test_a_signal_before_the_first_result_says_that_there_is_none(tmp_path: pathlib.Path) -> None:
     """It still names the command that goes on, because the study is there."""
     with pytest.raises(Interrupted, match=r"no result yet; go on with: tune resume s") as caught:
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=0)))
+        study._run(setup_of(tmp_path, ToyBench(interrupt_at=0)))
     assert "everything" not in str(caught.value)
 
 
@@ -87,7 +89,7 @@ def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> Non
         Interrupted,
         match=r"3 trials are kept, and trial 3, which was under way, is not; go on with: tune resume s",
     ):
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=3)))
+        study._run(setup_of(tmp_path, ToyBench(interrupt_at=3)))
 
 
 def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path) -> None:
@@ -97,11 +99,11 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     with pytest.raises(
         Interrupted, match="the search and 2 fresh starts of the verification are kept"
     ):
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=9)))
-    kept = study_files.ending_of(RunFolder(tmp_path, "s"))
+        study._run(setup_of(tmp_path, ToyBench(interrupt_at=9)))
+    kept = study_files.read_verification_state(RunFolder(tmp_path, "s"))
     assert kept is not None
     bench = ToyBench(seed=1)
-    finished = study._conducted(setup_of(tmp_path, bench))
+    finished = study._run(setup_of(tmp_path, bench))
     assert len(bench.launched) == 4
     verdict = finished.record.verdict
     assert verdict is not None
@@ -114,17 +116,17 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
 def test_the_plan_tells_the_pairs_that_time_allowed(tmp_path: pathlib.Path) -> None:
     """A verification that was cut to two pairs goes on to two, not to the three of the settings."""
     with pytest.raises(Interrupted):
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=8)))
+        study._run(setup_of(tmp_path, ToyBench(interrupt_at=8)))
     folder = RunFolder(tmp_path, "s")
-    kept = study_files.ending_of(folder)
+    kept = study_files.read_verification_state(folder)
     assert kept is not None
-    study_files.keep_ending(folder, dataclasses.replace(kept, pairs=2))
+    study_files.save_verification_state(folder, dataclasses.replace(kept, pairs=2))
     said = io.StringIO()
     setup = setup_of(tmp_path, ToyBench())
     progress = Progress(
         rich.console.Console(file=said), default=setup.arena.default, objective="mean"
     )
-    study._conducted(dataclasses.replace(setup, progress=progress))
+    study._run(dataclasses.replace(setup, progress=progress))
     assert "then default and best at most 2 times each in turn" in said.getvalue()
     assert "verify 4/4" in said.getvalue()
 
@@ -156,10 +158,10 @@ def test_what_dies_on_fresh_starts_is_not_recommended(
     """Also where two pairs survive and show the best to be better."""
     settings = dataclasses.replace(SETTINGS, measurement=MeasurementSettings(pairs=8))
     bench = DiesAfresh(is_default=is_default, spares=spares)
-    finished = study._conducted(setup_of(tmp_path, bench, settings=settings))
+    finished = study._run(setup_of(tmp_path, bench, settings=settings))
     record = finished.record
     assert (record.verdict is not None) == (spares >= 2)
-    found = advised(record)
+    found = advise(record)
     assert found is not None
     assert found.configuration == (record.best if is_default else record.default)
     assert f"failed {8 - spares} of 8 fresh starts (peak 64 MiB)" in found.reason
@@ -179,8 +181,8 @@ def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.
                 measurement=None,
             )
 
-    record = study._conducted(setup_of(tmp_path, Unlucky())).record
-    found = advised(record)
+    record = study._run(setup_of(tmp_path, Unlucky())).record
+    found = advise(record)
     assert found is not None
     assert found.configuration == record.default
     assert "the default none" in found.reason
@@ -198,13 +200,13 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
             slow = dataclasses.replace(
                 launch.measurement,
                 p99_ms=1e4,
-                histogram=Histogram.of(np.full(launch.measurement.requests, 1e4)),
+                histogram=LatencyHistogram.of(np.full(launch.measurement.requests, 1e4)),
             )
             return dataclasses.replace(launch, measurement=slow)
 
     slo = dataclasses.replace(SETTINGS, measurement=MeasurementSettings(pairs=3, slo_ms=5e3))
-    record = study._conducted(setup_of(tmp_path, Slower(), settings=slo)).record
-    found = advised(record)
+    record = study._run(setup_of(tmp_path, Slower(), settings=slo)).record
+    found = advise(record)
     assert found is not None
     assert found.configuration == record.default
     assert "failed 3 of 3 fresh starts (p99 of 1.004e+04 ms is above the limit" in found.reason
@@ -222,8 +224,8 @@ class FullDisk(ToyBench):
 def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:
     """What was kept before it stays, and the command that goes on with it is said."""
     with pytest.raises(StorageFailed, match="free some; then go on with: tune resume s"):
-        study._conducted(setup_of(tmp_path, FullDisk()))
-    finished = study._conducted(setup_of(tmp_path, ToyBench()))
+        study._run(setup_of(tmp_path, FullDisk()))
+    finished = study._run(setup_of(tmp_path, ToyBench()))
     assert len(finished.record.trials) == 6
 
 
@@ -232,7 +234,7 @@ def test_the_longest_time_counts_verification_and_interrupted_trials(
 ) -> None:
     """Eight launches of at least 20 ms were begun before the signal, one of them for nothing."""
     with pytest.raises(Interrupted):
-        study._conducted(setup_of(tmp_path, SlowBench(interrupt_at=8)))
+        study._run(setup_of(tmp_path, SlowBench(interrupt_at=8)))
     used_s = study_files.store_of(RunFolder(tmp_path, "s"), SETTINGS).used_s()
     assert used_s >= 8 * 0.02
 
@@ -240,9 +242,9 @@ def test_the_longest_time_counts_verification_and_interrupted_trials(
 def test_time_that_was_used_ends_the_search_of_the_next_process(tmp_path: pathlib.Path) -> None:
     """Two trials are there and no third is begun; they are verified all the same."""
     with pytest.raises(Interrupted):
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=2)))
+        study._run(setup_of(tmp_path, ToyBench(interrupt_at=2)))
     study_files.store_of(RunFolder(tmp_path, "s"), SETTINGS).keep_used_s(1e4)
-    finished = study._conducted(setup_of(tmp_path, ToyBench()))
+    finished = study._run(setup_of(tmp_path, ToyBench()))
     assert "longest time" in finished.stopped
     assert len(finished.record.trials) == 2
 
@@ -254,7 +256,7 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
         search=dataclasses.replace(SETTINGS.search, sampler="gp"),
         measurement=MeasurementSettings(pairs=6, objective="mean,cost", point="mean"),
     )
-    finished = study._conducted(setup_of(tmp_path, ToyBench(), settings=two))
+    finished = study._run(setup_of(tmp_path, ToyBench(), settings=two))
     record = finished.record
     assert record.second == "cost"
     assert len(record.front) >= 2
@@ -266,7 +268,7 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
     assert record.verdict.second.text in study_view.headline(record)
     page = finished.files["report"].read_text(encoding="utf-8")
     assert "What none beats in both objectives" in page
-    found = advised(record)
+    found = advise(record)
     assert found is not None
     if found.configuration == record.best:
         assert "it is the best in mean of a front of" in found.reason
@@ -282,13 +284,13 @@ def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathli
         search=dataclasses.replace(SETTINGS.search, sampler="gp", trials=16),
         measurement=MeasurementSettings(pairs=6, objective="cost", constraints=("p95_ms <= 60",)),
     )
-    record = study._conducted(setup_of(tmp_path, ToyBench(), settings=limited)).record
+    record = study._run(setup_of(tmp_path, ToyBench(), settings=limited)).record
     assert record.best is not None
     kept = [trial for trial in record.trials if trial.configuration == record.best]
     assert kept[0].measured is not None
     assert kept[0].measured.p95_ms <= 1.1 * 60
     assert any(trial.missed is not None for trial in record.trials)
-    found = advised(record)
+    found = advise(record)
     assert found is not None
     default, best = record.fresh_starts["default"], record.fresh_starts["best"]
     assert not best.failed
@@ -302,7 +304,7 @@ def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> N
     progress = Progress(
         rich.console.Console(file=said, width=200), default=setup.arena.default, objective="mean"
     )
-    record = study._conducted(dataclasses.replace(setup, progress=progress)).record
+    record = study._run(dataclasses.replace(setup, progress=progress)).record
     assert record.verdict is not None
     assert record.open_loop is not None
     rates = [launch.throughput_per_s for launch in record.verdict.best]
@@ -318,14 +320,14 @@ def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> N
 
 def test_the_open_loop_is_shown_once(tmp_path: pathlib.Path) -> None:
     """A finished study launches nothing when it is gone on with, and an open study does without."""
-    study._conducted(setup_of(tmp_path, ToyBench()))
+    study._run(setup_of(tmp_path, ToyBench()))
     again = ToyBench()
-    assert study._conducted(setup_of(tmp_path, again)).record.open_loop is not None
+    assert study._run(setup_of(tmp_path, again)).record.open_loop is not None
     assert (again.launched, again.opened) == ([], [])
     target = TargetSettings(model="toy", rate=100.0)
     bench = ToyBench()
     open_study = dataclasses.replace(SETTINGS, target=target)
-    made = study._conducted(setup_of(tmp_path / "o", bench, settings=open_study)).record
+    made = study._run(setup_of(tmp_path / "o", bench, settings=open_study)).record
     assert (made.open_loop, bench.opened) == (None, [])
     assert not any("open loop" in note for note in made.notes)
 
@@ -340,7 +342,7 @@ def test_without_time_the_open_loop_is_left_out_with_a_word(tmp_path: pathlib.Pa
 
     bench = Late()
     setup = setup_of(tmp_path, bench)
-    record = study._conducted(setup).record
+    record = study._run(setup).record
     assert record.verdict is not None
     assert (record.open_loop, bench.opened) == (None, [])
     assert any(note.startswith("not shown in an open loop") for note in record.notes)

@@ -8,12 +8,19 @@ import pathlib
 import pytest
 
 from tests.fakes import benches, searches, studies
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.search import Search
-from tuner.values.values import OK, Ending, FreshStart, Outcome, StudyRecord, Tally
+from tuner.values.values import (
+    OK,
+    FailureCount,
+    Outcome,
+    RoundEvaluation,
+    StudyRecord,
+    VerificationState,
+)
 
 DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
 
@@ -57,21 +64,21 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     verdict = studies.study().verdict
     best = search.recommended()
     starts = (
-        FreshStart(role="default", outcome=OK, measurement=search.trials[0].measurement),
-        FreshStart(role="best", outcome=DIED, measurement=None),
+        RoundEvaluation(role="default", outcome=OK, measurement=search.trials[0].measurement),
+        RoundEvaluation(role="best", outcome=DIED, measurement=None),
     )
-    ending = Ending(stopped="the budget is used up", best=best, pairs=1, starts=starts)
-    study_files.keep_ending(folder, ending)
+    ending = VerificationState(stopped="the budget is used up", best=best, pairs=1, starts=starts)
+    study_files.save_verification_state(folder, ending)
     between = read(folder)
     assert (between.best, between.verdict) == (best, None)
     assert between.notes[-1].startswith(f"the budget is used up; {study_files.UNVERIFIED}; go on")
-    study_files.keep_end(folder, ending, verdict)
+    study_files.save_end(folder, ending, verdict)
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
     assert record.is_finished
     assert record.signature == studies.SIGNATURE
     assert record.fresh_starts == between.fresh_starts
-    assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
+    assert record.fresh_starts["best"] == FailureCount(launched=1, failed=1, reason="peak 64 MiB")
     told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]
     assert told["best"] == {"launched": 1, "failed": 1, "reason": "peak 64 MiB"}
     assert record.notes == ("payloads are synthetic", "the budget is used up")
@@ -82,5 +89,5 @@ def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Sea
     _, store, search = searched
     study_files.check_same_space(store, search.arena)
     other = benches.arena(benches.SPACE.replace("[1, 2, 3, 4]", "[1, 2]"))
-    with pytest.raises(WrongUse, match=r"replica\.count over \[1, 2, 3, 4\]"):
+    with pytest.raises(UsageError, match=r"replica\.count over \[1, 2, 3, 4\]"):
         study_files.check_same_space(store, other)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes import other_engines as fakes
 from tuner.engines.description import CommandEngine, ScenarioEngine, UrlEngine
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.launching.command_engine import CommandLauncher
 from tuner.settings import SCENARIO as SCENARIO_ARRIVALS
 from tuner.settings import TargetSettings
@@ -54,14 +54,14 @@ def test_a_kept_copy_is_read_instead_of_the_file(tmp_path: pathlib.Path) -> None
 def test_any_name_names_a_model_of_another_engine() -> None:
     """A bundled one brings its sample; a path must be there; the serving core knows its own only."""
     engine = targets.engine_of(target("url:http://h:1"))
-    assert targets.card_of(target("url:http://h:1"), engine).sample is None
+    assert targets.find_spec(target("url:http://h:1"), engine).sample is None
     bundled = TargetSettings(model="resnet", concurrency=1)
-    assert targets.card_of(bundled, engine).sample is not None
+    assert targets.find_spec(bundled, engine).sample is not None
     for model in ("a b", "./no.onnx"):
-        with pytest.raises(WrongUse):
-            targets.card_of(TargetSettings(model=model, concurrency=1), engine)
-    with pytest.raises(WrongUse, match="is not known"):
-        targets.card_of(TargetSettings(model="thing", concurrency=1), None)
+        with pytest.raises(UsageError):
+            targets.find_spec(TargetSettings(model=model, concurrency=1), engine)
+    with pytest.raises(UsageError, match="is not known"):
+        targets.find_spec(TargetSettings(model="thing", concurrency=1), None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_options_that_contradict_are_refused(
     engine: str, options: dict[str, object], said: str
 ) -> None:
     """Before anything is read."""
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(UsageError, match=said):
         TargetSettings(model="m", concurrency=1, engine=engine, **options)  # type: ignore[arg-type]
 
 
@@ -88,21 +88,21 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path: pathlib.Path) 
     raw = target("url:http://h:1/x")
     engine = targets.engine_of(raw)
     assert engine is not None
-    card = targets.card_of(raw, engine)
-    with pytest.raises(WrongUse, match="needs --space FILE"):
+    card = targets.find_spec(raw, engine)
+    with pytest.raises(UsageError, match="needs --space FILE"):
         targets.space_text_of(engine, raw, card)
-    with pytest.raises(WrongUse, match="POST /x needs a body"):
+    with pytest.raises(UsageError, match="POST /x needs a body"):
         targets.launcher_of(engine, raw, card, say=print)
-    with pytest.raises(WrongUse, match="--client-batch 2: the items of a raw request"):
+    with pytest.raises(UsageError, match="--client-batch 2: the items of a raw request"):
         batched = target("url:http://h:1/x", client_batch=2)
         targets.launcher_of(engine, batched, card, say=print)
     path = fakes.written(tmp_path)
     path.write_text(path.read_text().replace("body: body.txt", "encoding: tensor"))
     tensor = target(f"command:{path}")
     engine = targets.engine_of(tensor)
-    with pytest.raises(WrongUse, match="'thing' has no sample of inputs"):
+    with pytest.raises(UsageError, match="'thing' has no sample of inputs"):
         targets.launcher_of(engine, tensor, card, say=print)
-    with pytest.raises(WrongUse, match="No closing quotation"):
+    with pytest.raises(UsageError, match="No closing quotation"):
         hook = TargetSettings(model="m", concurrency=1, engine="url:h:1", hook="a 'b")
         targets.engine_of(hook)
 
@@ -112,7 +112,7 @@ def test_knobs_that_a_space_leaves_out_keep_the_values_of_the_file(tmp_path: pat
     path = fakes.written(tmp_path)
     given = target(f"command:{path}")
     engine = targets.engine_of(given)
-    card = targets.card_of(given, engine)
+    card = targets.find_spec(given, engine)
     launcher = targets.launcher_of(engine, given, card, say=print)
     assert isinstance(launcher, CommandLauncher)
     assert dict(launcher.defaults) == {"delay.ms": 20}
@@ -135,7 +135,7 @@ def test_a_scenario_is_named_by_its_file_and_kept_as_it_was(
     engine = targets.engine_of(given)
     assert isinstance(engine, ScenarioEngine)
     assert engine.file == path
-    assert targets.card_of(given, engine).name == "my-pool-v2"
+    assert targets.find_spec(given, engine).name == "my-pool-v2"
     shared = targets.shared_of(engine)
     assert shared is not None
     assert dict(shared.groups) == {"m": ("mnist", 1)}
@@ -147,5 +147,5 @@ def test_a_scenario_is_named_by_its_file_and_kept_as_it_was(
     again = targets.engine_of(given, kept=kept)
     assert isinstance(again, ScenarioEngine)
     assert targets.scenario_of(again).streams[0].rate_per_s == 8.0
-    with pytest.raises(WrongUse, match=r"my pool.v2.yaml, models: nothing"):
+    with pytest.raises(UsageError, match=r"my pool.v2.yaml, models: nothing"):
         targets.engine_of(given)

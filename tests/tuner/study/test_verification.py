@@ -9,23 +9,23 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Launch
-from tuner.evaluation.outcomes import tallied
-from tuner.measurement.outcome import Needs
+from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.outcomes import count_failures
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import metric_constraints
 from tuner.study import verification
-from tuner.study.verification import FreshStarts, Pairs, among, counted
-from tuner.values.values import Configuration, FreshStart, Outcome, Tally
+from tuner.study.verification import NewServerRounds, Pairs, among, count_rounds
+from tuner.values.values import Configuration, FailureCount, Outcome, RoundEvaluation
 
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})
 THREE = Configuration({"replica.count": 3})
-NEEDS = Needs(objective="mean")
+NEEDS = EvaluationRequirements(objective="mean")
 
 
 def alternated(bench, configurations, **options):
     """Rounds of fresh starts."""
-    return verification.alternate(FreshStarts(bench, configurations), **options)
+    return verification.alternate(NewServerRounds(bench, configurations), **options)
 
 
 def test_rounds_alternate_so_that_drift_favours_neither() -> None:
@@ -51,7 +51,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
 class FailsOnce(ToyBench):
     """The third launch fails."""
 
-    def launch_fresh(self, configuration: Configuration) -> Launch:
+    def launch_fresh(self, configuration: Configuration) -> Evaluation:
         launch = self.launch(configuration)
         if len(self.launched) != 3:
             return launch
@@ -66,9 +66,9 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     )
     assert rounds.counted == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
-    assert tallied(rounds.starts) == {
-        "default": Tally(launched=3),
-        "best": Tally(launched=3, failed=1, reason="peak 64 MiB"),
+    assert count_failures(rounds.starts) == {
+        "default": FailureCount(launched=3),
+        "best": FailureCount(launched=3, failed=1, reason="peak 64 MiB"),
     }
 
 
@@ -79,12 +79,12 @@ def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
     )
     assert rounds.counted == 2
     best = metric_constraints.parse("mean_ms <= 1").of.together(rounds.measurements["best"])
-    tight = metric_constraints.checked([f"mean_ms <= {0.99 * best}"])
-    missed = tallied(rounds.starts, tight)["best"]
+    tight = metric_constraints.parse_all([f"mean_ms <= {0.99 * best}"])
+    missed = count_failures(rounds.starts, tight)["best"]
     assert (missed.launched, missed.failed) == (2, 2)
     assert "is above the limit of" in missed.reason
     assert (
-        tallied(rounds.starts, metric_constraints.checked([f"mean_ms <= {1.01 * best}"]))[
+        count_failures(rounds.starts, metric_constraints.parse_all([f"mean_ms <= {1.01 * best}"]))[
             "best"
         ].failed
         == 0
@@ -97,20 +97,22 @@ def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
         ToyBench(),
         {"default": ONE, "best": TWO},
         rounds=2,
-        needs=Needs(objective="mean", limits=metric_constraints.checked(["energy_j <= 1"])),
+        needs=EvaluationRequirements(
+            objective="mean", limits=metric_constraints.parse_all(["energy_j <= 1"])
+        ),
         report=lambda *_: None,
     )
     assert rounds.counted == 0
-    assert "its energy_j is not known" in tallied(rounds.starts)["best"].reason
+    assert "its energy_j is not known" in count_failures(rounds.starts)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))
 def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at: int) -> None:
     """No pair is of two commands: one that was split is launched again, whole ones are not."""
     sides = {"default": ONE, "best": TWO}
-    kept: list[FreshStart] = []
+    kept: list[RoundEvaluation] = []
 
-    def keep(starts: Sequence[FreshStart], _launch: Launch) -> None:
+    def keep(starts: Sequence[RoundEvaluation], _launch: Evaluation) -> None:
         kept[:] = starts
 
     first = ToyBench(interrupt_at=interrupted_at)
@@ -124,13 +126,13 @@ def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at
     assert first.launched[:whole] + second.launched == [ONE, TWO, TWO, ONE] * 2
     assert tuple(kept[:whole]) == done[:whole]
     assert not set(map(id, kept[whole:])) & set(map(id, done))
-    assert rounds == counted(kept, tuple(sides))
+    assert rounds == count_rounds(kept, tuple(sides))
     assert rounds.counted == 4
 
 
 def test_a_fresh_start_survives_its_file() -> None:
     """With a measurement and without one."""
-    seen: list[FreshStart] = []
+    seen: list[RoundEvaluation] = []
     alternated(
         FailsOnce(),
         {"one": ONE},
@@ -140,14 +142,14 @@ def test_a_fresh_start_survives_its_file() -> None:
     )
     assert [start.measurement is None for start in seen] == [False, False, True]
     for start in seen:
-        assert FreshStart.from_json(json.loads(json.dumps(start.as_json()))) == start
+        assert RoundEvaluation.from_json(json.loads(json.dumps(start.as_json()))) == start
 
 
 def test_a_third_that_fails_costs_the_others_no_pair() -> None:
     """The prediction's choice runs out of memory: default and best are compared all the same."""
 
     class Dies(ToyBench):
-        def launch_fresh(self, configuration: Configuration) -> Launch:
+        def launch_fresh(self, configuration: Configuration) -> Evaluation:
             launch = self.launch(configuration)
             if configuration != THREE:
                 return launch

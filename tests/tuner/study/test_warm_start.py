@@ -11,10 +11,10 @@ import pytest
 from tests.fakes import benches, studies
 from tuner.sampling import model_averaging
 from tuner.sampling.history import History
-from tuner.sampling.knowledge import Knowledge
+from tuner.sampling.knowledge import PriorKnowledge
 from tuner.study import warm_start
-from tuner.study.problem import Arena
-from tuner.study.warm_start import EarlierStudy, Launched
+from tuner.study.problem import ProblemStatement
+from tuner.study.warm_start import SourceEvaluation, SourceStudy
 from tuner.values.values import Configuration
 
 ARENA = benches.arena()
@@ -25,17 +25,17 @@ def true_ms(cell: Configuration, concurrency: int) -> float:
     return studies.mean_ms(Configuration({**studies.default(), **cell}), concurrency)
 
 
-def earlier(concurrency: int, count: int = 40, seed: int = 0) -> EarlierStudy:
+def earlier(concurrency: int, count: int = 40, seed: int = 0) -> SourceStudy:
     rng = np.random.default_rng(seed)
     chosen = [CELLS[place] for place in rng.choice(len(CELLS), count, replace=False)]
     launches = [
-        Launched(
+        SourceEvaluation(
             configuration=cell,
             objective=true_ms(cell, concurrency) * math.exp(0.03 * rng.normal()),
         )
         for cell in chosen
     ]
-    return EarlierStudy(
+    return SourceStudy(
         name=f"toy-{concurrency}",
         environment=dataclasses.replace(ARENA.environment, concurrency=concurrency),
         launches=tuple(launches),
@@ -43,8 +43,8 @@ def earlier(concurrency: int, count: int = 40, seed: int = 0) -> EarlierStudy:
     )
 
 
-def taught(*studies_: EarlierStudy) -> Arena:
-    return warm_start.with_earlier(ARENA, studies_, objective="mean")
+def taught(*studies_: SourceStudy) -> ProblemStatement:
+    return warm_start.with_warm_start(ARENA, studies_, objective="mean")
 
 
 def test_launches_get_a_place_and_their_load_beside_it() -> None:
@@ -66,15 +66,19 @@ def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
     every = np.arange(len(CELLS))
     truth = np.log([true_ms(cell, benches.CONCURRENCY) for cell in CELLS])
 
-    def error(known: Knowledge) -> float:
-        mean, _ = model_averaging.fitted(history, ARENA.candidates, known).predict(every)
+    def error(known: PriorKnowledge) -> float:
+        mean, _ = model_averaging.fit(history, ARENA.candidates, known).predict(every)
         return float(np.sqrt(np.mean((mean - truth) ** 2)))
 
-    assert error(Knowledge(earlier=taught(earlier(10)).earlier)) < 0.6 * error(Knowledge())
+    assert error(PriorKnowledge(earlier=taught(earlier(10)).earlier)) < 0.6 * error(
+        PriorKnowledge()
+    )
 
 
 def test_a_knob_value_that_the_space_does_not_have_has_a_place_all_the_same() -> None:
-    odd = Launched(configuration=Configuration({**CELLS[0], "replica.count": 9}), objective=5.0)
+    odd = SourceEvaluation(
+        configuration=Configuration({**CELLS[0], "replica.count": 9}), objective=5.0
+    )
     study = dataclasses.replace(earlier(10), launches=(odd,))
     found = taught(study).earlier
     assert found is None or found.vectors.max() <= 1.0

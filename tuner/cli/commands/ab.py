@@ -17,8 +17,8 @@ import rich.text
 import serving
 from serving.errors import ServingError
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import TunerError, WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import TunerError, UsageError
 from tuner.load_generator.generator import one_line
 from tuner.measurement import comparison
 from tuner.metrics import objective as objectives
@@ -33,7 +33,7 @@ from tuner.settings import (
     duration_s,
 )
 from tuner.study import ab
-from tuner.study.ab import Compared
+from tuner.study.ab import AbResult
 from tuner.study.progress import Terminal
 from tuner.values.values import Interval
 
@@ -59,7 +59,7 @@ FIGURES = ("mean", "p50", "p99", "throughput")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    for side in ab.ROLES:
+    for side in ab.ARMS:
         parser.add_argument(
             side.lower(),
             metavar=side,
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-if",
         metavar="TEXT",
-        type=options.parsing(ab.limit_of),
+        type=options.parsing(ab.parse_threshold),
         default=None,
         help="'p99 worse by 5 %%': what B must not be, of A; the exit code is then 0 where it is not, 3 where it "
         f"is, and 4 where the time was too short to tell; the metric is one of {', '.join(ab.METRICS)}; "
@@ -107,23 +107,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     for path in filter(None, (arguments.junit, arguments.markdown)):
         if path.is_dir():
-            raise WrongUse(f"{path} is a folder, expected a file to write the answer to")
+            raise UsageError(f"{path} is a folder, expected a file to write the answer to")
         if not path.absolute().parent.is_dir():
-            raise WrongUse(f"{path}: there is no folder {path.absolute().parent}")
+            raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
     try:
         found = ab.compare(_order(arguments), terminal=terminal)
     except (TunerError, ServingError) as error:
         _write(arguments, junit_of_error(arguments, str(error)), f"### tune ab\n\n{error}\n")
         raise
     _write(arguments, junit(found), markdown(found))
-    return Said(text=text(found), data=as_json(found), exit_code=_exit_code(found))
+    return CommandResult(text=text(found), data=as_json(found), exit_code=_exit_code(found))
 
 
-def _exit_code(found: Compared) -> int:
+def _exit_code(found: AbResult) -> int:
     return 0 if found.limit is None else EXIT_CODES[found.decision]
 
 
@@ -136,7 +136,7 @@ def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
             file.write(page)
 
 
-def _order(arguments: argparse.Namespace) -> ab.Order:
+def _order(arguments: argparse.Namespace) -> ab.AbSpec:
     """Return the validated request.
 
     Raises:
@@ -146,20 +146,20 @@ def _order(arguments: argparse.Namespace) -> ab.Order:
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab.NO_MODEL})
     target = options.group_of(named, TargetSettings)
     if target.concurrency is None and not target.is_open:
-        raise WrongUse(NO_LOAD)
+        raise UsageError(NO_LOAD)
     measurement = options.group_of(arguments, MeasurementSettings)
     if limit is not None:
         if "objective" in vars(arguments) and measurement.objective != limit.objective:
-            raise WrongUse(
+            raise UsageError(
                 f"--objective {measurement.objective} beside --fail-if {limit.text!r}: what a limit speaks of is what "
                 "is compared; leave --objective out"
             )
         measurement = dataclasses.replace(measurement, objective=limit.objective)
     if measurement.objective not in ab.METRICS:
-        raise WrongUse(
+        raise UsageError(
             f"--objective {measurement.objective}: two sides are compared in one of {', '.join(ab.METRICS)}"
         )
-    return ab.Order(
+    return ab.AbSpec(
         words=(arguments.a, arguments.b),
         settings=StudySettings(
             target=target,
@@ -171,7 +171,7 @@ def _order(arguments: argparse.Namespace) -> ab.Order:
     )
 
 
-def answer(found: Compared) -> str:
+def answer(found: AbResult) -> str:
     """Return the result in words."""
     if found.limit is None:
         return found.verdict.text
@@ -186,7 +186,7 @@ def answer(found: Compared) -> str:
     return f"{head} ({found.limit.text}). {found.verdict.text}"
 
 
-def notes(found: Compared) -> list[str]:
+def notes(found: AbResult) -> list[str]:
     """Return the notes."""
     told = []
     if found.why_in_turn is not None:
@@ -218,7 +218,7 @@ def notes(found: Compared) -> list[str]:
     return told
 
 
-def text(found: Compared) -> rich.console.RenderableType:
+def text(found: AbResult) -> rich.console.RenderableType:
     """Return the result for a terminal."""
     style = {"within": "green", "better": "green", "worse": "red"}.get(found.decision, "yellow")
     made = rich.table.Table(box=None, pad_edge=False)
@@ -236,16 +236,16 @@ def text(found: Compared) -> rich.console.RenderableType:
     )
 
 
-def _what(found: Compared) -> list[str]:
+def _what(found: AbResult) -> list[str]:
     """Describe the arms and the workload."""
-    sides = [f"{role}: {told}" for role, told in zip(ab.ROLES, found.told, strict=True)]
+    sides = [f"{role}: {told}" for role, told in zip(ab.ARMS, found.told, strict=True)]
     return [*sides, f"load: {found.load}"]
 
 
-def _rows(found: Compared) -> list[tuple[str, str, str, str]]:
+def _rows(found: AbResult) -> list[tuple[str, str, str, str]]:
     rows = []
-    for name in _shown(found):
-        objective, middles = objectives.named(name), _middles(found, name)
+    for name in _table_metrics(found):
+        objective, middles = objectives.find_objective(name), _middles(found, name)
         shown = ["–", "–"]
         ratio = "–"
         if middles is not None:
@@ -257,12 +257,12 @@ def _rows(found: Compared) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _shown(found: Compared) -> list[str]:
+def _table_metrics(found: AbResult) -> list[str]:
     """Return the table's metrics, the compared one first."""
     return [found.objective, *(name for name in FIGURES if name != found.objective)]
 
 
-def _middles(found: Compared, name: str) -> tuple[float, float] | None:
+def _middles(found: AbResult, name: str) -> tuple[float, float] | None:
     """Return a metric of A and B over all rounds, or None if unknown."""
     sides = (found.verdict.default, found.verdict.best)
     if name == "p99" and name != found.objective:
@@ -271,7 +271,7 @@ def _middles(found: Compared, name: str) -> tuple[float, float] | None:
     return comparison.middles(*sides, name)
 
 
-def as_json(found: Compared) -> dict[str, Any]:
+def as_json(found: AbResult) -> dict[str, Any]:
     """Return the result as JSON."""
     return {
         "schema": SCHEMA,
@@ -301,8 +301,8 @@ def as_json(found: Compared) -> dict[str, Any]:
                     strict=True,
                 )
             )
-            for name in _shown(found)
-            for unit in [objectives.named(name).unit]
+            for name in _table_metrics(found)
+            for unit in [objectives.find_objective(name).unit]
         },
         "text": answer(found),
         "notes": notes(found),
@@ -313,7 +313,7 @@ def _ends(interval: Interval) -> list[float | None]:
     return [interval.low, interval.high]
 
 
-def junit(found: Compared) -> str:
+def junit(found: AbResult) -> str:
     """Return JUnit XML with one case: failed if B is worse, an error if undecided."""
     kind = "error" if found.decision == "undecided" else "failure"
     is_passed = found.limit is None or found.decision == "within"
@@ -364,7 +364,7 @@ def _suite(
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def markdown(found: Compared) -> str:
+def markdown(found: AbResult) -> str:
     """Return the result for a CI page."""
     rows = [("", "A", "B", "B over A"), ("---", "---:", "---:", "---:"), *_rows(found)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)

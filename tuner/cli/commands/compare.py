@@ -13,14 +13,14 @@ import rich.text
 
 from tuner.cli.commands import options
 from tuner.cli.commands.study import finite
-from tuner.cli.result import Said
-from tuner.errors import StudyExists, WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import StudyExists, UsageError
 from tuner.lab import compare, table_benchmark
-from tuner.lab.compare import Order
-from tuner.metrics.benchmark import LEAST_UNITS, Contestant, ContestRecord, NonInferiority
+from tuner.lab.compare import CompareSpec
+from tuner.metrics.benchmark import MIN_UNITS, BenchmarkRecord, NonInferiority, SamplerResult
 from tuner.report import console_text, formatting
 from tuner.report import files as report_files
-from tuner.report.console_text import Copied
+from tuner.report.console_text import LabelledCommand
 from tuner.sampling import registry
 from tuner.settings import GROUPS, SearchSettings, StoreSettings
 from tuner.settings import options as settings_options
@@ -32,9 +32,9 @@ ALL = "all"
 SEEDS = 20
 SERVED = ("model", "concurrency")
 """Options that a served comparison needs."""
-OF_LAUNCHES = frozenset({"objective", "slo_ms", "constraints", "prices"})
+OF_EVALUATIONS = frozenset({"objective", "slo_ms", "constraints", "prices"})
 """Measurement settings that recorded evaluations can provide."""
-ON_A_SURFACE = OF_LAUNCHES | {"trials", "initial", "seed", "study", "runs_dir"}
+ON_A_TABLE = OF_EVALUATIONS | {"trials", "initial", "seed", "study", "runs_dir"}
 """Settings that are free on a benchmark table."""
 
 
@@ -89,48 +89,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     if arguments.surface is not None:
-        return _on_surfaces(arguments, terminal)
-    return _served(arguments, terminal)
+        return _compare_on_tables(arguments, terminal)
+    return _compare_on_server(arguments, terminal)
 
 
-def _served(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Compare on a server."""
     is_scenario = hasattr(arguments, "scenario")
     missing = [f"--{name}" for name in SERVED if not is_scenario and not hasattr(arguments, name)]
     if arguments.samplers is None:
         missing.append("--samplers")
     if missing:
-        raise WrongUse(
+        raise UsageError(
             f"needed: {', '.join(missing)}; or --surface DIR, to compare on what was recorded"
         )
     for option in ("seeds", "reference", "jobs"):
         if getattr(arguments, option) is not None:
-            raise WrongUse(
+            raise UsageError(
                 f"--{option} is for recorded surfaces; give --surface DIR, or leave it out"
             )
-    samplers = _named(arguments.samplers)
+    samplers = _sampler_names(arguments.samplers)
     repeats = 1 if arguments.repeats is None else arguments.repeats
     if len(samplers) < 2:
-        raise WrongUse(f"--samplers {arguments.samplers}: expected at least two, as random,gp")
+        raise UsageError(f"--samplers {arguments.samplers}: expected at least two, as random,gp")
     if repeats < 1:
-        raise WrongUse(f"--repeats {repeats}: expected a whole number from 1")
+        raise UsageError(f"--repeats {repeats}: expected a whole number from 1")
     settings = options.settings_of(arguments)
     if settings.measurement.second is not None:
-        raise WrongUse(
+        raise UsageError(
             f"--objective {settings.measurement.objective}: a comparison has one objective"
         )
-    order = Order(settings=settings, samplers=samplers, repeats=repeats)
+    order = CompareSpec(settings=settings, samplers=samplers, repeats=repeats)
     record, folder = compare.compare(order, terminal=terminal)
     page = report_files.write_comparison(record, folder.path / "compare.html")
     sentences = [difference.text for difference in record.differences]
     sentences += [f"note: {note}" for note in record.notes]
-    return _said(sentences, record.as_json(), page, folder)
+    return _make_result(sentences, record.as_json(), page, folder)
 
 
-def _on_surfaces(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def _compare_on_tables(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Compare on benchmark tables."""
     order = _order(arguments)
     store = options.group_of(arguments, StoreSettings)
@@ -141,52 +141,52 @@ def _on_surfaces(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     if folder.exists():
         instead = "a comparison cannot be gone on with; choose another --study"
         raise StudyExists(str(folder.path), instead)
-    folder.create(_asked(order), {}, settings_file=compare.SETTINGS_FILE)
+    folder.create(_spec_json(order), {}, settings_file=compare.SETTINGS_FILE)
     try:
         record = table_benchmark.compare(
             order,
             name=name,
-            say=lambda text: console_text.say(terminal.console, text),
+            say=lambda text: console_text.write_line(terminal.console, text),
             check=terminal.check,
         )
     except BaseException:
         folder.discard()
         raise
     folder.write_json("compare.json", record.as_json())
-    page = report_files.write_contest(record, folder.path / "compare.html")
-    return _said(list(_sentences(record)), record.as_json(), page, folder)
+    page = report_files.write_benchmark(record, folder.path / "compare.html")
+    return _make_result(list(_sentences(record)), record.as_json(), page, folder)
 
 
-def _order(arguments: argparse.Namespace) -> table_benchmark.Order:
-    for flag, name in _given(arguments):
-        if name not in ON_A_SURFACE:
-            raise WrongUse(f"{flag}: a recorded surface was measured already; leave it out")
+def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
+    for flag, name in _given_settings(arguments):
+        if name not in ON_A_TABLE:
+            raise UsageError(f"{flag}: a recorded surface was measured already; leave it out")
     if arguments.repeats is not None:
-        raise WrongUse("--repeats is for searches that are served; on a surface it is --seeds")
+        raise UsageError("--repeats is for searches that are served; on a surface it is --seeds")
     seeds = SEEDS if arguments.seeds is None else arguments.seeds
     for option, value in (("--seeds", seeds), ("--jobs", arguments.jobs)):
         if value is not None and value < 1:
-            raise WrongUse(f"{option} {value}: expected a whole number from 1")
+            raise UsageError(f"{option} {value}: expected a whole number from 1")
     reference = arguments.reference or table_benchmark.REFERENCE
     search = options.group_of(arguments, SearchSettings)
-    samplers = _named(arguments.samplers or ALL)
-    return table_benchmark.Order(
+    samplers = _sampler_names(arguments.samplers or ALL)
+    return table_benchmark.TableBenchmarkSpec(
         surfaces=tuple(arguments.surface),
-        samplers=table_benchmark.contestants_of(samplers, reference),
+        samplers=table_benchmark.samplers_of(samplers, reference),
         reference=reference,
         trials=search.trials,
         seeds=tuple(range(search.seed, search.seed + seeds)),
         initial=search.initial,
         measurement={
             name: tuple(value) if name == "constraints" else value
-            for name in sorted(OF_LAUNCHES)
+            for name in sorted(OF_EVALUATIONS)
             if (value := getattr(arguments, name, None)) is not None
         },
         jobs=arguments.jobs,
     )
 
 
-def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def _given_settings(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Yield (option, name) of the given settings."""
     for group in GROUPS.values():
         for field, option in settings_options(group):
@@ -194,14 +194,14 @@ def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
                 yield option.flag, field.name
 
 
-def _named(text: str) -> tuple[str, ...]:
+def _sampler_names(text: str) -> tuple[str, ...]:
     """Return the named samplers, or all that are installed."""
     if text == ALL:
         return tuple(name for name in registry.NAMES if registry.is_installed(name))
     return tuple(dict.fromkeys(filter(None, text.split(","))))
 
 
-def _asked(order: table_benchmark.Order) -> dict[str, Any]:
+def _spec_json(order: table_benchmark.TableBenchmarkSpec) -> dict[str, Any]:
     return {
         "surfaces": [str(path) for path in order.surfaces],
         "samplers": list(order.samplers),
@@ -217,7 +217,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _sentences(record: ContestRecord) -> Iterator[str]:
+def _sentences(record: BenchmarkRecord) -> Iterator[str]:
     """Yield a line per table and sampler, then the non-inferiority results."""
     for surface in record.surfaces:
         searches = formatting.plural(record.seeds, "search")
@@ -227,13 +227,13 @@ def _sentences(record: ContestRecord) -> Iterator[str]:
         )
         yield from (f"  {_line(one, record.trials)}" for one in surface.contestants)
         yield from (f"  note: {note}" for note in surface.notes)
-        yield from _standings(surface.noninferiority, record, "seeds")
+        yield from _noninferiority_results(surface.noninferiority, record, "seeds")
     if record.over_surfaces:
         yield f"over {formatting.plural(len(record.surfaces), 'surface')}:"
-        yield from _standings(record.over_surfaces, record, "surfaces")
+        yield from _noninferiority_results(record.over_surfaces, record, "surfaces")
 
 
-def _line(one: Contestant, trials: int) -> str:
+def _line(one: SamplerResult, trials: int) -> str:
     budgets = table_benchmark.budgets_of(trials)
     regrets = " / ".join(formatting.percent(one.regret.mean[budget - 1]) for budget in budgets)
     within = "; ".join(
@@ -247,9 +247,11 @@ def _line(one: Contestant, trials: int) -> str:
     )
 
 
-def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str) -> Iterator[str]:
+def _noninferiority_results(
+    found: Sequence[NonInferiority], record: BenchmarkRecord, unit: str
+) -> Iterator[str]:
     for one in found:
-        bound = f"no bound of fewer than {LEAST_UNITS}"
+        bound = f"no bound of fewer than {MIN_UNITS}"
         if one.upper is not None:
             bound = f"upper 95 % bound {100 * one.upper:+.2f}"
         yield (
@@ -258,11 +260,13 @@ def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str
         )
 
 
-def _said(
+def _make_result(
     sentences: Sequence[str], data: dict[str, Any], page: pathlib.Path, folder: RunFolder
-) -> Said:
-    return Said(
-        text=rich.console.Group(*map(rich.text.Text, sentences), Copied("report ", str(page))),
+) -> CommandResult:
+    return CommandResult(
+        text=rich.console.Group(
+            *map(rich.text.Text, sentences), LabelledCommand("report ", str(page))
+        ),
         data={
             **finite(data),
             "files": {"report": str(page), "folder": str(folder.path)},

@@ -14,8 +14,8 @@ import rich.text
 
 from tuner.cli.commands import noise, options
 from tuner.cli.commands.study import finite
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.lab import doctor, noise_measurement
 from tuner.lab.doctor import Finding
 from tuner.report import console_text
@@ -31,17 +31,17 @@ from tuner.study import problem
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
 
-FEWEST_LAUNCHES = 2
-USUAL_LAUNCHES = 5
-ONLY_PILOT = {
+MIN_EVALUATIONS = 2
+USUAL_EVALUATIONS = 5
+ONLY_NOISE_MEASUREMENT = {
     "target": ["client_batch", "space", "payload", "engine", "hook", "home"],
     "measurement": ["warmup_s", "timeout_s", "pairs"],
 }
 """Study settings that the noise measurement accepts."""
-TOLD = ("trust", "shape", "values")
+DECLARED = ("trust", "shape", "values")
 """Model settings that are always accepted."""
 COUNTS = ("configurations",)
-FEWEST_OF_PILOT = 2
+MIN_OF_NOISE_MEASUREMENT = 2
 """Minimum configurations and evaluations; one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
@@ -104,30 +104,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="seconds measured in each launch, as a study does; default 0.6",
     )
-    options.add_group(parser, "target", only=TOLD)
-    for group, names in ONLY_PILOT.items():
+    options.add_group(parser, "target", only=DECLARED)
+    for group, names in ONLY_NOISE_MEASUREMENT.items():
         options.add_group(parser, group, only=names)
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     if arguments.concurrency < 1:
-        raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
+        raise UsageError(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
     order = None
     if arguments.noise:
         order = _order(arguments)
     else:
-        _refuse_options_of_pilot(arguments)
-    launches = USUAL_LAUNCHES if arguments.launches is None else arguments.launches
-    if launches and launches < FEWEST_LAUNCHES:
-        raise WrongUse(f"--launches {launches}: expected 0, or a whole number from 2")
+        _reject_noise_options(arguments)
+    launches = USUAL_EVALUATIONS if arguments.launches is None else arguments.launches
+    if launches and launches < MIN_EVALUATIONS:
+        raise UsageError(f"--launches {launches}: expected 0, or a whole number from 2")
     if arguments.clean:
-        return _cleaned()
+        return _clean()
     if launches and order is None:
         is_trusted = hasattr(arguments, "trust")
         # Report a wrong name before all checks.
-        problem.card_of(arguments.model, is_trusted=is_trusted)
+        problem.find_spec(arguments.model, is_trusted=is_trusted)
     findings = doctor.findings()
     parts: list[rich.console.RenderableType] = [_line(finding) for finding in findings]
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
@@ -138,14 +138,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     elif launches:
         parts += _short(arguments, launches, terminal, data)
     is_wrong = any(finding.state == "wrong" for finding in findings)
-    return Said(text=rich.console.Group(*parts), data=data, exit_code=1 if is_wrong else 0)
+    return CommandResult(text=rich.console.Group(*parts), data=data, exit_code=1 if is_wrong else 0)
 
 
 def _short(
     arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
     """Measure one configuration, with metrics into `data`."""
-    console_text.say(
+    console_text.write_line(
         terminal.console,
         f"measuring the noise of {arguments.model}: {launches} fresh launches",
     )
@@ -156,22 +156,22 @@ def _short(
     return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
 
 
-def _order(arguments: argparse.Namespace) -> noise_measurement.Order:
+def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementSpec:
     """Return the validated request.
 
     Raises:
         WrongUse: a value is out of range.
     """
     if arguments.clean:
-        raise WrongUse("--clean and --noise: choose one; cleaning measures nothing")
+        raise UsageError("--clean and --noise: choose one; cleaning measures nothing")
     given = {name: getattr(arguments, name) for name in COUNTS}
     given["launches"] = arguments.launches
     for name, value in given.items():
-        if value is not None and value < FEWEST_OF_PILOT:
-            raise WrongUse(
-                f"--{name} {value}: expected a whole number from {FEWEST_OF_PILOT} with --noise"
+        if value is not None and value < MIN_OF_NOISE_MEASUREMENT:
+            raise UsageError(
+                f"--{name} {value}: expected a whole number from {MIN_OF_NOISE_MEASUREMENT} with --noise"
             )
-    return noise_measurement.Order(
+    return noise_measurement.NoiseMeasurementSpec(
         settings=StudySettings(
             target=options.group_of(arguments, TargetSettings),
             search=SearchSettings(sampler="random", seed=arguments.seed or 0),
@@ -181,24 +181,24 @@ def _order(arguments: argparse.Namespace) -> noise_measurement.Order:
     )
 
 
-def _refuse_options_of_pilot(arguments: argparse.Namespace) -> None:
+def _reject_noise_options(arguments: argparse.Namespace) -> None:
     """Reject options without effect.
 
     Raises:
         WrongUse: an option needs --noise.
     """
     given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
-    settings = ["seconds", *(name for names in ONLY_PILOT.values() for name in names)]
+    settings = ["seconds", *(name for names in ONLY_NOISE_MEASUREMENT.values() for name in names)]
     given += [name for name in settings if hasattr(arguments, name)]
     if given:
         flags = {f.name: o.flag for kind in GROUPS.values() for f, o in options_of(kind)}
-        raise WrongUse(f"{flags.get(given[0], f'--{given[0]}')}: only --noise takes it")
+        raise UsageError(f"{flags.get(given[0], f'--{given[0]}')}: only --noise takes it")
 
 
-def _cleaned() -> Said:
-    removed = doctor.cleaned()
+def _clean() -> CommandResult:
+    removed = doctor.clean()
     said = [f"removed {path}" for path in removed] or ["nothing was left behind"]
-    return Said(text="\n".join(said), data={"removed": list(removed)})
+    return CommandResult(text="\n".join(said), data={"removed": list(removed)})
 
 
 def _line(finding: Finding) -> rich.text.Text:

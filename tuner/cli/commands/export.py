@@ -6,11 +6,11 @@ import argparse
 import pathlib
 import shutil
 
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tuner import export
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.export.export_input import Files
 from tuner.report import console_text
 from tuner.settings import StoreSettings
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         default="serving",
         metavar="NAME",
-        help=f"form of the export: {', '.join(export.TARGETS)}; default serving",
+        help=f"form of the export: {', '.join(export.FORMATS)}; default serving",
     )
     parser.add_argument(
         "--trial",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     export.check(arguments.to)
     where = options.group_of(arguments, StoreSettings)
@@ -59,53 +59,53 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     settings = study_files.settings_of(folder)
     store = study_files.store_of(folder, settings, url=where.storage)
     if arguments.trial is None and not study_files.is_finished(folder):
-        raise WrongUse(
+        raise UsageError(
             f"study {folder.name} is not finished, so it recommends nothing yet: go on with "
             f"`{resume_command(folder)}`, or export one of its trials with --trial N"
         )
     record = study_files.read(folder, store, settings)
     export.check_engine(record, arguments.to)
     out = None if arguments.out is None else arguments.out.absolute()
-    card = None if arguments.to in export.WITHOUT_MODEL else _card(record, arguments.to)
+    card = None if arguments.to in export.WITHOUT_MODEL else _find_spec(record, arguments.to)
     files = export.export(record, arguments.to, trial=arguments.trial, out=out, card=card)
     if arguments.out is None:
-        said = _printed(folder.name, arguments.to, files)
+        said = _files_result(folder.name, arguments.to, files)
     else:
-        written = _written(files, arguments.out, is_forced=arguments.force)
-        said = Said(
+        written = _write_files(files, arguments.out, is_forced=arguments.force)
+        said = CommandResult(
             text="\n".join(map(str, written)),
             data={"study": folder.name, "written": [str(path) for path in written]},
         )
     caution = export.caution(record, arguments.to, trial=arguments.trial)
     if caution is not None:
-        console_text.say(terminal.console, f"warning: {caution}", style="yellow")
+        console_text.write_line(terminal.console, f"warning: {caution}", style="yellow")
     return said
 
 
-def _card(record: StudyRecord, target: str) -> ModelCard:
+def _find_spec(record: StudyRecord, target: str) -> ModelSpec:
     try:
-        return problem.card_of(record.target, is_trusted=record.is_trusted)
-    except WrongUse as error:
+        return problem.find_spec(record.target, is_trusted=record.is_trusted)
+    except UsageError as error:
         why = str(error).removeprefix("--model: ")
-        raise WrongUse(f"--to {target} needs the model of the study: {why}") from error
+        raise UsageError(f"--to {target} needs the model of the study: {why}") from error
 
 
-def _printed(study: str, target: str, files: Files) -> Said:
+def _files_result(study: str, target: str, files: Files) -> CommandResult:
     if len(files) > 1:
-        raise WrongUse(
+        raise UsageError(
             f"--to {target} makes {len(files)} files ({', '.join(files)}): name a folder for them, --out DIR"
         )
-    return Said(
+    return CommandResult(
         text="".join(map(str, files.values())).rstrip("\n"), data={"study": study, "files": files}
     )
 
 
-def _written(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
+def _write_files(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
     """Write all files or none; a failure leaves no new file."""
     paths = {out / name: content for name, content in files.items()}
     for path in paths:
         if path.exists() and not is_forced:
-            raise WrongUse(f"{path} exists: choose another --out, or overwrite it with --force")
+            raise UsageError(f"{path} exists: choose another --out, or overwrite it with --force")
     partials: dict[pathlib.Path, pathlib.Path] = {}
     with storage_errors(str(out), option="--out"):
         try:

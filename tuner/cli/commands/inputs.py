@@ -9,15 +9,15 @@ import rich.table
 import rich.text
 
 from tuner.cli.commands import options
-from tuner.cli.result import Said
+from tuner.cli.result import CommandResult
 from tuner.errors import TunerError, UnknownSize
 from tuner.evaluation import correctness_check, request_source
-from tuner.evaluation.evaluator import Bench
-from tuner.evaluation.request_source import Sending
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.request_source import RequestSource
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem as study_problem
 from tuner.study.interruption import resumable
-from tuner.study.preparation import started
+from tuner.study.preparation import start_target
 from tuner.study.progress import Terminal
 
 TARGET = ("trust", "payload", "shape", "values", "home")
@@ -32,32 +32,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Start the server, read the inputs, and send one request."""
     target = options.group_of(arguments, TargetSettings)
-    card = study_problem.card_of(target.model, is_trusted=target.trust)
-    bench = Bench(
+    card = study_problem.find_spec(target.model, is_trusted=target.trust)
+    bench = Evaluator(
         model=target.model,
         concurrency=1,
         settings=MeasurementSettings(),
         launcher=study_problem.launcher_of(target),
     )
     with resumable(None), bench:
-        served = started(bench)
-        found = request_source.sending(target, card, served.told_signature())
+        served = start_target(bench)
+        found = request_source.make_request_source(target, card, served.told_signature())
         problem: TunerError | None = found.problem
         if problem is None:
             assert bench.address is not None
             sent = found.payloads(model=served.model, client_batch=1, seed=0)
-            if refused := correctness_check.refusal(bench.address, sent):
+            if refused := correctness_check.rejection_reason(bench.address, sent):
                 problem = TunerError(
                     f"a request was refused: {refused}; sent was {sent.description}"
                 )
         terminal.check()
-    return _said(served.model, found, problem)
+    return _make_result(served.model, found, problem)
 
 
-def _said(model: str, found: Sending, problem: TunerError | None) -> Said:
+def _make_result(model: str, found: RequestSource, problem: TunerError | None) -> CommandResult:
     facts = found.facts
     option = problem.option if isinstance(problem, UnknownSize) else ""
     made = rich.table.Table(box=None, pad_edge=False)
@@ -82,7 +82,7 @@ def _said(model: str, found: Sending, problem: TunerError | None) -> Said:
         parts.append(rich.text.Text("requests were sent, and answered"))
     if option:
         parts.append(rich.text.Text(f"to be told, with your own sizes: {option}"))
-    return Said(
+    return CommandResult(
         text=rich.console.Group(*parts),
         data={"model": model, **facts.as_json(), "missing": option or None},
         problem=problem,

@@ -16,20 +16,20 @@ from serving.errors import ServingError
 from serving.system import user_files
 from serving.values import Signature
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError, UsageError
 from tuner.evaluation import request_source
-from tuner.evaluation.open_loop import open_load_of
+from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.launching import machine, readiness
 from tuner.load_generator import payloads, stacking
-from tuner.load_generator.endpoint import Target, parse_header, parse_url
-from tuner.load_generator.generator import Generator, LoadResult
-from tuner.load_generator.payload_files import MOST_BYTES
+from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
+from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import LoadPlan, OpenLoad, Warmup
+from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Warmup
 from tuner.measurement import host, summary
-from tuner.measurement.measurement_warnings import doubts
-from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
+from tuner.measurement.measurement_warnings import warnings_of
+from tuner.measurement.outcome import MAX_ERROR_SHARE, measure_outcome
 from tuner.metrics import tail_latency
 from tuner.report import console_text, formatting
 from tuner.settings import (
@@ -76,17 +76,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     settings = options.group_of(arguments, MeasurementSettings)
-    asked = _asked(arguments)
-    load = open_load_of(asked)
+    asked = _target_settings(arguments)
+    load = make_open_loop_plan(asked)
     target = parse_url(arguments.url)
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
     sent = _payloads(target, asked, arguments.header)
-    with resumable(None), Generator() as generator:
-        console_text.say(
+    with resumable(None), LoadGenerator() as generator:
+        console_text.write_line(
             terminal.console,
             f"{sent.method} {target.host}:{target.port}{sent.path}: {sent.description}",
         )
@@ -95,10 +95,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         plan = _plan(target, asked, load, settings)
         result = generator.run(plan)
         after = host.read()
-    return _said(result, before, after, plan, settings, sent)
+    return _make_result(result, before, after, plan, settings, sent)
 
 
-def _asked(arguments: argparse.Namespace) -> TargetSettings:
+def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
     """Return the requested workload.
 
     Raises:
@@ -107,16 +107,19 @@ def _asked(arguments: argparse.Namespace) -> TargetSettings:
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)
     if asked.concurrency is None and not asked.is_open:
-        raise WrongUse(NO_LOAD)
+        raise UsageError(NO_LOAD)
     if asked.arrivals is not None and not asked.is_open:
-        raise WrongUse(f"--arrivals {asked.arrivals}: {NO_ARRIVALS}")
+        raise UsageError(f"--arrivals {asked.arrivals}: {NO_ARRIVALS}")
     return asked
 
 
 def _plan(
-    target: Target, asked: TargetSettings, load: OpenLoad | None, settings: MeasurementSettings
-) -> LoadPlan:
-    plan = LoadPlan(
+    target: Endpoint,
+    asked: TargetSettings,
+    load: OpenLoopPlan | None,
+    settings: MeasurementSettings,
+) -> PhasePlan:
+    plan = PhasePlan(
         host=target.host,
         port=target.port,
         concurrency=asked.in_flight,
@@ -128,7 +131,7 @@ def _plan(
     return plan if load is None else plan.at(load)
 
 
-def _payloads(target: Target, asked: TargetSettings, headers: list[str]) -> Payloads:
+def _payloads(target: Endpoint, asked: TargetSettings, headers: list[str]) -> Payloads:
     """Return the requests: a model's inputs, a raw file, or no body."""
     extra = dict(parse_header(text) for text in headers)
     if target.metadata_path is None:
@@ -138,7 +141,7 @@ def _payloads(target: Target, asked: TargetSettings, headers: list[str]) -> Payl
             (f"--values {' '.join(asked.values)}", asked.values),
         ):
             if told:
-                raise WrongUse(
+                raise UsageError(
                     f"{flag}: only for a model (--model NAME, or its URL); "
                     "what any other URL is sent is sent as it is"
                 )
@@ -146,14 +149,14 @@ def _payloads(target: Target, asked: TargetSettings, headers: list[str]) -> Payl
     name = target.model or ""
     signature = _signature(target, extra)
     stacking.check_free(signature, asked.client_batch, name)
-    found = _sent(asked, name, signature)
+    found = _choose_payloads(asked, name, signature)
     path = target.infer_path or found.path
     return dataclasses.replace(found, path=path, headers={**found.headers, **extra})
 
 
-def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
+def _raw(target: Endpoint, file: str | None, headers: dict[str, str]) -> Payloads:
     if target.path == "/" and file is None:
-        raise WrongUse(
+        raise UsageError(
             f"URL http://{target.host}:{target.port}/ names no model: give --model NAME, or the URL of a page"
         )
     if file is None:
@@ -161,9 +164,9 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
             [b""], path=target.path, method="GET", headers=headers, description="GET without a body"
         )
     try:
-        body = user_files.read(file, max_bytes=MOST_BYTES)
+        body = user_files.read(file, max_bytes=MAX_BYTES)
     except OSError as error:
-        raise WrongUse(f"--payload {file}: {error.strerror or error}") from error
+        raise UsageError(f"--payload {file}: {error.strerror or error}") from error
     return payloads.raw(
         [body],
         path=target.path,
@@ -173,39 +176,39 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
     )
 
 
-def _sent(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
+def _choose_payloads(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
     """Return the requested inputs, else a bundled model's if they fit, else random."""
     card = None
     # Ignore another model of the same name, or one that cannot be built here.
     with contextlib.suppress(ServingError):
         card = zoo.find(model) if model in zoo.names() else None
     try:
-        found = request_source.sending(asked, card, signature)
+        found = request_source.make_request_source(asked, card, signature)
         return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
-    except (WrongUse, TunerError):
+    except (UsageError, TunerError):
         if card is None:
             raise
-    found = request_source.sending(asked, None, signature)
+    found = request_source.make_request_source(asked, None, signature)
     return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
 
 
-def _signature(target: Target, headers: dict[str, str]) -> Signature:
+def _signature(target: Endpoint, headers: dict[str, str]) -> Signature:
     """Return the signature that the server reports."""
     assert target.metadata_path is not None
     try:
         return readiness.signature(target.host, target.port, target.metadata_path, headers)
     except LaunchFailed as error:
-        raise LoadFailed(str(error)) from error
+        raise LoadGeneratorFailed(str(error)) from error
 
 
-def _said(
-    result: LoadResult,
+def _make_result(
+    result: PhaseResult,
     before: host.HostReading,
     after: host.HostReading,
-    plan: LoadPlan,
+    plan: PhasePlan,
     settings: MeasurementSettings,
     sent: Payloads,
-) -> Said:
+) -> CommandResult:
     is_open = plan.rate_per_s is not None
     outcome, measurement = measure_outcome(
         result.records,
@@ -221,7 +224,7 @@ def _said(
     )
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
-    notes = list(doubts(measurement, cores=machine.read().cores))
+    notes = list(warnings_of(measurement, cores=machine.read().cores))
     if not measurement.has_p99:
         notes.append(f"no p99: {tail_latency.too_few(measurement)}")
     is_served = not result.fell_behind
@@ -235,20 +238,22 @@ def _said(
     if measurement.errors:
         finished = measurement.requests + measurement.errors
         share = measurement.errors / finished
-        notes.append(_failed(result, measurement.errors, finished, is_open=is_open))
-        if share > MOST_ERROR_SHARE:
+        notes.append(_failure_text(result, measurement.errors, finished, is_open=is_open))
+        if share > MAX_ERROR_SHARE:
             is_served = False
             notes.append(
-                f"more than {formatting.percent(MOST_ERROR_SHARE)} of the requests failed: errors are "
+                f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: errors are "
                 "often quicker than answers, so the figures of the others say little"
             )
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
     )
-    return Said(text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1)
+    return CommandResult(
+        text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1
+    )
 
 
-def _failed(result: LoadResult, failed: int, finished: int, *, is_open: bool) -> str:
+def _failure_text(result: PhaseResult, failed: int, finished: int, *, is_open: bool) -> str:
     """Describe failed requests: count, statuses, server's reason."""
     measured = summary.is_measured(
         result.records,
@@ -269,7 +274,7 @@ def _table(measurement: Measurement) -> rich.table.Table:
         made.add_row(
             name, f"{formatting.number(value)} ms", f"95 % interval {formatting.interval(interval)}"
         )
-    tail = tail_latency.of_one(measurement)
+    tail = tail_latency.of_evaluation(measurement)
     worth = f"{tail.effective:,.0f} effective requests"
     told = f"95 % interval {formatting.interval(tail.interval)}, {worth}" if tail.is_told else worth
     made.add_row("p99", f"{formatting.number(tail.value_ms)} ms" if tail.is_told else "–", told)
@@ -294,7 +299,7 @@ def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], .
     )
 
 
-def _data(measurement: Measurement, plan: LoadPlan, notes: list[str]) -> dict[str, Any]:
+def _data(measurement: Measurement, plan: PhasePlan, notes: list[str]) -> dict[str, Any]:
     load = {
         "concurrency": plan.concurrency,
         "arrivals": None if plan.rate_per_s is None else plan.spread,

@@ -12,16 +12,16 @@ import rich.table
 import rich.text
 
 from tuner.cli.commands.study import finite
-from tuner.lab.noise_measurement import Pilot
+from tuner.lab.noise_measurement import NoiseMeasurement
 from tuner.report import formatting
 from tuner.study.progress import short_names
 
 ESTIMATOR = "restricted likelihood: two Ornstein-Uhlenbeck processes common to all configurations, launches and blocks"
-MUCH_FOREIGN = 0.02
+MUCH_NEIGHBOUR = 0.02
 """Neighbours' share of the machine above which a hint is printed."""
 
 
-def text(found: Pilot) -> rich.console.RenderableType:
+def text(found: NoiseMeasurement) -> rich.console.RenderableType:
     """Return the result for a terminal."""
     head = (
         f"{found.model} at {formatting.plural(found.concurrency, 'concurrent request')}: "
@@ -31,12 +31,12 @@ def text(found: Pilot) -> rich.console.RenderableType:
     parts: list[rich.console.RenderableType] = [rich.text.Text(head, style="bold")]
     parts += [rich.text.Text(line, style="yellow") for line in _left_out(found)]
     parts += ["", _sources(found), rich.text.Text(f"({ESTIMATOR})", style="dim")]
-    parts += [rich.text.Text(line) for line in _foreign(found)]
+    parts += [rich.text.Text(line) for line in _neighbours(found)]
     parts += ["", _configurations(found), "", _gains(found)]
     return rich.console.Group(*parts)
 
 
-def as_json(found: Pilot) -> dict[str, Any]:
+def as_json(found: NoiseMeasurement) -> dict[str, Any]:
     """Return the result as JSON, including all blocks."""
     data: dict[str, Any] = finite(dataclasses.asdict(dataclasses.replace(found, tried=())))
     data["default"] = dict(found.default)
@@ -47,7 +47,7 @@ def as_json(found: Pilot) -> dict[str, Any]:
     return data
 
 
-def _left_out(found: Pilot) -> Iterator[str]:
+def _left_out(found: NoiseMeasurement) -> Iterator[str]:
     if found.failed:
         yield f"{formatting.plural(found.failed, 'launch')} failed and tell nothing"
     if found.repeated:
@@ -57,7 +57,7 @@ def _left_out(found: Pilot) -> Iterator[str]:
         )
 
 
-def _sources(found: Pilot) -> rich.table.Table:
+def _sources(found: NoiseMeasurement) -> rich.table.Table:
     made = _table("differences between", "standard deviation", "share of the variance")
     course, part = found.course, found.course.shares
     time_sd = (course.quick.sd**2 + course.slow.sd**2) ** 0.5
@@ -77,17 +77,17 @@ def _sources(found: Pilot) -> rich.table.Table:
     return made
 
 
-def _foreign(found: Pilot) -> Iterator[str]:
+def _neighbours(found: NoiseMeasurement) -> Iterator[str]:
     known = found.foreign_shares
     if not known:
         yield "what other processes took of the machine is not known: the server's own are not"
         return
     usual = statistics.median(known)
     line = f"other processes took {_share(usual)} of the machine in the median launch, {_share(max(known))} at most"
-    yield f"{line}; see what runs beside (top)" if usual > MUCH_FOREIGN else line
+    yield f"{line}; see what runs beside (top)" if usual > MUCH_NEIGHBOUR else line
 
 
-def _configurations(found: Pilot) -> rich.table.Table:
+def _configurations(found: NoiseMeasurement) -> rich.table.Table:
     made = _table("configuration", "mean", "launches")
     short = short_names(found.default)
     for place, (cell, mean_ms) in enumerate(zip(found.configurations, found.means_ms, strict=True)):
@@ -103,7 +103,7 @@ def _configurations(found: Pilot) -> rich.table.Table:
     return made
 
 
-def _gains(found: Pilot) -> rich.table.Table:
+def _gains(found: NoiseMeasurement) -> rich.table.Table:
     made = _table("likely (80 %) to show gains from", "a comparison", "a study's verdict")
     for one in found.gains:
         made.add_row(

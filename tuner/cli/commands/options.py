@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from serving.errors import nearest
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.evaluation.scenarios import tuning
 from tuner.settings import (
@@ -37,7 +37,7 @@ TITLES = {
 KINDS = {int: "a whole number", float: "a number"}
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser that raises one-line errors instead of printing."""
 
     def __init__(self, **keywords: Any) -> None:
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             WrongUse: always.
         """
-        raise WrongUse(f"{message}; see {self.prog} --help")
+        raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
         """Parse, suggesting the nearest option for an unknown one.
@@ -154,11 +154,11 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     file = given.get("scenario")
     if file is None:
         if "model" not in given:
-            raise WrongUse("what is tuned? give --model NAME|FILE, or --scenario FILE")
+            raise UsageError("what is tuned? give --model NAME|FILE, or --scenario FILE")
         return
     for name in ("model", "rate", "arrivals"):
         if name in given:
-            raise WrongUse(
+            raise UsageError(
                 f"--{name} {given[name]}: not with --scenario, which says what is served, and what is asked of it"
             )
     scenario = scenario_files.read(pathlib.Path(file).absolute())  # as a study parses it
@@ -168,7 +168,7 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     tuning.check(scenario, seconds=warmup_s + given["seconds"])
     deadline_ms = tuning.deadline_ms(scenario)
     if given.setdefault("slo_ms", deadline_ms) != deadline_ms:
-        raise WrongUse(
+        raise UsageError(
             f"--slo-ms {given['slo_ms']:g}: the requests of the scenario carry their deadline, {deadline_ms:g} ms; "
             "change it there"
         )

@@ -13,16 +13,16 @@ import rich.table
 import rich.text
 
 from tuner.cli.commands import options
-from tuner.cli.result import Said
+from tuner.cli.result import CommandResult
 from tuner.evaluation.scenarios import emulated, files, served
 from tuner.evaluation.scenarios.emulated import Emulation
-from tuner.evaluation.scenarios.results import Counts, Result
-from tuner.evaluation.scenarios.served import Service
+from tuner.evaluation.scenarios.results import Counts, ScenarioResult
+from tuner.evaluation.scenarios.served import ScenarioRun
 from tuner.evaluation.scenarios.values import Scenario
 from tuner.report import console_text, formatting
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
-from tuner.values.values import LATE_S, MOST_LATE_SHARE
+from tuner.values.values import LATE_S, MAX_LATE_SHARE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,30 +38,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     scenario = files.read(arguments.scenario)
     if arguments.serve:
         with resumable(None):
             served_ = served.run(
-                scenario, say=lambda text: console_text.say(terminal.console, text)
+                scenario, say=lambda text: console_text.write_line(terminal.console, text)
             )
         more, data = _of_service(served_), _plain_service(served_)
-        return _said(scenario, served_, "", more, data, note=_doubt(served_))
+        return _make_result(scenario, served_, "", more, data, note=_doubt(served_))
     found, _ = emulated.run(scenario, check=terminal.check)
     more, data = _of_emulation(found), _plain_emulation(found)
-    return _said(scenario, found, " of virtual time", more, data, note=_caution(scenario))
+    return _make_result(scenario, found, " of virtual time", more, data, note=_caution(scenario))
 
 
-def _said(
+def _make_result(
     scenario: Scenario,
-    found: Result,
+    found: ScenarioResult,
     time: str,
     more: Sequence[str],
     data: dict[str, Any],
     *,
     note: str | None,
-) -> Said:
+) -> CommandResult:
     notes = [] if note is None else [note]
     head = (
         f"{scenario.name}: {formatting.plural(found.requests, 'request')} in {scenario.seconds:g} s{time}; "
@@ -71,7 +71,9 @@ def _said(
     parts += [_by_deadline(name, found) for name in found.by_deadline]
     parts += [rich.text.Text(line) for line in (*_reasons(found), *more)]
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
-    return Said(text=rich.console.Group(*parts), data={**_data(found), **data, "notes": notes})
+    return CommandResult(
+        text=rich.console.Group(*parts), data={**_data(found), **data, "notes": notes}
+    )
 
 
 def _of_emulation(found: Emulation) -> tuple[str, ...]:
@@ -96,9 +98,9 @@ def _caution(scenario: Scenario) -> str | None:
     )
 
 
-def _doubt(found: Service) -> str | None:
+def _doubt(found: ScenarioRun) -> str | None:
     """Return a caution about a real run, or None."""
-    if found.sent_late <= MOST_LATE_SHARE:
+    if found.sent_late <= MAX_LATE_SHARE:
         return None
     return (
         f"{formatting.percent(found.sent_late)} of the requests were sent more than {1e3 * LATE_S:g} ms after they "
@@ -113,7 +115,7 @@ def _plain_emulation(found: Emulation) -> dict[str, Any]:
     }
 
 
-def _of_service(found: Service) -> tuple[str, ...]:
+def _of_service(found: ScenarioRun) -> tuple[str, ...]:
     server = found.server
     told = "; ".join(f"{count:,} {reason}" for reason, count in server.refusals.items())
     missed = f"{formatting.plural(server.too_late, 'action')} missed the window"
@@ -123,7 +125,7 @@ def _of_service(found: Service) -> tuple[str, ...]:
     return (*([f"the server refused: {told}"] if told else ()), work, client)
 
 
-def _plain_service(found: Service) -> dict[str, Any]:
+def _plain_service(found: ScenarioRun) -> dict[str, Any]:
     return {
         "send_lag_ms": found.send_lag_ms,
         "sent_late": found.sent_late,
@@ -132,7 +134,7 @@ def _plain_service(found: Service) -> dict[str, Any]:
     }
 
 
-def _table(found: Result) -> rich.table.Table:
+def _table(found: ScenarioResult) -> rich.table.Table:
     made = rich.table.Table(box=None, pad_edge=False)
     made.add_column("")
     for name in ("requests", "refused", "admitted", "in time", "late", "dropped", "p50", "p99.9"):
@@ -153,7 +155,7 @@ def _table(found: Result) -> rich.table.Table:
     return made
 
 
-def _reasons(found: Result) -> Iterator[str]:
+def _reasons(found: ScenarioResult) -> Iterator[str]:
     """Yield why requests were rejected at once or dropped later."""
     for name, one in found.streams.items():
         for what, reasons in (("refused", one.refused_at_once), ("dropped", one.dropped)):
@@ -162,7 +164,7 @@ def _reasons(found: Result) -> Iterator[str]:
                 yield f"{name}, {what}: {told}"
 
 
-def _by_deadline(name: str, found: Result) -> rich.table.Table:
+def _by_deadline(name: str, found: ScenarioResult) -> rich.table.Table:
     made = rich.table.Table(box=None, pad_edge=False)
     made.add_column(f"{name}: deadline")
     made.add_column("requests", justify="right")
@@ -176,7 +178,7 @@ def _by_deadline(name: str, found: Result) -> rich.table.Table:
     return made
 
 
-def _data(found: Result) -> dict[str, Any]:
+def _data(found: ScenarioResult) -> dict[str, Any]:
     return {
         "scenario": found.scenario,
         "seconds": found.seconds,

@@ -8,11 +8,11 @@ import dataclasses
 import pathlib
 
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.lab import record
-from tuner.lab.record import Order
-from tuner.lab.tables.schedule import Thoroughness
+from tuner.lab.record import RecordSpec
+from tuner.lab.tables.schedule import RepeatRule
 from tuner.lab.tables.table import status_of
 from tuner.report import formatting
 from tuner.settings import (
@@ -49,7 +49,7 @@ REFUSED = {
 """Objectives that are not recorded."""
 SECONDS = 2.0
 """Measured seconds of an evaluation of one model."""
-LEAST_PASSES = 3
+MIN_PASSES = 3
 """With fewer, none could be held out as ground truth."""
 
 
@@ -69,14 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     thorough = parser.add_argument_group("how thoroughly")
     thorough.add_argument(
         "--passes",
-        default=Thoroughness().passes,
+        default=RepeatRule().passes,
         type=options.parsing(int),
         metavar="K",
         help="times that every configuration is launched, each time in a new order; default 3, the least",
     )
     thorough.add_argument(
         "--most",
-        default=Thoroughness().most,
+        default=RepeatRule().most,
         type=options.parsing(int),
         metavar="K",
         help="launches that one of the best 5 %% of the configurations gets at most, until its standard "
@@ -106,14 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     done = record.record(_order(arguments), terminal=terminal)
     surface = done.surface
     statuses = collections.Counter(status_of(launch.outcome) for launch in surface.launches)
     ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     cells = len(surface.by_cell)
-    return Said(
+    return CommandResult(
         text=(
             f"{arguments.out}: {formatting.plural(cells, 'configuration')}, "
             f"{formatting.plural(len(surface.launches), 'launch')} ({ended}), {done.measured} of them new"
@@ -129,51 +129,51 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     )
 
 
-def _order(arguments: argparse.Namespace) -> Order:
+def _order(arguments: argparse.Namespace) -> RecordSpec:
     """Return the validated request.
 
     Raises:
         WrongUse: a value is out of range, or the folder is unusable.
     """
     for option, value, least in (
-        ("--passes", arguments.passes, LEAST_PASSES),
+        ("--passes", arguments.passes, MIN_PASSES),
         ("--most", arguments.most, arguments.passes),
         ("--seed", arguments.seed, 0),
     ):
         if value < least:
-            raise WrongUse(f"{option} {value}: expected a whole number from {least}")
+            raise UsageError(f"{option} {value}: expected a whole number from {least}")
     is_scenario = hasattr(arguments, "scenario")
     options.take_scenario(arguments)
     if not is_scenario:
         if not hasattr(arguments, "concurrency"):
-            raise WrongUse("how much load? give --concurrency N, or --scenario FILE")
+            raise UsageError("how much load? give --concurrency N, or --scenario FILE")
         if not hasattr(arguments, "seconds"):
             arguments.seconds = SECONDS
     for objective, why in {} if is_scenario else REFUSED.items():
         if getattr(arguments, "objective", None) == objective:
-            raise WrongUse(f"--objective {objective}: {why}")
+            raise UsageError(f"--objective {objective}: {why}")
     out: pathlib.Path = arguments.out
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_surface(out))):
-        raise WrongUse(
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_table(out))):
+        raise UsageError(
             f"--out {out} is no surface; name a new folder, or one that was recorded into"
         )
     target = options.group_of(arguments, TargetSettings)
     measurement = options.group_of(arguments, MeasurementSettings)
     if measurement.second is not None:
-        raise WrongUse(
+        raise UsageError(
             f"--objective {measurement.objective}: a surface is recorded for one objective"
         )
-    return Order(
+    return RecordSpec(
         settings=StudySettings(
             target=dataclasses.replace(target, space=arguments.grid),
             search=SearchSettings(sampler="random", seed=arguments.seed),
             measurement=measurement,
             store=StoreSettings(),
         ),
-        thoroughness=Thoroughness(passes=arguments.passes, most=arguments.most),
+        thoroughness=RepeatRule(passes=arguments.passes, most=arguments.most),
         out=out,
     )
 
 
-def _is_surface(path: pathlib.Path) -> bool:
+def _is_table(path: pathlib.Path) -> bool:
     return (path / "surface.yaml").is_file()

@@ -9,12 +9,12 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.lab import replay
 from tuner.lab.tables import scoring, table_files
-from tuner.lab.tables.scoring import ReplayedVerdict, Run
-from tuner.lab.tables.table_evaluator import Wrappers
+from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
+from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.metrics import objective as objectives
 from tuner.metrics import prices
 from tuner.metrics.objective import NAMES as OBJECTIVES
@@ -23,7 +23,7 @@ from tuner.sampling import registry
 from tuner.settings import RATE, MeasurementSettings, SearchSettings
 from tuner.study.progress import Terminal
 
-TOLD = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
+RECORDED_OBJECTIVES = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
 """Objectives that a table records."""
 GIVEN = ("slo_ms", "constraints", "prices")
 """Measurement settings that apply to a recorded table."""
@@ -61,12 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="launches before results guide the sampler; default: the sampler's own",
     )
-    parser.add_argument("--objective", default=None, choices=TOLD, help="default: the surface's")
+    parser.add_argument(
+        "--objective", default=None, choices=RECORDED_OBJECTIVES, help="default: the surface's"
+    )
     options.add_group(parser, "measurement", only=["slo_ms", "constraints", "prices"])
     parser.add_argument(
         "--guess",
         default="profile",
-        choices=replay.GUESSES,
+        choices=replay.PREDICTIONS,
         help="prediction that the sampler structured is given: by the surface's profile, whose time "
         "counts as trials, none, or a wrong one; default profile",
     )
@@ -113,26 +115,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     order = _order(arguments)
-    ground = _ground(arguments.surface, arguments)
+    ground = _prepare_table(arguments.surface, arguments)
     if arguments.after is not None:
-        before = _ground(arguments.after, arguments)
+        before = _prepare_table(arguments.after, arguments)
         order = dataclasses.replace(order, after=before)
     done = 0
 
-    def report(_run: Run) -> None:
+    def report(_run: ReplayRun) -> None:
         nonlocal done
         done += 1
         terminal.check()
         if done % 10 == 0 or done == len(order.seeds):
-            console_text.say(terminal.console, f"{done} of {len(order.seeds)} searches")
+            console_text.write_line(terminal.console, f"{done} of {len(order.seeds)} searches")
 
     replayed = replay.replay(ground, order, report=report)
     data = replayed.as_json()
     cells = len(ground.arena.candidates.cells)
-    objective = objectives.named(ground.objective)
+    objective = objectives.find_objective(ground.objective)
     optimum = formatting.number(objective.from_minimised(ground.truth.optimum))
     head = (
         f"{data['surface']}: {formatting.plural(cells, 'configuration')}, {order.sampler}, "
@@ -142,7 +144,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     )
     said = [head]
     for share in scoring.SHARES:
-        one = scoring.reached(replayed.runs, ground.truth, share, cells=cells)
+        one = scoring.trials_to_tolerance(replayed.runs, ground.truth, share, cells=cells)
         said.append(
             f"within {_tolerance(one)} ({formatting.plural(one.good_cells, 'configuration')}): "
             f"median {formatting.reached(one.median)}, 90th percentile {formatting.reached(one.p90)}, reached in "
@@ -151,10 +153,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
     each_ms = 1e3 * sum(one.sampler_s for one in replayed.runs) / (len(order.seeds) * order.trials)
     said.append(f"the sampler took {each_ms:.0f} ms a trial")
-    return Said(text="\n".join(said), data=data)
+    return CommandResult(text="\n".join(said), data=data)
 
 
-def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replay.Ground:
+def _prepare_table(path: pathlib.Path, arguments: argparse.Namespace) -> replay.PreparedTable:
     """Return a table with the requested objective, constraints, deadline and prices."""
     surface = table_files.read(path)
     objective = arguments.objective or surface.head.objective
@@ -164,7 +166,7 @@ def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replay.Ground:
         given.setdefault("slo_ms", surface.head.deadline_ms)
     asked = MeasurementSettings(objective=objective, **given)
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return replay.ground_of(surface, objective, asked.limits)
+    return replay.prepare_table(surface, objective, asked.limits)
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
@@ -179,7 +181,7 @@ def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
         yield f"the true ratio lay in {share:.1%} of {len(covered)} intervals"
 
 
-def _tolerance(one: scoring.Reached) -> str:
+def _tolerance(one: scoring.TrialsToTolerance) -> str:
     """Describe the tolerance, and why it exceeds its share."""
     told = formatting.percent(one.tolerance)
     if one.tolerance <= one.share:
@@ -187,17 +189,17 @@ def _tolerance(one: scoring.Reached) -> str:
     return f"{told}, two standard errors of the optimum, for {formatting.percent(one.share)}"
 
 
-def _order(arguments: argparse.Namespace) -> replay.Order:
+def _order(arguments: argparse.Namespace) -> replay.ReplaySpec:
     for option, value in (("--trials", arguments.trials), ("--seeds", arguments.seeds)):
         if value < 1:
-            raise WrongUse(f"{option} {value}: expected a whole number from 1")
+            raise UsageError(f"{option} {value}: expected a whole number from 1")
     if arguments.pairs < 0 or arguments.pairs == 1:
-        raise WrongUse(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
+        raise UsageError(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
     if arguments.null and arguments.resampled:
-        raise WrongUse("--null and --resampled: choose one; all configurations are alike, or not")
+        raise UsageError("--null and --resampled: choose one; all configurations are alike, or not")
     if not 0 <= arguments.noise <= 1:
-        raise WrongUse(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
-    return replay.Order(
+        raise UsageError(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
+    return replay.ReplaySpec(
         sampler=arguments.sampler,
         trials=arguments.trials,
         seeds=tuple(range(arguments.seeds)),
@@ -205,7 +207,7 @@ def _order(arguments: argparse.Namespace) -> replay.Order:
         objective=arguments.objective,
         guess=arguments.guess,
         pairs=arguments.pairs,
-        wrappers=Wrappers(
+        wrappers=Perturbations(
             noise_sd=arguments.noise,
             is_null=arguments.null,
             is_resampled=arguments.resampled,

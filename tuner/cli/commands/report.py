@@ -9,7 +9,7 @@ import rich.console
 
 from tuner.cli.commands import options
 from tuner.cli.commands.study import as_json
-from tuner.cli.result import Said
+from tuner.cli.result import CommandResult
 from tuner.report import files as report_files
 from tuner.report import terminal as end_of_study
 from tuner.settings import StoreSettings
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     del terminal  # a report has no progress
     where = options.group_of(arguments, StoreSettings)
@@ -38,4 +38,4 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         files = {"report": report_files.write_study(record, folder.path / "report.html")}
         texts.append(end_of_study.summary(record, files))
         data.append(as_json(record, files, stopped=study_files.stopped_of(folder)))
-    return Said(text=rich.console.Group(*texts), data={"studies": data})
+    return CommandResult(text=rich.console.Group(*texts), data={"studies": data})

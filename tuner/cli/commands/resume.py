@@ -6,8 +6,8 @@ import argparse
 import pathlib
 
 from tuner.cli.commands import options
-from tuner.cli.commands.study import said
-from tuner.cli.result import Said
+from tuner.cli.commands.study import make_result
+from tuner.cli.result import CommandResult
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
 from tuner.study import study
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     where = options.group_of(arguments, StoreSettings)
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
-    return said(study.resume(folder, storage=where.storage, terminal=terminal))
+    return make_result(study.resume(folder, storage=where.storage, terminal=terminal))

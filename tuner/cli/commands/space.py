@@ -8,10 +8,10 @@ import os
 import pathlib
 
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.evaluation import probe
-from tuner.evaluation.evaluator import Bench
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.report import console_text
 from tuner.settings import MeasurementSettings, TargetSettings
@@ -19,7 +19,7 @@ from tuner.space import files
 from tuner.store.run_folder import storage_errors
 from tuner.study import problem
 from tuner.study.interruption import resumable
-from tuner.study.preparation import started
+from tuner.study.preparation import start_target
 from tuner.study.progress import Terminal
 
 TARGET = (
@@ -48,35 +48,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     target = options.group_of(arguments, TargetSettings)
     if target.is_of_other_engine:
-        raise WrongUse(
+        raise UsageError(
             f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
             "write them down, as docs/engines.md shows"
         )
-    card = problem.card_of(target.model, is_trusted=target.trust)
+    card = problem.find_spec(target.model, is_trusted=target.trust)
     out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
     if out.exists() and not arguments.force:
-        raise WrongUse(f"{out} exists: name another --out, or overwrite it with --force")
+        raise UsageError(f"{out} exists: name another --out, or overwrite it with --force")
     if not os.access(out.parent, os.W_OK | os.X_OK):
         missing = "" if out.parent.is_dir() else f": there is no folder {out.parent}"
-        raise WrongUse(f"--out {out} cannot be written{missing}")
+        raise UsageError(f"--out {out} cannot be written{missing}")
     environment = problem.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
-    bench = Bench(
+    bench = Evaluator(
         model=target.model,
         concurrency=target.in_flight,
         settings=settings,
         launcher=problem.launcher_of(target),
     )
     with resumable(None), bench:
-        served = started(bench)
+        served = start_target(bench)
         bench.send(problem.payloads_of(target, card, served, seed=0))
         environment = problem.with_gpu(environment, None, device=served.device)
         text = f"probing {served.model} at a few batch sizes, some ten seconds"
-        console_text.say(terminal.console, text)
+        console_text.write_line(terminal.console, text)
         text = probe.text(bench, environment, served)
     space = files.parse(text, file=str(out))
     cells = len(space.cells(environment))
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         partial = out.with_name(out.name + ".partial")
         partial.write_text(text, encoding="utf-8")
         partial.replace(out)
-    return Said(
+    return CommandResult(
         text=f"{out}: {len(space.knobs)} knobs, {cells} configurations that differ here; look the ranges over",
         data={"file": str(out), "cells": cells, "knobs": [knob.name for knob in space.knobs]},
     )

@@ -13,17 +13,17 @@ from typing import Any
 import rich.console
 import rich.text
 
-from tuner.advice import advised
+from tuner.advice import advise
 from tuner.cli.commands import options
-from tuner.cli.result import Said
-from tuner.errors import WrongUse
+from tuner.cli.result import CommandResult
+from tuner.errors import UsageError
 from tuner.metrics import objective as objectives
 from tuner.report import study_view
 from tuner.report import terminal as end_of_study
 from tuner.settings import GROUPS, RATE
 from tuner.study import concurrency_sweep, study
 from tuner.study.progress import Terminal
-from tuner.study.study import Finished
+from tuner.study.study import StudyResult
 from tuner.values.values import StudyRecord
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for group in GROUPS:
         made = options.add_group(parser, group)
         if group == "target":
-            _take_several_loads(made)
+            _take_several_concurrencies(made)
     parser.add_argument(
         "--find-rate",
         action="store_true",
@@ -47,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
 
 
-def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     if arguments.find_rate:
         if getattr(arguments, "objective", RATE) != RATE:
-            raise WrongUse(
+            raise UsageError(
                 f"--find-rate: its objective is the rate, and not {arguments.objective}; give one of the two"
             )
         arguments.objective = RATE
@@ -61,26 +61,26 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         arguments.concurrency = loads[0]
     settings = options.settings_of(arguments)
     if not loads:
-        return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+        return make_result(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
     if settings.is_open:
-        raise WrongUse(
+        raise UsageError(
             f"--concurrency {','.join(map(str, loads))}: several loads are closed loops, without --rate"
         )
-    return said_of_all(
+    return make_sweep_result(
         concurrency_sweep.tune(settings, loads, fresh=arguments.fresh, terminal=terminal)
     )
 
 
-def _take_several_loads(group: options.ArgumentGroup) -> None:
+def _take_several_concurrencies(group: options.ArgumentGroup) -> None:
     """Let `--concurrency` accept a list."""
     for action in group._group_actions:  # noqa: SLF001 - argparse has no public name for it
         if action.dest == "concurrency":
-            action.type = options.parsing(loads_of)
+            action.type = options.parsing(concurrencies_of)
             action.metavar = "N[,N...]"
             action.help = f"{action.help}; several with commas between them: a study of each"
 
 
-def loads_of(text: str) -> int | tuple[int, ...]:
+def concurrencies_of(text: str) -> int | tuple[int, ...]:
     """Parse one number (`20`) or ascending ones (`1,5,20`).
 
     Raises:
@@ -97,14 +97,14 @@ def loads_of(text: str) -> int | tuple[int, ...]:
     return found if len(found) > 1 else found[0]
 
 
-def said_of_all(finished: Sequence[Finished]) -> Said:
+def make_sweep_result(finished: Sequence[StudyResult]) -> CommandResult:
     """Return the result of several studies."""
-    changed = list(concurrency_sweep.changes(finished))
+    changed = list(concurrency_sweep.configuration_changes(finished))
     parts: list[rich.console.RenderableType] = []
     for one in finished:
         parts += [end_of_study.summary(one.record, one.files), ""]
     parts.append(rich.text.Text(_changes_in_words(finished, changed), style="bold"))
-    return Said(
+    return CommandResult(
         text=rich.console.Group(*parts),
         data={
             "studies": [as_json(one.record, one.files, stopped=one.stopped) for one in finished],
@@ -114,7 +114,7 @@ def said_of_all(finished: Sequence[Finished]) -> Said:
 
 
 def _changes_in_words(
-    finished: Sequence[Finished], changed: Sequence[concurrency_sweep.Change]
+    finished: Sequence[StudyResult], changed: Sequence[concurrency_sweep.ConfigurationChange]
 ) -> str:
     if not changed:
         loads = ", ".join(str(one.record.concurrency) for one in finished)
@@ -125,9 +125,9 @@ def _changes_in_words(
     return f"The configuration to run changes with the concurrency {places}."
 
 
-def said(finished: Finished) -> Said:
+def make_result(finished: StudyResult) -> CommandResult:
     """Return the result of a study."""
-    return Said(
+    return CommandResult(
         text=end_of_study.summary(finished.record, finished.files),
         data=as_json(finished.record, finished.files, stopped=finished.stopped),
     )
@@ -137,7 +137,7 @@ def as_json(
     record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
 ) -> dict[str, Any]:
     """Return a study as a JSON object."""
-    advice = advised(record) if record.is_finished else None
+    advice = advise(record) if record.is_finished else None
     overheads = [trial.overhead_s for trial in record.trials]
     best_trial = next(
         (t for t in record.trials if t.configuration == record.best and t.objective is not None),
@@ -157,7 +157,7 @@ def as_json(
         "second_objective": record.second,
         "front": [point.as_json() for point in record.front],
         "trials": len(record.trials),
-        "failed_trials": len(study_view.failed(record.trials)),
+        "failed_trials": len(study_view.failed_trials(record.trials)),
         "stopped": stopped,
         "median_overhead_s": statistics.median(overheads) if overheads else None,
         "default": dict(record.default),
@@ -166,7 +166,7 @@ def as_json(
         "recommendation": None if advice is None else advice.reason,
         "best_seen": None
         if best_trial is None
-        else objectives.named(record.objective).of(best_trial),
+        else objectives.find_objective(record.objective).of(best_trial),
         "headline": study_view.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
         "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),

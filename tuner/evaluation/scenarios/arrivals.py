@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.evaluation.scenarios.values import Scenario, Stream
-from tuner.evaluation.simulation.pool import Request
+from tuner.evaluation.simulation.pool import EmulatedRequest
 from tuner.load_generator.arrivals import BURST_FACTOR, BURST_PERIOD_S, BURST_S
 
 Array = NDArray[np.float64]
@@ -24,7 +24,7 @@ Places = NDArray[np.intp]
 POPULARITY_SPREAD = 2.5
 """Standard deviation of a serverless model's log rate: one in ten has 25 times the median."""
 PERIODIC_SHARE = 0.3
-MOST_VARIATION = 4.0
+MAX_VARIATION = 4.0
 """Largest coefficient of variation of a model's interarrival times."""
 PAUSE_S = 0.001
 """Minimum time between a client's requests, also after an immediate rejection."""
@@ -33,7 +33,7 @@ CALM = (1.0 - BURST_FACTOR * BURST_S / BURST_PERIOD_S) / (1.0 - BURST_S / BURST_
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Traffic:
+class ScenarioArrivals:
     """All requests of a scenario."""
 
     at_s: Array  # (n,) ascending
@@ -41,14 +41,14 @@ class Traffic:
     streams: Places  # (n,)
     scenario: Scenario
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[EmulatedRequest]:
         """Yield the timed requests, and each client's first request."""
         streams = self.scenario.streams
         for at_s, model, place in zip(
             self.at_s.tolist(), self.models.tolist(), self.streams.tolist(), strict=True
         ):
             stream = streams[place]
-            yield Request(
+            yield EmulatedRequest(
                 at_s=at_s,
                 model=model,
                 objective_s=stream.deadline.at(at_s),
@@ -57,7 +57,7 @@ class Traffic:
                 stream=place,
             )
 
-    def answered(self, request: Request, now_s: float) -> Request | None:
+    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return the client's next request, or None after the end."""
         if now_s >= self.scenario.seconds:
             return None
@@ -66,7 +66,7 @@ class Traffic:
         return dataclasses.replace(request, at_s=at_s, objective_s=stream.deadline.at(at_s))
 
 
-def traffic(scenario: Scenario, draw: int = 0) -> Traffic:
+def draw_arrivals(scenario: Scenario, draw: int = 0) -> ScenarioArrivals:
     """Return the requests of a scenario; every stream has its own random numbers.
 
     Args:
@@ -86,7 +86,7 @@ def traffic(scenario: Scenario, draw: int = 0) -> Traffic:
         parts.append((at_s, models + first, np.full(len(at_s), place, dtype=np.intp)))
     at_s = np.concatenate([part[0] for part in parts])
     order = np.argsort(at_s, kind="stable")
-    return Traffic(
+    return ScenarioArrivals(
         at_s[order],
         np.concatenate([part[1] for part in parts])[order],
         np.concatenate([part[2] for part in parts])[order],
@@ -120,7 +120,7 @@ def due(
         at_s, models = _serverless(stream.rate_per_s, copies, span_s, rng, times)
         return at_s + stream.from_s, models
     at_s = _times(stream, span_s, times)
-    return at_s + stream.from_s, _drawn(stream, at_s, copies, times)
+    return at_s + stream.from_s, _draw_models(stream, at_s, copies, times)
 
 
 def rotated(
@@ -158,7 +158,7 @@ def _poisson(rate: float, span_s: float, rng: np.random.Generator) -> Array:
     return np.sort(rng.random(rng.poisson(rate * span_s)) * span_s)
 
 
-def _drawn(stream: Stream, at_s: Array, copies: int, rng: np.random.Generator) -> Places:
+def _draw_models(stream: Stream, at_s: Array, copies: int, rng: np.random.Generator) -> Places:
     """Return a model for each request."""
     if stream.active_every_s:
         active = np.minimum(copies, 1 + (at_s / stream.active_every_s).astype(np.intp))
@@ -180,7 +180,7 @@ def _serverless(
     weights = np.exp(POPULARITY_SPREAD * rng.normal(size=copies))
     rates = rate * weights / weights.sum()
     is_periodic = rng.random(copies) < PERIODIC_SHARE
-    variation = rng.uniform(1.0, MOST_VARIATION, size=copies)
+    variation = rng.uniform(1.0, MAX_VARIATION, size=copies)
     found = []
     for place in range(copies):
         mean_s = 1.0 / rates[place]

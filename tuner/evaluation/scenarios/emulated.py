@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from serving.errors import InvalidSettings
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.interface import Event, Kind, Plan, Scheduler
+from serving.scheduling.interface import ActionType, Event, Plan, Scheduler
 from serving.settings import ServingSettings
 from serving.values import ModelId
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation.scenarios import arrivals, results
-from tuner.evaluation.scenarios.values import MOST_ARRIVALS, Group, Scenario
+from tuner.evaluation.scenarios.values import MAX_ARRIVALS, ModelGroup, Scenario
 from tuner.evaluation.simulation.pool import (
     EmulatedModel,
+    EmulatedOutcome,
     EmulatedPool,
+    EmulatedRequest,
     EmulatedWorker,
-    Outcome,
-    Request,
 )
 
 ROUNDING_S = 1e-9
@@ -34,7 +34,7 @@ CHECKED_EVERY = 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkerUsage:
     """Usage of all workers."""
 
     loads: int
@@ -49,10 +49,10 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Emulation(results.Result):
+class Emulation(results.ScenarioResult):
     """One run in virtual time."""
 
-    work: Work
+    work: WorkerUsage
     planning_s: float
     """Scheduler's CPU time, on one core."""
 
@@ -62,7 +62,7 @@ class Emulation(results.Result):
         return self.requests / self.planning_s if self.planning_s else float("inf")
 
 
-class Timed:
+class TimedScheduler:
     """Scheduler that is timed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -96,16 +96,16 @@ class Timed:
 class _Checked:
     """Limited arrivals that call `check` regularly."""
 
-    traffic: arrivals.Traffic
+    traffic: arrivals.ScenarioArrivals
     check: Callable[[], None]
     count: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[EmulatedRequest]:
         for request in self.traffic:
             self._counted()
             yield request
 
-    def answered(self, request: Request, now_s: float) -> Request | None:
+    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return the client's next request."""
         self._counted()
         return self.traffic.answered(request, now_s)
@@ -114,9 +114,9 @@ class _Checked:
         number = next(self.count)
         if not number % CHECKED_EVERY:
             self.check()
-        if number > MOST_ARRIVALS:
-            raise WrongUse(
-                f"scenario {self.traffic.scenario.name}: more than {MOST_ARRIVALS:,} requests; give it less time "
+        if number > MAX_ARRIVALS:
+            raise UsageError(
+                f"scenario {self.traffic.scenario.name}: more than {MAX_ARRIVALS:,} requests; give it less time "
                 "(seconds), or fewer clients"
             )
 
@@ -131,7 +131,7 @@ def settings_of(scenario: Scenario) -> ServingSettings:
         policy = ServingSettings().changed({"scheduling.policy": "clockwork"})
         return policy.changed(scenario.settings, source=f"scenario {scenario.name}")
     except InvalidSettings as error:
-        raise WrongUse(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def clockwork(scenario: Scenario) -> Scheduler:
@@ -144,14 +144,14 @@ def run(
     make: Callable[[Scenario], Scheduler] = clockwork,
     *,
     check: Callable[[], None] = lambda: None,
-) -> tuple[Emulation, list[Outcome]]:
+) -> tuple[Emulation, list[EmulatedOutcome]]:
     """Run a scenario; also return the outcome of each request in order of arrival.
 
     Args:
         make: factory of the scheduler.
         check: called regularly; may raise.
     """
-    timed = Timed(make(scenario))
+    timed = TimedScheduler(make(scenario))
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, loads_apart=scenario.loads_apart)
@@ -167,14 +167,14 @@ def run(
         lag_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
     )
     timed.took_s = 0.0
-    outcomes = pool.run(_Checked(arrivals.traffic(scenario), check))
+    outcomes = pool.run(_Checked(arrivals.draw_arrivals(scenario), check))
     return _result(scenario, outcomes, workers, timed), outcomes
 
 
-def _models(group: Group) -> Iterator[EmulatedModel]:
+def _models(group: ModelGroup) -> Iterator[EmulatedModel]:
     profile = group.profile
     if profile is None:
-        raise WrongUse(
+        raise UsageError(
             f"group {group.name!r} has no profile: an emulation needs one (docs/scenarios.md); with --serve it "
             "is measured"
         )
@@ -188,16 +188,19 @@ def _models(group: Group) -> Iterator[EmulatedModel]:
 
 
 def _result(
-    scenario: Scenario, outcomes: Sequence[Outcome], workers: Sequence[EmulatedWorker], timed: Timed
+    scenario: Scenario,
+    outcomes: Sequence[EmulatedOutcome],
+    workers: Sequence[EmulatedWorker],
+    timed: TimedScheduler,
 ) -> Emulation:
-    found = results.counted(scenario, [_end(outcome) for outcome in outcomes])
+    found = results.summarise(scenario, [_end(outcome) for outcome in outcomes])
     time_s = found.seconds * len(workers)
     return Emulation(
         **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
-        work=Work(
-            loads=sum(worker.counts[Kind.LOAD] for worker in workers),
-            load_share=sum(worker.busy_s[Kind.LOAD] for worker in workers) / time_s,
-            exec_share=sum(worker.busy_s[Kind.INFER] for worker in workers) / time_s,
+        work=WorkerUsage(
+            loads=sum(worker.counts[ActionType.LOAD] for worker in workers),
+            load_share=sum(worker.busy_s[ActionType.LOAD] for worker in workers) / time_s,
+            exec_share=sum(worker.busy_s[ActionType.INFER] for worker in workers) / time_s,
             batches=dict(
                 sorted(sum((worker.batches for worker in workers), collections.Counter()).items())
             ),
@@ -208,9 +211,9 @@ def _result(
     )
 
 
-def _end(outcome: Outcome) -> results.End:
+def _end(outcome: EmulatedOutcome) -> results.RequestOutcome:
     request = outcome.request
-    return results.End(
+    return results.RequestOutcome(
         stream=request.stream,
         at_s=request.at_s,
         deadline_s=request.objective_s,

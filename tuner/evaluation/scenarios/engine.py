@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from serving.settings import KNOBS
+from serving.settings import SETTINGS
 from tuner.errors import LaunchFailed
 from tuner.evaluation.scenarios import served
 from tuner.evaluation.scenarios.values import Scenario
 from tuner.launching import pool_metrics
-from tuner.launching.engine import Served
-from tuner.launching.engine_process import EngineProcess
+from tuner.launching.engine import EngineInfo
+from tuner.launching.engine_process import LuthierProcess
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.values import Configuration
 
@@ -81,7 +81,7 @@ class ScenarioServer:
 
     def __init__(self, launcher: ScenarioLauncher) -> None:
         self._launcher = launcher
-        self._process: EngineProcess | None = None
+        self._process: LuthierProcess | None = None
         self._now = Configuration({})
         """Configuration that the process was given last."""
 
@@ -113,13 +113,13 @@ class ScenarioServer:
             self._process.apply(wanted)
         else:
             self.stop()
-            self._process = served.started(
+            self._process = served.start_server(
                 launcher.scenario, wanted, home=launcher.home, profiles=launcher.profiles
             )
         self._now = wanted
         return time.monotonic() - before_s
 
-    def served(self) -> Served:
+    def served(self) -> EngineInfo:
         """Describe the engine under the scenario's name.
 
         Raises:
@@ -128,14 +128,14 @@ class ScenarioServer:
         admin = self._running().admin
         answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
-        return Served(
+        return EngineInfo(
             model=self._launcher.scenario.name,
             version="",
             kind=KIND,
             signature=None,
             limits=str(answer["limits"]),
             device=devices.pop() if len(devices) == 1 else None,
-            largest_mb=_largest_mb(admin.models()),
+            largest_mb=_max_mb(admin.models()),
         )
 
     def replica_facts(self) -> ReplicaFacts:
@@ -145,7 +145,7 @@ class ScenarioServer:
             LaunchFailed: the engine is gone (cause `crash`).
         """
         running = self._running()
-        counted = pool_metrics.parsed(running.admin.metrics())
+        counted = pool_metrics.parse(running.admin.metrics())
         return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
 
     def is_running(self) -> bool:
@@ -162,13 +162,13 @@ class ScenarioServer:
         if process is not None:
             process.stop()
 
-    def _running(self) -> EngineProcess:
+    def _running(self) -> LuthierProcess:
         if self._process is None:
             raise LaunchFailed("crash", "there is no server: the last one did not start")
         return self._process
 
 
-def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
+def _max_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
     """Return an upper bound of the largest model; the server rounds."""
     versions = (version for model in models for version in model["versions"].values())
     told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
@@ -178,7 +178,7 @@ def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
 def is_live(now: Configuration, wanted: Configuration) -> bool:
     """Whether a running server can take a configuration as if newly started."""
     return all(
-        KNOBS[name].limits.live and name not in OF_PROFILES
+        SETTINGS[name].limits.live and name not in OF_PROFILES
         for name in {*now, *wanted}
-        if now.get(name, KNOBS[name].default) != wanted.get(name, KNOBS[name].default)
+        if now.get(name, SETTINGS[name].default) != wanted.get(name, SETTINGS[name].default)
     )

@@ -23,13 +23,13 @@ from tuner.document import Document, Path
 from tuner.errors import InvalidScenario
 from tuner.evaluation.scenarios.values import (
     ARRIVALS,
-    MOST_ARRIVALS,
+    MAX_ARRIVALS,
     PROFILES,
     Arrivals,
     Deadline,
-    Emulated,
-    Group,
-    Profile,
+    EmulatedProfile,
+    EmulationSettings,
+    ModelGroup,
     Scenario,
     Stream,
 )
@@ -67,13 +67,13 @@ SAID = {
     "clockwork.memory_mb": "`memory_pages` says it, in pages of clockwork.page_mb",
 }
 """Settings that a scenario expresses otherwise, and how."""
-MOST_MODELS = 100_000
-MOST_WORKERS = 10_000
-MOST_CLIENTS = 100_000
-LONGEST_S = 1e6
-LEAST_S = 1e-6
+MAX_MODELS = 100_000
+MAX_WORKERS = 10_000
+MAX_CLIENTS = 100_000
+MAX_S = 1e6
+MIN_S = 1e-6
 """Times below it are rejected, being practically zero."""
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 SPREAD = ("poisson", "constant", "burst")
 """Arrivals of a rate that is spread over the group's models."""
 STEPS = 1000
@@ -113,10 +113,10 @@ def parse(text: str, path: pathlib.Path) -> Scenario:
     Raises:
         InvalidScenario: an unknown key or a wrong value.
     """
-    return _Reader(document.read(text, str(path), fault=InvalidScenario), path).scenario()
+    return _ScenarioReader(document.read(text, str(path), fault=InvalidScenario), path).scenario()
 
 
-class _Reader:
+class _ScenarioReader:
     """Validating reader of one file."""
 
     def __init__(self, found: Document, path: pathlib.Path) -> None:
@@ -127,16 +127,16 @@ class _Reader:
         root = self._mapping(self._found.value, (), KEYS)
         groups = tuple(self._groups(root.get("models"), ("models",)))
         models = sum(group.copies for group in groups)
-        if models > MOST_MODELS:
-            raise self._error(("models",), f"{models:,} in all, expected at most {MOST_MODELS:,}")
+        if models > MAX_MODELS:
+            raise self._error(("models",), f"{models:,} in all, expected at most {MAX_MODELS:,}")
         copies = {group.name: group.copies for group in groups}
         seconds = self._positive(root.get("seconds"), ("seconds",))
-        if seconds > LONGEST_S:
-            raise self._error(("seconds",), f"{seconds:g}, expected at most {LONGEST_S:g}")
+        if seconds > MAX_S:
+            raise self._error(("seconds",), f"{seconds:g}, expected at most {MAX_S:g}")
         streams = tuple(self._streams(root.get("traffic"), ("traffic",), groups))
         expected = sum(stream.rate_per_s * (seconds - stream.from_s) for stream in streams)
-        if expected > MOST_ARRIVALS:
-            text = f"{expected:,.0f} requests, expected at most {MOST_ARRIVALS:,}: less time, or lower rates"
+        if expected > MAX_ARRIVALS:
+            text = f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}: less time, or lower rates"
             raise self._error(("traffic",), text)
         for stream in streams:
             self._check_deadline(stream, seconds)
@@ -146,9 +146,9 @@ class _Reader:
                     key, f"{stream.from_s:g}, expected less than seconds ({seconds:g})"
                 )
         clients = sum(stream.clients * copies[stream.group] for stream in streams)
-        if clients > MOST_CLIENTS:
+        if clients > MAX_CLIENTS:
             raise self._error(
-                ("traffic",), f"{clients:,} clients in all, expected at most {MOST_CLIENTS:,}"
+                ("traffic",), f"{clients:,} clients in all, expected at most {MAX_CLIENTS:,}"
             )
         pages = root.get("memory_pages")
         if pages is not None:
@@ -162,7 +162,7 @@ class _Reader:
             name=self._path.stem,
             seconds=seconds,
             seed=self._whole(root.get("seed", 0), ("seed",), 0, 2**32 - 1),
-            workers=self._whole(root.get("workers", 1), ("workers",), 1, MOST_WORKERS),
+            workers=self._whole(root.get("workers", 1), ("workers",), 1, MAX_WORKERS),
             pages=pages,
             loads_apart=self._found.truth(root.get("loads_apart", False), ("loads_apart",)),
             groups=groups,
@@ -171,7 +171,7 @@ class _Reader:
             emulated=self._emulated(root.get("emulated", {}), ("emulated",)),
         )
 
-    def _groups(self, given: object, path: Path) -> Iterator[Group]:
+    def _groups(self, given: object, path: Path) -> Iterator[ModelGroup]:
         found = self._found.mapping(given, path)
         if not found:
             raise self._error(path, "empty, expected models by the name of their group")
@@ -183,9 +183,9 @@ class _Reader:
                     "neither profile (to emulate it) nor model (to serve it); expected one at least"
                 )
                 raise self._error(at, text)
-            yield Group(
+            yield ModelGroup(
                 name=name,
-                copies=self._whole(keys.get("copies", 1), (*at, "copies"), 1, MOST_MODELS),
+                copies=self._whole(keys.get("copies", 1), (*at, "copies"), 1, MAX_MODELS),
                 profile=self._profile(keys["profile"], (*at, "profile"))
                 if "profile" in keys
                 else None,
@@ -204,7 +204,7 @@ class _Reader:
             raise self._error(path, text)
         return f"{file.resolve()}:{inside}" if colon else str(file.resolve())
 
-    def _profile(self, given: object, path: Path) -> Profile:
+    def _profile(self, given: object, path: Path) -> EmulatedProfile:
         if isinstance(given, str):
             self._found.known(given, PROFILES, path, "profile")
             return PROFILES[given]
@@ -218,13 +218,15 @@ class _Reader:
             batch_s[int(size)] = 1e-3 * self._positive(value, at)
         if 1 not in batch_s:
             raise self._error((*path, "batch_ms"), "no batch of 1, expected its milliseconds")
-        return Profile(
+        return EmulatedProfile(
             pages=self._whole(keys.get("pages", 1), (*path, "pages"), 1, 2**31),
             load_s=1e-3 * self._positive(keys.get("load_ms"), (*path, "load_ms")),
             batch_s=dict(sorted(batch_s.items())),
         )
 
-    def _streams(self, given: object, path: Path, groups: Collection[Group]) -> Iterator[Stream]:
+    def _streams(
+        self, given: object, path: Path, groups: Collection[ModelGroup]
+    ) -> Iterator[Stream]:
         found = self._found.mapping(given, path)
         if not found:
             raise self._error(path, "empty, expected streams of requests by their names")
@@ -269,14 +271,14 @@ class _Reader:
     def _check_deadline(self, stream: Stream, seconds: float) -> None:
         """Check that deadlines stay within a sensible range."""
         deadline, at = stream.deadline, ("traffic", stream.name, "deadline_ms")
-        if deadline.every_s < LEAST_S:
+        if deadline.every_s < MIN_S:
             raise self._error(
-                (*at, "every_s"), f"{deadline.every_s:g}, expected at least {LEAST_S:g}"
+                (*at, "every_s"), f"{deadline.every_s:g}, expected at least {MIN_S:g}"
             )
         steps = seconds / deadline.every_s
         log_last = math.log(deadline.first_s) + steps * math.log(deadline.factor)
-        if abs(log_last) > math.log(LONGEST_S) + abs(math.log(deadline.first_s)):
-            text = f"grows to more than {LONGEST_S:g} s or to nothing within {seconds:g} s: a factor nearer to 1"
+        if abs(log_last) > math.log(MAX_S) + abs(math.log(deadline.first_s)):
+            text = f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s: a factor nearer to 1"
             raise self._error(at, text)
 
     def _only_of_rates(
@@ -312,14 +314,14 @@ class _Reader:
         found: list[tuple[float, int]] = []
         try:
             with (
-                user_files.opened(file, max_bytes=MOST_BYTES) as opened,
+                user_files.open_file(file, max_bytes=MAX_BYTES) as opened,
                 io.TextIOWrapper(opened, encoding="utf-8", newline="") as rows,
             ):
                 for number, row in enumerate(csv.reader(rows), start=1):
                     if not row or row[0].startswith("#") or row[0] == "seconds":
                         continue
-                    if len(found) == MOST_ARRIVALS:
-                        text = f"{file}, line {number}: expected at most {MOST_ARRIVALS:,} arrivals"
+                    if len(found) == MAX_ARRIVALS:
+                        text = f"{file}, line {number}: expected at most {MAX_ARRIVALS:,} arrivals"
                         raise self._error(path, text)
                     found.append(self._arrival(row, copies, file, number, path))
                     if len(found) > 1 and found[-1][0] < found[-2][0]:
@@ -354,10 +356,10 @@ class _Reader:
                 raise self._error((*path, name), f"given, but {said}")
         return found
 
-    def _emulated(self, given: object, path: Path) -> Emulated:
+    def _emulated(self, given: object, path: Path) -> EmulationSettings:
         keys = self._mapping(given, path, EMULATED_KEYS)
-        default = Emulated()
-        return Emulated(
+        default = EmulationSettings()
+        return EmulationSettings(
             jitter=self._jitter(keys.get("jitter", 0), (*path, "jitter")),
             lag_s=1e-6
             * self._from_zero(keys.get("lag_us", 1e6 * default.lag_s), (*path, "lag_us")),
@@ -371,7 +373,7 @@ class _Reader:
             return tuple((1.0 + spread * special.ndtri((1.0 + shares) / 2.0)).tolist())
         file = self._path.parent / given
         try:
-            lines = user_files.text(file, max_bytes=MOST_BYTES).split()
+            lines = user_files.text(file, max_bytes=MAX_BYTES).split()
             factors = tuple(map(float, lines))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -400,8 +402,8 @@ class _Reader:
 
     def _every(self, given: object, path: Path) -> float:
         number = self._from_zero(given, path)
-        if 0 < number < LEAST_S:
-            raise self._error(path, f"{number:g}, expected 0, or at least {LEAST_S:g} s")
+        if 0 < number < MIN_S:
+            raise self._error(path, f"{number:g}, expected 0, or at least {MIN_S:g} s")
         return number
 
     def _whole(self, given: object, path: Path, least: int, most: int) -> int:

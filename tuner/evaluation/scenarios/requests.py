@@ -1,6 +1,6 @@
 """Requests of a served scenario, each with its deadline.
 
-There is one `Load` for all timed requests, and one for each stream of clients.
+There is one `ClientWorkload` for all timed requests, and one for each stream of clients.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from serving import zoo
 from serving.errors import InvalidSettings, ServingError
 from serving.tensors import input_values, sizes
-from serving.values import ModelCard, Signature
-from tuner.errors import UnknownSize, WrongUse
+from serving.values import ModelSpec, Signature
+from tuner.errors import UnknownSize, UsageError
 from tuner.evaluation.scenarios import arrivals
-from tuner.evaluation.scenarios.values import Group, Scenario, Stream
+from tuner.evaluation.scenarios.values import ModelGroup, Scenario, Stream
 from tuner.launching import readiness
 from tuner.load_generator import oip_body, payload_files, payloads, synthetic
-from tuner.load_generator.multi_model_payloads import Head, Mixture
+from tuner.load_generator.multi_model_payloads import MultiModelPayloads, RequestRoute
 from tuner.load_generator.payloads import Payloads
-from tuner.load_generator.plan import LoadPlan, Warmup
+from tuner.load_generator.plan import PhasePlan, Warmup
 
 GRACE_S = 5.0
 """Time after its deadline until a request is lost."""
-MOST_CONNECTIONS = 500
+MAX_CONNECTIONS = 500
 """Maximum requests in flight; the wait for a connection counts."""
 ITEMS = 16
 """Distinct requests of a stream's model."""
@@ -34,17 +34,17 @@ NO_WARMUP = Warmup(seconds=0.0, round_trips=0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Load:
+class ClientWorkload:
     """Workload of one load generator."""
 
-    mixture: Mixture
-    plan: LoadPlan
+    mixture: MultiModelPayloads
+    plan: PhasePlan
     streams: Sequence[int]
     """Stream of each timed request; one stream for all clients."""
     from_s: float = 0.0
 
 
-def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
+def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[ClientWorkload]:
     """Yield one workload for all timed requests, and one for each stream of clients."""
     sent = _Sent(scenario, host, port)
     listed = sent.listed()
@@ -63,12 +63,12 @@ class ScenarioRequests:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._last: tuple[tuple[int, float], Load] | None = None
+        self._last: tuple[tuple[int, float], ClientWorkload] | None = None
 
     @property
     def is_synthetic(self) -> bool:
         """Whether some inputs are random."""
-        return any(_card_of(model_of(group)).sample is None for group in self._scenario.groups)
+        return any(_find_spec(model_of(group)).sample is None for group in self._scenario.groups)
 
     @property
     def description(self) -> str:
@@ -76,11 +76,11 @@ class ScenarioRequests:
         random = [
             group.name
             for group in self._scenario.groups
-            if _card_of(model_of(group)).sample is None
+            if _find_spec(model_of(group)).sample is None
         ]
         return f"random inputs for {', '.join(random)}" if random else "samples of the models"
 
-    def load(self, host: str, port: int, *, seed: int, seconds: float) -> Load:
+    def load(self, host: str, port: int, *, seed: int, seconds: float) -> ClientWorkload:
         """Return the workload of an evaluation.
 
         Args:
@@ -96,7 +96,7 @@ class ScenarioRequests:
             scenario = dataclasses.replace(self._scenario, seconds=seconds)
             load = _Sent(scenario, host, port).listed(seed)
             if load is None:
-                raise WrongUse(
+                raise UsageError(
                     f"scenario {scenario.name}: no request is due in {seconds:g} s; measure for longer (--seconds)"
                 )
             self._last = (key, load)
@@ -119,16 +119,16 @@ class _Sent:
             for group in scenario.groups
         }
 
-    def clients(self, place: int, stream: Stream) -> Load:
+    def clients(self, place: int, stream: Stream) -> ClientWorkload:
         """Return a workload whose connections each are a client of one model."""
         scenario = self._scenario
         group = scenario.group(stream.group)
         book = _Book()
         sent = self._requests(place, stream.deadline.first_s)
         order = [book.pair(sent, name, 0) for name in group.names for _ in range(stream.clients)]
-        return Load(
+        return ClientWorkload(
             book.mixture(order),
-            LoadPlan(
+            PhasePlan(
                 host=self._host,
                 port=self._port,
                 concurrency=len(order),
@@ -155,7 +155,7 @@ class _Sent:
         kept = sent.requests[: max(1, len(sent.requests) // deadlines)]
         return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
 
-    def listed(self, draw: int = 0) -> Load | None:
+    def listed(self, draw: int = 0) -> ClientWorkload | None:
         """Return all timed requests; `arrivals.traffic` explains `draw`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
@@ -165,7 +165,7 @@ class _Sent:
         order: list[tuple[int, int]] = []
         streams: list[int] = []
         before_s = longest_s = 0.0
-        for request in arrivals.traffic(scenario, draw):
+        for request in arrivals.draw_arrivals(scenario, draw):
             if request.client >= 0:
                 continue
             key = (request.stream, request.objective_s)
@@ -180,10 +180,10 @@ class _Sent:
         if not order:
             return None
         in_flight = 2.0 * longest_s * len(order) / scenario.seconds
-        plan = LoadPlan(
+        plan = PhasePlan(
             host=self._host,
             port=self._port,
-            concurrency=int(min(MOST_CONNECTIONS, 32 + in_flight)),
+            concurrency=int(min(MAX_CONNECTIONS, 32 + in_flight)),
             rate_per_s=len(order) / scenario.seconds,
             spread="listed",
             offsets_s=tuple(at_s),
@@ -191,7 +191,7 @@ class _Sent:
             warmup=NO_WARMUP,
             timeout_s=longest_s + GRACE_S,
         )
-        return Load(book.mixture(order), plan, streams)
+        return ClientWorkload(book.mixture(order), plan, streams)
 
 
 class _Book:
@@ -199,7 +199,7 @@ class _Book:
 
     def __init__(self) -> None:
         self._heads: dict[tuple[str, int], int] = {}
-        self._made: list[Head] = []
+        self._made: list[RequestRoute] = []
         self._first: dict[int, int] = {}
         """Id of payloads -> index of their first body."""
         self._bodies: list[bytes] = []
@@ -216,17 +216,17 @@ class _Book:
         head = self._heads.get(key)
         if head is None:
             head = self._heads[key] = len(self._made)
-            self._made.append(Head(path=payloads.infer_path(name), headers=sent.headers))
+            self._made.append(RequestRoute(path=payloads.infer_path(name), headers=sent.headers))
         return head, first + number % len(sent.requests)
 
-    def mixture(self, order: Sequence[tuple[int, int]]) -> Mixture:
+    def mixture(self, order: Sequence[tuple[int, int]]) -> MultiModelPayloads:
         """Return everything with the order."""
-        return Mixture(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
+        return MultiModelPayloads(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
 
 
-def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
+def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloads:
     """Return requests from a model's sample, or random ones."""
-    card = _card_of(model_of(group))
+    card = _find_spec(model_of(group))
     if card.sample is not None:
         return payload_files.from_npz(
             card.sample,
@@ -236,22 +236,22 @@ def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
             client_batch=stream.items,
         )
     try:
-        plan = synthetic.planned(
+        plan = synthetic.plan_inputs(
             signature,
-            input_values.contents_of((), signature),
+            input_values.value_specs_of((), signature),
             options={},
             card=sizes.sizes_of(card.shapes, source="shapes of model.yaml:"),
             told=" ".join(card.shapes),
         )
         made = plan.payloads(np.random.default_rng(0), model=group.name, client_batch=stream.items)
     except (InvalidSettings, UnknownSize) as error:
-        raise WrongUse(
+        raise UsageError(
             f"model {model_of(group)}: {error}; give shapes or samples in its folder's model.yaml (docs/models.md)"
         ) from error
     return dataclasses.replace(made, requests=made.requests[:ITEMS])
 
 
-def _card_of(model: str) -> ModelCard:
+def _find_spec(model: str) -> ModelSpec:
     """Find a model's spec, with samples and shapes.
 
     Raises:
@@ -260,7 +260,7 @@ def _card_of(model: str) -> ModelCard:
     try:
         return zoo.find(model)
     except ServingError as error:
-        raise WrongUse(f"model {model}: {error}") from error
+        raise UsageError(f"model {model}: {error}") from error
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
@@ -279,7 +279,7 @@ def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
     return dataclasses.replace(sent, requests=requests, headers=headers)
 
 
-def model_of(group: Group) -> str:
+def model_of(group: ModelGroup) -> str:
     """Return the model whose copies a served group holds."""
     assert group.model is not None, "checked"
     return group.model

@@ -16,7 +16,7 @@ FAR_S = 0.005
 """Delay beyond a deadline that no message latency explains."""
 
 
-class End(NamedTuple):
+class RequestOutcome(NamedTuple):
     """Outcome of one request."""
 
     stream: int
@@ -55,7 +55,7 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ScenarioResult:
     """One run of a scenario."""
 
     scenario: str
@@ -76,20 +76,22 @@ class Result:
         return sum(one.in_time for one in self.streams.values()) / self.seconds
 
 
-def counted(scenario: Scenario, ends: Sequence[End]) -> Result:
+def summarise(scenario: Scenario, ends: Sequence[RequestOutcome]) -> ScenarioResult:
     """Summarise a run."""
-    by_stream: dict[int, list[End]] = {place: [] for place in range(len(scenario.streams))}
+    by_stream: dict[int, list[RequestOutcome]] = {
+        place: [] for place in range(len(scenario.streams))
+    }
     for end in ends:
         by_stream[end.stream].append(end)
     by_deadline = {}
     for place, stream in enumerate(scenario.streams):
         if stream.deadline.factor == 1.0:
             continue
-        by_size: dict[float, list[End]] = {}
+        by_size: dict[float, list[RequestOutcome]] = {}
         for end in by_stream[place]:
             by_size.setdefault(end.deadline_s, []).append(end)
         by_deadline[stream.name] = {1e3 * size: counts(some) for size, some in by_size.items()}
-    return Result(
+    return ScenarioResult(
         scenario=scenario.name,
         seconds=max([scenario.seconds, *(end.done_s for end in ends)]),
         streams={
@@ -99,7 +101,7 @@ def counted(scenario: Scenario, ends: Sequence[End]) -> Result:
     )
 
 
-def counts(ends: Sequence[End]) -> Counts:
+def counts(ends: Sequence[RequestOutcome]) -> Counts:
     """Count some outcomes."""
     at_once: collections.Counter[str] = collections.Counter()
     dropped: collections.Counter[str] = collections.Counter()

@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import LaunchFailed, LoadFailed, WrongUse
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, UsageError
 from tuner.evaluation.scenarios import arrivals, requests, results
 from tuner.evaluation.scenarios.emulated import settings_of
-from tuner.evaluation.scenarios.requests import MOST_CONNECTIONS, Load
+from tuner.evaluation.scenarios.requests import MAX_CONNECTIONS, ClientWorkload
 from tuner.evaluation.scenarios.values import Scenario
 from tuner.launching import pool_metrics
-from tuner.launching.engine_process import SERVER, EngineProcess
+from tuner.launching.engine_process import SERVER, LuthierProcess
 from tuner.launching.pool_metrics import PoolCounts
-from tuner.load_generator.generator import Generator, LoadResult
+from tuner.load_generator.generator import LoadGenerator, PhaseResult
 from tuner.report import formatting
 from tuner.values.values import LATE_S, Configuration, Value
 
@@ -38,16 +38,16 @@ MEMORY = "clockwork.memory_mb"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Valid group names: model names are part of URLs."""
 PROFILES = "server.profiles_dir"
-MOST_MODELS = 1000
-MOST_SECONDS = 3600.0
+MAX_MODELS = 1000
+MAX_SECONDS = 3600.0
 TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
-REFUSED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
+REJECTED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
 """Statuses of requests rejected on arrival."""
 DROPPED = {0: "no answer", TOO_LATE: "too late (504)"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Service(results.Result):
+class ScenarioRun(results.ScenarioResult):
     """One run in real time."""
 
     send_lag_ms: float
@@ -60,7 +60,7 @@ class Service(results.Result):
     """Counters of the server during the run."""
 
 
-def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
+def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:
     """Serve a scenario once.
 
     Raises:
@@ -68,7 +68,7 @@ def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> S
         TunerError: the server or a model does not start, or the load generator fails.
     """
     began_s = time.monotonic()
-    with opened(scenario) as engine:
+    with open_server(scenario) as engine:
         models = sum(group.copies for group in scenario.groups)
         say(f"{formatting.plural(models, 'model')} deployed in {time.monotonic() - began_s:.1f} s")
         say(f"{scenario.seconds:g} s of requests")
@@ -76,12 +76,12 @@ def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> S
 
 
 @contextlib.contextmanager
-def opened(
+def open_server(
     scenario: Scenario,
     *,
     settings: Mapping[str, Value] | None = None,
     program: Sequence[str] = SERVER,
-) -> Iterator[EngineProcess]:
+) -> Iterator[LuthierProcess]:
     """Run a server with all models of a scenario for a `with` block.
 
     Args:
@@ -93,18 +93,20 @@ def opened(
         TunerError: the server or a model does not start.
     """
     check(scenario)
-    with started(scenario, configuration_of(scenario, settings or {}), program=program) as engine:
+    with start_server(
+        scenario, configuration_of(scenario, settings or {}), program=program
+    ) as engine:
         yield engine
 
 
-def started(
+def start_server(
     scenario: Scenario,
     configuration: Configuration,
     *,
     home: str | None = None,
     profiles: pathlib.Path | None = None,
     program: Sequence[str] = SERVER,
-) -> EngineProcess:
+) -> LuthierProcess:
     """Start a server with all models of a checked scenario; the caller ends it.
 
     Args:
@@ -117,7 +119,7 @@ def started(
     """
     if profiles is not None:
         configuration = Configuration({**configuration, PROFILES: str(profiles)})
-    engine = EngineProcess.start(None, configuration, home=home, program=program)
+    engine = LuthierProcess.start(None, configuration, home=home, program=program)
     try:
         for group in scenario.groups:
             for name in group.names:
@@ -139,21 +141,21 @@ def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
     return LaunchFailed(error.cause, text)
 
 
-def drive(scenario: Scenario, engine: EngineProcess) -> Service:
+def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
     """Send a scenario's requests to a server of its models.
 
     Raises:
         TunerError: the load generator fails, or the server is gone.
     """
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
-    before = pool_metrics.parsed(engine.admin.metrics())
+    before = pool_metrics.parse(engine.admin.metrics())
     try:
-        found = _driven(loads)
-    except LoadFailed as error:
+        found = _drive_all(loads)
+    except LoadGeneratorFailed as error:
         if engine.is_running():
             raise
-        raise LoadFailed(f"{error}; the server is gone: {engine.last_words()}") from error
-    after = pool_metrics.parsed(engine.admin.metrics())
+        raise LoadGeneratorFailed(f"{error}; the server is gone: {engine.last_words()}") from error
+    after = pool_metrics.parse(engine.admin.metrics())
     return _service(scenario, loads, found, after.since(before))
 
 
@@ -166,40 +168,40 @@ def check(scenario: Scenario) -> None:
     models = sum(group.copies for group in scenario.groups)
     for group in scenario.groups:
         if group.model is None:
-            raise WrongUse(
+            raise UsageError(
                 f"scenario {scenario.name}: group {group.name!r} names no model to serve; give it `model:`, a "
                 "bundled model or a file (docs/scenarios.md)"
             )
-    if models > MOST_MODELS:
-        raise WrongUse(
-            f"scenario {scenario.name}: {models:,} models, expected at most {MOST_MODELS:,} to be served; emulate it"
+    if models > MAX_MODELS:
+        raise UsageError(
+            f"scenario {scenario.name}: {models:,} models, expected at most {MAX_MODELS:,} to be served; emulate it"
         )
-    if scenario.seconds > MOST_SECONDS:
-        raise WrongUse(
-            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most {MOST_SECONDS:g} s to be served; "
+    if scenario.seconds > MAX_SECONDS:
+        raise UsageError(
+            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most {MAX_SECONDS:g} s to be served; "
             "emulate it"
         )
     for group in scenario.groups:
         if not NAME.fullmatch(group.name):
-            raise WrongUse(
+            raise UsageError(
                 f"scenario {scenario.name}: group {group.name!r} cannot be served by this name; take letters, digits, "
                 "'.', '_' and '-'"
             )
     if not any(stream.clients for stream in scenario.streams) and not len(
-        arrivals.traffic(scenario).at_s
+        arrivals.draw_arrivals(scenario).at_s
     ):
-        raise WrongUse(
+        raise UsageError(
             f"scenario {scenario.name}: no request is due in {scenario.seconds:g} s; give it more time, or higher rates"
         )
     for stream in scenario.streams:
         if stream.clients and stream.deadline.factor != 1.0:
-            raise WrongUse(
+            raise UsageError(
                 f"scenario {scenario.name}: stream {stream.name!r} has clients whose deadlines grow, which can "
                 "only be emulated; give it one deadline_ms"
             )
-        if stream.clients * scenario.group(stream.group).copies > MOST_CONNECTIONS:
-            raise WrongUse(
-                f"scenario {scenario.name}: stream {stream.name!r} has more than {MOST_CONNECTIONS} clients, "
+        if stream.clients * scenario.group(stream.group).copies > MAX_CONNECTIONS:
+            raise UsageError(
+                f"scenario {scenario.name}: stream {stream.name!r} has more than {MAX_CONNECTIONS} clients, "
                 "too many to be served; emulate it, or give it fewer"
             )
 
@@ -218,7 +220,7 @@ def configuration_of(
     if scenario.pages is not None:
         memory_mb = scenario.pages * wanted.clockwork.page_mb
         if memory_mb != int(memory_mb):
-            raise WrongUse(
+            raise UsageError(
                 f"scenario {scenario.name}: {scenario.pages} pages of {wanted.clockwork.page_mb:g} MiB are "
                 f"{memory_mb:g} MiB, expected whole ones to be served; take other memory_pages"
             )
@@ -229,13 +231,13 @@ def configuration_of(
 # Requests and their outcomes
 
 
-def _driven(loads: Sequence[Load]) -> list[LoadResult]:
+def _drive_all(loads: Sequence[ClientWorkload]) -> list[PhaseResult]:
     """Run all load generators at once; the first failure ends the others."""
     stopped = threading.Event()
     with contextlib.ExitStack() as opened:
         # Exits last: after a failure, closed generators unblock the threads.
         threads = opened.enter_context(concurrent.futures.ThreadPoolExecutor(len(loads)))
-        generators = [opened.enter_context(Generator()) for _ in loads]
+        generators = [opened.enter_context(LoadGenerator()) for _ in loads]
         opened.callback(stopped.set)
         driven = [
             threads.submit(_drive, generator, load, stopped)
@@ -246,20 +248,20 @@ def _driven(loads: Sequence[Load]) -> list[LoadResult]:
         return [one.result() for one in driven]
 
 
-def _drive(generator: Generator, load: Load, stopped: threading.Event) -> LoadResult:
+def _drive(generator: LoadGenerator, load: ClientWorkload, stopped: threading.Event) -> PhaseResult:
     generator.set_payloads(load.mixture)
     if stopped.wait(load.from_s):
-        raise LoadFailed("another load has ended before this one began")
+        raise LoadGeneratorFailed("another load has ended before this one began")
     return generator.run(load.plan)
 
 
 def _service(
     scenario: Scenario,
-    loads: Sequence[Load],
-    found: Sequence[LoadResult],
+    loads: Sequence[ClientWorkload],
+    found: Sequence[PhaseResult],
     server: PoolCounts,
-) -> Service:
-    ends: list[results.End] = []
+) -> ScenarioRun:
+    ends: list[results.RequestOutcome] = []
     lags: list[NDArray[np.float64]] = []
     begin_s = found[0].origin_s - loads[0].from_s
     for load, one in zip(loads, found, strict=True):
@@ -267,8 +269,8 @@ def _service(
         if load.plan.offsets_s:
             lags.append(one.records.started_s - one.records.intended_s)
     lags_s = np.concatenate(lags) if any(map(len, lags)) else np.zeros(1)
-    counted = results.counted(scenario, ends)
-    return Service(
+    counted = results.summarise(scenario, ends)
+    return ScenarioRun(
         **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
         send_lag_ms=1e3 * float(np.quantile(lags_s, 0.99, method="higher")),
         sent_late=float(np.mean(lags_s > LATE_S)),
@@ -278,8 +280,8 @@ def _service(
 
 
 def _ends(
-    scenario: Scenario, load: Load, found: LoadResult, begin_s: float
-) -> Iterator[results.End]:
+    scenario: Scenario, load: ClientWorkload, found: PhaseResult, begin_s: float
+) -> Iterator[results.RequestOutcome]:
     """Yield each request's outcome; its due second identifies it.
 
     Args:
@@ -299,13 +301,13 @@ def _ends(
         stream = load.streams[place]
         at_s = begin_s + due_s
         is_answered = 200 <= status < 300
-        yield results.End(
+        yield results.RequestOutcome(
             stream=stream,
             at_s=at_s,
             deadline_s=scenario.streams[stream].deadline.at(at_s),
             done_s=begin_s + done_s,
             refused=None
             if is_answered
-            else REFUSED.get(status) or DROPPED.get(status) or f"failed ({status})",
-            at_once=status in REFUSED,
+            else REJECTED.get(status) or DROPPED.get(status) or f"failed ({status})",
+            at_once=status in REJECTED,
         )

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation.scenarios import served
 from tuner.evaluation.scenarios.emulated import settings_of
 from tuner.evaluation.scenarios.values import Scenario, Stream
@@ -35,11 +35,11 @@ def check(scenario: Scenario, *, seconds: float) -> None:
     for stream in scenario.streams:
         why = _why_not(stream, seconds)
         if why is not None:
-            raise WrongUse(f"scenario {scenario.name}: stream {stream.name!r} {why}")
+            raise UsageError(f"scenario {scenario.name}: stream {stream.name!r} {why}")
     deadlines = sorted({stream.deadline.first_s for stream in scenario.streams})
     if len(deadlines) > 1:
         listed = ", ".join(f"{1e3 * one:g}" for one in deadlines)
-        raise WrongUse(
+        raise UsageError(
             f"scenario {scenario.name}: deadlines of {listed} ms; a study counts answers within one: give all "
             "streams the same deadline_ms"
         )
@@ -82,7 +82,7 @@ def space_text(scenario: Scenario) -> str:
 
     Without a memory budget all models stay loaded, so it is no knob.
     """
-    found = files.bundled(SPACE)
+    found = files.load_bundled(SPACE)
     assert found is not None, "it is bundled"
     own = served.configuration_of(scenario)
     knobs = [_around(knob, own.get(knob.name)) for knob in found.knobs]

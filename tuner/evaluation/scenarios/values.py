@@ -14,7 +14,7 @@ ARRIVALS: tuple[Arrivals, ...] = ("poisson", "constant", "burst", "serverless", 
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class EmulatedProfile:
     """Cost of a model on an emulated worker."""
 
     pages: int
@@ -23,9 +23,9 @@ class Profile:
     """Items -> seconds; other batches are padded to the next size."""
 
 
-MOST_ARRIVALS = 10_000_000
+MAX_ARRIVALS = 10_000_000
 """Maximum of requests in a scenario."""
-REFERENCE = Profile(
+REFERENCE = EmulatedProfile(
     pages=7,
     load_s=0.00831,
     batch_s={1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733},
@@ -35,12 +35,12 @@ PROFILES = {"resnet50-v100": REFERENCE}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ModelGroup:
     """Models that differ only in their names."""
 
     name: str
     copies: int
-    profile: Profile | None = None
+    profile: EmulatedProfile | None = None
     """Cost on emulated workers; None: it can only be served."""
     model: str | None = None
     """Bundled model or file to copy; None: it can only be emulated."""
@@ -89,7 +89,7 @@ class Stream:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Emulated:
+class EmulationSettings:
     """Settings of the emulation besides profiles."""
 
     jitter: tuple[float, ...] = (1.0,)
@@ -109,11 +109,11 @@ class Scenario:
     pages: int | None
     """Memory of each worker; None: room for all models."""
     loads_apart: bool
-    groups: tuple[Group, ...]
+    groups: tuple[ModelGroup, ...]
     streams: tuple[Stream, ...]
     settings: Mapping[str, Any]
     """Engine settings by dotted name."""
-    emulated: Emulated
+    emulated: EmulationSettings
 
     def first_of(self, group: str) -> int:
         """Return the index of a group's first model among all."""
@@ -124,6 +124,6 @@ class Scenario:
             first += one.copies
         raise KeyError(group)
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> ModelGroup:
         """Return a group by its name."""
         return next(one for one in self.groups if one.name == name)

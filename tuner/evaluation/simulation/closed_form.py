@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.values.values import Value
 
 SOFTNESS = 8.0
@@ -30,7 +30,7 @@ UNKNOWN_REQUEST_S = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Workload:
     """Workload and cores of the prediction."""
 
     concurrency: int
@@ -38,7 +38,7 @@ class Load:
     cores: int
 
 
-def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
+def mean_ms(profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> float:
     """Predict the mean latency; missing knobs have the engine's defaults."""
     replicas = int(cell.get("replica.count", 1))
     threads = int(cell.get("replica.threads", 1))
@@ -47,8 +47,8 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
     timeout_s = 1e-6 * float(cell.get("batching.timeout_us", 0))
     costs = profile.of(threads)
     items = load.concurrency * load.client_batch
-    batch, groups = _batch(items, replicas, most, timeout_s, interpolated(costs, most)[0])
-    service_s, cpu_s = interpolated(costs, batch)
+    batch, groups = _batch(items, replicas, most, timeout_s, interpolate(costs, most)[0])
+    service_s, cpu_s = interpolate(costs, batch)
     own = quota * replicas / groups  # idle replicas save their quota
     taken_s = max(service_s, cpu_s / min(own, load.cores))
     request_s = per_request(costs, batch)
@@ -71,7 +71,7 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
 
 
 def all_ms(
-    profile: Profile, load: Load, cells: Sequence[Mapping[str, Value]]
+    profile: CostProfile, load: Workload, cells: Sequence[Mapping[str, Value]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Predict the mean latencies (m,) of candidates."""
     return np.array([mean_ms(profile, load, cell) for cell in cells])
@@ -113,7 +113,7 @@ def _fill_s(
     return min(timeout_s, missing * item_s / groups)
 
 
-def interpolated(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
+def interpolate(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
     """Return service and CPU time of a batch, linear between and beyond measured sizes."""
     sizes = [cost.size for cost in costs]
     found = []

@@ -17,12 +17,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from serving.scheduling import SCHEDULERS
-from serving.scheduling.interface import Action, Kind, Result, Submitted, Warmed, WorkerUp
+from serving.scheduling.interface import (
+    Action,
+    ActionResult,
+    ActionType,
+    Submitted,
+    WarmupMeasured,
+    WorkerUp,
+)
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 from tuner.errors import TunerError
-from tuner.evaluation.simulation.closed_form import Load, interpolated, per_request
-from tuner.evaluation.simulation.profile import Profile
+from tuner.evaluation.simulation.closed_form import Workload, interpolate, per_request
+from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import apply
 from tuner.values.values import Value
 
@@ -30,9 +37,9 @@ PERIOD_S = 0.1
 """Period of a CPU quota."""
 SLOTS = 2
 """Batches that a replica may hold: one running, one buffered."""
-LEAST_S = 0.4
+MIN_S = 0.4
 """Minimum virtual time: four periods of the quota."""
-MOST_REQUESTS = 4_000
+MAX_REQUESTS = 4_000
 """Responses that end a simulation."""
 WARMUP = 0.25
 """Share of the first responses that do not count."""
@@ -41,7 +48,7 @@ INTO_GATEWAY = 0.6
 _TINY_S = 1e-12
 
 
-class _Part:
+class _Processor:
     """Computing part that does one piece of work after the other."""
 
     __slots__ = ("budget_s", "left_s", "quota", "refill_s", "speed", "waiting", "what")
@@ -83,7 +90,7 @@ class _Part:
 class _Engine:
     """One configuration under one workload."""
 
-    def __init__(self, profile: Profile, load: Load, cell: Mapping[str, Value]) -> None:
+    def __init__(self, profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> None:
         self._load = load
         settings = ServingSettings().changed(
             {name: value for name, value in apply.to_settings(cell).items() if value is not None}
@@ -91,9 +98,9 @@ class _Engine:
         count, threads = settings.replica.count, settings.replica.threads
         self._costs = profile.of(threads)
         quota = settings.replica.cpu or math.inf
-        self._client, self._gateway = _Part(), _Part()
+        self._client, self._gateway = _Processor(), _Processor()
         phases = np.random.default_rng(0).uniform(0, PERIOD_S, count)
-        self._replicas = [_Part(quota=quota, phase_s=float(phase)) for phase in phases]
+        self._replicas = [_Processor(quota=quota, phase_s=float(phase)) for phase in phases]
         self._parts = [self._client, self._gateway, *self._replicas]
         model = ModelId("simulated", "1")
         self._model = model
@@ -108,21 +115,21 @@ class _Engine:
         for worker in range(count):
             self._scheduler.on(WorkerUp(worker, SLOTS), 0.0)
         for action in self._scheduler.plan(0.0).actions:
-            if action.kind is Kind.LOAD:
-                self._scheduler.on(Result(action.id, action.worker, True, None), 0.0)
+            if action.kind is ActionType.LOAD:
+                self._scheduler.on(ActionResult(action.id, action.worker, True, None), 0.0)
         sizes = {cost.size: cost.service_s for cost in self._costs}
-        self._scheduler.on(Warmed(sizes, settings.replica.cpu, threads), 0.0)
+        self._scheduler.on(WarmupMeasured(sizes, settings.replica.cpu, threads), 0.0)
 
     def run(self) -> list[float]:
         """Return latencies in seconds, in order of completion."""
         for _ in range(self._load.concurrency):
             self._client.give("send", self._client_s)
         steps = 0
-        while self._now_s < LEAST_S or len(self._took_s) < 4 * self._load.concurrency:
-            if len(self._took_s) >= MOST_REQUESTS:
+        while self._now_s < MIN_S or len(self._took_s) < 4 * self._load.concurrency:
+            if len(self._took_s) >= MAX_REQUESTS:
                 break
             steps += 1
-            if steps > 40 * MOST_REQUESTS or not self._step():
+            if steps > 40 * MAX_REQUESTS or not self._step():
                 break
         return self._took_s
 
@@ -158,7 +165,7 @@ class _Engine:
             self._plan()
         return True
 
-    def _ended(self, part: _Part) -> None:
+    def _ended(self, part: _Processor) -> None:
         what = part.done()
         if part is self._client:
             if isinstance(what, int):
@@ -183,9 +190,9 @@ class _Engine:
 
     def _ran(self, action: Action) -> None:
         items = sum(stop - start for _, start, stop in action.parts)
-        service_s, _ = interpolated(self._costs, items)
+        service_s, _ = interpolate(self._costs, items)
         times = StageTimes(queue_s=0.0, input_s=0.0, exec_s=service_s, output_s=0.0)
-        self._scheduler.on(Result(action.id, action.worker, True, times), self._now_s)
+        self._scheduler.on(ActionResult(action.id, action.worker, True, times), self._now_s)
         for id_, start, stop in action.parts:
             self._items_left[id_] -= stop - start
             if not self._items_left[id_]:
@@ -203,13 +210,13 @@ class _Engine:
             self._gateway.give(("out", refusal.id), (1 - INTO_GATEWAY) * self._gateway_s)
         for action in plan.actions:
             items = sum(stop - start for _, start, stop in action.parts)
-            service_s, cpu_s = interpolated(self._costs, items)
+            service_s, cpu_s = interpolate(self._costs, items)
             self._gateway_s, self._client_s = per_request(self._costs, items)
             speed = max(1.0, cpu_s / service_s)
             self._replicas[action.worker].give(action, cpu_s, speed)
 
 
-def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
+def mean_ms(profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> float:
     """Predict the mean latency.
 
     Raises:
@@ -218,5 +225,5 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
     took_s = _Engine(profile, load, cell).run()
     counted = took_s[int(WARMUP * len(took_s)) :]
     if not counted:
-        raise TunerError(f"no request is answered within {LEAST_S:g} s of simulated time")
+        raise TunerError(f"no request is answered within {MIN_S:g} s of simulated time")
     return 1e3 * float(np.mean(counted))

@@ -19,11 +19,11 @@ from typing import Literal, Protocol
 
 from serving.scheduling.interface import (
     Action,
+    ActionResult,
+    ActionType,
     Event,
-    Kind,
     ModelUp,
-    Reason,
-    Result,
+    RejectionReason,
     Scheduler,
     Submitted,
     WorkerDown,
@@ -52,7 +52,7 @@ class EmulatedModel:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class EmulatedRequest:
     """One request of the workload."""
 
     at_s: float
@@ -69,13 +69,13 @@ class Request:
     """Flow that is charged for it."""
 
 
-class Traffic(Protocol):
+class ArrivalSource(Protocol):
     """Source of requests."""
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[EmulatedRequest]:
         """Yield open-loop requests in order of time."""
 
-    def answered(self, request: Request, now_s: float) -> Request | None:
+    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return a client's next request after a response or rejection."""
 
 
@@ -92,13 +92,13 @@ class Fault:
 
 
 @dataclasses.dataclass(slots=True)
-class Outcome:
+class EmulatedOutcome:
     """Outcome of a request."""
 
-    request: Request
+    request: EmulatedRequest
     done_s: float = math.nan
     """Time of the response or rejection; NaN: never."""
-    refused: Reason | None = None
+    refused: RejectionReason | None = None
     batch: int = 0
     """Items of its last batch."""
     left: int = 0
@@ -123,19 +123,19 @@ class EmulatedWorker:
         self.factor = 1.0
         self.life = 0
         """Number of deaths; actions of an earlier life have no result."""
-        self.free_s = {Kind.INFER: 0.0, Kind.LOAD: 0.0}
+        self.free_s = {ActionType.INFER: 0.0, ActionType.LOAD: 0.0}
         self.held: dict[ModelId, int] = {}
         """Loaded models with their pages; may be set before the run."""
-        self.busy_s: dict[Kind, float] = dict.fromkeys(Kind, 0.0)
-        self.counts: collections.Counter[Kind] = collections.Counter()
+        self.busy_s: dict[ActionType, float] = dict.fromkeys(ActionType, 0.0)
+        self.counts: collections.Counter[ActionType] = collections.Counter()
         self.batches: collections.Counter[int] = collections.Counter()
         self.too_late = 0
         """Actions that missed their window."""
         self.most_pages = 0
 
-    def executor(self, kind: Kind) -> Kind:
+    def executor(self, kind: ActionType) -> ActionType:
         """Return the executor; loads and batches share one without `loads_apart`."""
-        return kind if self.loads_apart else Kind.INFER
+        return kind if self.loads_apart else ActionType.INFER
 
 
 class EmulatedPool:
@@ -159,16 +159,18 @@ class EmulatedPool:
         self._by_id = {model.id: model for model in models}
         self.workers = workers
         self._jitter, self._lag_s = jitter, lag_s
-        self._events: list[tuple[float, int, Event | Request | Fault, int, Action | None]] = []
+        self._events: list[
+            tuple[float, int, Event | EmulatedRequest | Fault, int, Action | None]
+        ] = []
         self._count = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[EmulatedOutcome] = []
         for model in models:
             event = ModelUp(model.id, model.pages, model.load_s, model.batch_s, pads=True)
             scheduler.on(event, 0.0)
         for worker in workers:
             self._up(worker, 0.0)
 
-    def run(self, traffic: Traffic, faults: Sequence[Fault] = ()) -> list[Outcome]:
+    def run(self, traffic: ArrivalSource, faults: Sequence[Fault] = ()) -> list[EmulatedOutcome]:
         """Run the workload until no event remains."""
         for fault in faults:
             self._later(fault.at_s, fault)
@@ -179,10 +181,10 @@ class EmulatedPool:
             now_s = self._next_s(upcoming, wake_s)
             if now_s == math.inf:
                 return self.outcomes
-            done: list[Outcome] = []
+            done: list[EmulatedOutcome] = []
             if self._events and self._events[0][0] <= now_s:
                 _, _, what, life, action = heapq.heappop(self._events)
-                if isinstance(what, Request):
+                if isinstance(what, EmulatedRequest):
                     self._submit(what, now_s)
                 elif isinstance(what, Fault):
                     self._befall(what, now_s)
@@ -198,7 +200,7 @@ class EmulatedPool:
                     if following is not None:
                         self._later(following.at_s, following)
 
-    def _next_s(self, upcoming: Request | None, wake_s: float | None) -> float:
+    def _next_s(self, upcoming: EmulatedRequest | None, wake_s: float | None) -> float:
         now_s = math.inf if upcoming is None else upcoming.at_s
         if self._events:
             now_s = min(now_s, self._events[0][0])
@@ -208,22 +210,22 @@ class EmulatedPool:
     def _later(
         self,
         at_s: float,
-        what: Event | Request | Fault,
+        what: Event | EmulatedRequest | Fault,
         life: int = 0,
         action: Action | None = None,
     ) -> None:
         self._count += 1
         heapq.heappush(self._events, (at_s, self._count, what, life, action))
 
-    def _submit(self, request: Request, now_s: float) -> None:
+    def _submit(self, request: EmulatedRequest, now_s: float) -> None:
         id_ = len(self.outcomes)
-        self.outcomes.append(Outcome(request, left=request.items))
+        self.outcomes.append(EmulatedOutcome(request, left=request.items))
         model = self._models[request.model].id
         deadline_s = request.at_s + request.objective_s
         event = Submitted(id_, model, request.items, deadline_s, flow=request.flow)
         self._scheduler.on(event, now_s)
 
-    def _plan(self, now_s: float, done: list[Outcome]) -> float | None:
+    def _plan(self, now_s: float, done: list[EmulatedOutcome]) -> float | None:
         plan = self._scheduler.plan(now_s)
         for action in plan.actions:
             self._take(action, now_s)
@@ -263,10 +265,10 @@ class EmulatedPool:
         model = self._by_id[action.model]
         if not worker.is_up:
             raise AssertionError(f"action {action.id} for worker {worker.number}, which is down")
-        if worker.is_draining and action.kind is not Kind.UNLOAD:
+        if worker.is_draining and action.kind is not ActionType.UNLOAD:
             raise AssertionError(f"action {action.id} for worker {worker.number}, which drains")
         here_s = now_s + self._lag_s()
-        if action.kind is Kind.UNLOAD:
+        if action.kind is ActionType.UNLOAD:
             del worker.held[action.model]
             self._answer(action, worker, here_s, StageTimes(0.0, 0.0, 0.0, 0.0))
             return
@@ -276,7 +278,7 @@ class EmulatedPool:
             worker.too_late += 1
             self._answer(action, worker, start_s, None, ok=False)  # it was not started
             return
-        if action.kind is Kind.LOAD:
+        if action.kind is ActionType.LOAD:
             took_s = model.load_s
             worker.held[action.model] = model.pages
             worker.most_pages = max(worker.most_pages, sum(worker.held.values()))
@@ -302,7 +304,7 @@ class EmulatedPool:
         *,
         ok: bool = True,
     ) -> None:
-        result = Result(action.id, worker.number, ok, times)
+        result = ActionResult(action.id, worker.number, ok, times)
         self._later(at_s + self._lag_s(), result, worker.life, action)
 
     def _result(
@@ -311,14 +313,14 @@ class EmulatedPool:
         life: int,
         action: Action | None,
         now_s: float,
-        done: list[Outcome],
+        done: list[EmulatedOutcome],
     ) -> None:
-        assert isinstance(event, Result)
+        assert isinstance(event, ActionResult)
         assert action is not None
         if life != self.workers[event.worker].life:
             return
         self._scheduler.on(event, now_s)
-        if action.kind is not Kind.INFER or not event.ok:
+        if action.kind is not ActionType.INFER or not event.ok:
             return
         items = sum(stop - start for _, start, stop in action.parts)
         for id_, start, stop in action.parts:

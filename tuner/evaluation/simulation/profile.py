@@ -24,7 +24,7 @@ class BatchCost:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class CostProfile:
     """Costs of one model on one machine."""
 
     batches: tuple[BatchCost, ...]

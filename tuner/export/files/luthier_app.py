@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from serving import models, zoo
 from serving.errors import ServingError
 from serving.models import Arrays
-from serving.models.batching import Together
+from serving.models.batching import BatchRunner
 from serving.replica.collation import check_inputs
 from serving.tensors import arrays, json_tensors
 from serving.values import Tensor
@@ -31,7 +31,7 @@ class Model:
     def __init__(self, model: str, variant: str | None, threads: int, is_trusted: bool) -> None:
         card = zoo.find(model, is_trusted=is_trusted)
         self.name = card.name
-        self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
+        self.model = BatchRunner(models.load(card.kind, card.weights(variant), threads=threads))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Set the batching; Ray calls this at start and on changes."""

@@ -13,7 +13,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from serving import models, zoo
-from serving.models.batching import Together
+from serving.models.batching import BatchRunner
 
 
 class TritonPythonModel:
@@ -25,7 +25,7 @@ class TritonPythonModel:
         card = zoo.find(parameters["model"]["string_value"], is_trusted="trust" in parameters)
         threads = int(parameters["threads"]["string_value"])
         variant = parameters.get("variant", {}).get("string_value")
-        self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
+        self.model = BatchRunner(models.load(card.kind, card.weights(variant), threads=threads))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Run a batch of Triton in one call."""

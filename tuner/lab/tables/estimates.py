@@ -24,7 +24,7 @@ UNKNOWN_SD = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Estimate:
+class CandidateEstimate:
     """Estimate of one candidate."""
 
     log_mean: float
@@ -60,7 +60,7 @@ def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
     return math.sqrt(found[int(order[middle])])
 
 
-def estimates(values: Mapping[Cell, Sequence[float]]) -> dict[Cell, Estimate]:
+def estimates(values: Mapping[Cell, Sequence[float]]) -> dict[Cell, CandidateEstimate]:
     """Estimate every candidate that has a value."""
     pooled = pooled_sd(values) ** 2
     found = {}
@@ -70,5 +70,7 @@ def estimates(values: Mapping[Cell, Sequence[float]]) -> dict[Cell, Estimate]:
         logs = np.log(np.asarray(each, dtype=float))
         own = float(((logs - logs.mean()) ** 2).sum())
         variance = (PRIOR_DEGREES * pooled + own) / (PRIOR_DEGREES + len(logs) - 1)
-        found[cell] = Estimate(float(logs.mean()), math.sqrt(variance / len(logs)), len(logs))
+        found[cell] = CandidateEstimate(
+            float(logs.mean()), math.sqrt(variance / len(logs)), len(logs)
+        )
     return found

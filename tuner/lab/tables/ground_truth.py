@@ -16,33 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.lab.tables.estimates import estimates
-from tuner.lab.tables.table import RecordedLaunch, Surface
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.metrics.objective import Objective
 from tuner.sampling import gaussian_process
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.gaussian_process import NoisePrior
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 
 WINDOW_S = 45.0
 """Seconds before and after an evaluation: some 35 evaluations."""
-LEAST_KNOWN = 8
+MIN_KNOWN = 8
 """Evaluations of a candidate from which those after the passes show drift."""
 SWEEPS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Halves:
+class HoldoutSplit:
     """Split of each candidate's evaluations: drawn by replays, or held out."""
 
-    drawn: Mapping[Configuration, tuple[RecordedLaunch, ...]]
-    held_out: Mapping[Configuration, tuple[RecordedLaunch, ...]]
+    drawn: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
+    held_out: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Truth:
+class GroundTruth:
     """Feasible candidates (m,) with log objectives, minimised."""
 
     cells: tuple[Configuration, ...]
@@ -96,21 +96,21 @@ class Truth:
         return {cell: place for place, cell in enumerate(self.cells)}
 
 
-def halves(surface: Surface) -> Halves:
+def split(surface: BenchmarkTable) -> HoldoutSplit:
     """Split alternately, the first drawn, as the machine may change over hours."""
     every = surface.by_cell
-    return Halves(
+    return HoldoutSplit(
         drawn={cell: tuple(launches[0::2]) for cell, launches in every.items()},
         held_out={cell: tuple(launches[1::2]) for cell, launches in every.items()},
     )
 
 
-def truth(
-    surface: Surface,
-    held_out: Mapping[Configuration, Sequence[RecordedLaunch]],
+def ground_truth(
+    surface: BenchmarkTable,
+    held_out: Mapping[Configuration, Sequence[RecordedEvaluation]],
     objective: Objective,
-    candidates: Candidates,
-) -> Truth:
+    candidates: CandidateSet,
+) -> GroundTruth:
     """Return the candidates' ground truth, from held-out evaluations."""
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
@@ -129,11 +129,11 @@ def truth(
     cells = tuple(known)
     if not cells:
         nothing = np.empty(0)
-        return Truth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
+        return GroundTruth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
     vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
     means = np.array([known[cell].log_mean for cell in cells])
     if objective.name == "p99":  # of all requests pooled: never a mean of p99s
-        together = (_pooled(held_out[cell], slower) for cell in cells)
+        together = (_pool_histograms(held_out[cell], slower) for cell in cells)
         means = np.log([one.quantile_ms(0.99) for one in together if one is not None])
     errors = np.array([known[cell].se for cell in cells])
     common = float(np.sqrt(np.mean(errors**2)))
@@ -144,20 +144,22 @@ def truth(
         weights=(errors / common) ** 2,
     )
     smooth, sd = process.predict(vectors)
-    return Truth(cells=cells, log_mean=smooth, se=sd, lost=frozenset(lost))
+    return GroundTruth(cells=cells, log_mean=smooth, se=sd, lost=frozenset(lost))
 
 
-def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> Histogram | None:
+def _pool_histograms(
+    launches: Sequence[RecordedEvaluation], slower: Mapping[int, float]
+) -> LatencyHistogram | None:
     """Pool evaluations' latencies without drift; None without any."""
     counted = [
         one.histogram.scaled(math.exp(-slower[one.number]))
         for one in launches
         if one.histogram is not None and one.number in slower
     ]
-    return Histogram.merged(counted) if counted else None
+    return LatencyHistogram.merged(counted) if counted else None
 
 
-def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
+def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     """Return, by number, the log factor by which an evaluation's time was slower.
 
     The median is 0. After the passes, candidates are chosen by their values, so repeats of
@@ -174,7 +176,7 @@ def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
     cells = np.array([numbers[one.cell] for one in launches])
     counts = np.bincount(cells)
     tells = np.array([one.sweep < surface.head.passes for one in launches])
-    tells |= counts[cells] >= LEAST_KNOWN
+    tells |= counts[cells] >= MIN_KNOWN
     near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
     near = [each & tells if np.any(each & tells) else each for each in near]
     slower = np.zeros(len(logs))

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.lab.tables import scoring
-from tuner.lab.tables.ground_truth import Truth
-from tuner.lab.tables.scoring import Run
-from tuner.metrics.benchmark import Contestant, Quartiles, Within
+from tuner.lab.tables.ground_truth import GroundTruth
+from tuner.lab.tables.scoring import ReplayRun
+from tuner.metrics.benchmark import Quartiles, SamplerResult, TimeToTolerance
 from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
@@ -24,29 +24,34 @@ SHARES = (0.10, 0.05, 0.03)
 """Tolerances as shares of the optimum."""
 
 
-def contestant(
-    sampler: str, runs: Sequence[Run], truth: Truth, *, default: Configuration, profiling: int
-) -> Contestant:
+def sampler_result(
+    sampler: str,
+    runs: Sequence[ReplayRun],
+    truth: GroundTruth,
+    *,
+    default: Configuration,
+    profiling: int,
+) -> SamplerResult:
     """Summarise a sampler's equally long runs, by seed.
 
     The first `profiling` trials went into the model's profile.
     """
-    regrets = settled(runs, truth, default)
-    seconds = np.array([spent(run) for run in runs])
+    regrets = finite_regrets(runs, truth, default)
+    seconds = np.array([elapsed_s(run) for run in runs])
     trials = len(runs[0].cells)
-    return Contestant(
+    return SamplerResult(
         sampler=sampler,
         profiling=profiling,
         regrets=_rounded(regrets),
         seconds=_rounded(seconds),
         regret=quartiles(regrets),
-        within=tuple(within(runs, seconds, truth, share) for share in SHARES),
+        within=tuple(time_to_tolerance(runs, seconds, truth, share) for share in SHARES),
         failures=float(np.mean([len(run.lost) for run in runs])),
         sampler_ms=1e3 * float(np.mean([run.own_s[-1] for run in runs])) / trials,
     )
 
 
-def settled(runs: Sequence[Run], truth: Truth, default: Configuration) -> Array:
+def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
     """Return finite regrets (runs, trials)."""
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
     kept = truth.regret(default)
@@ -58,7 +63,7 @@ def settled(runs: Sequence[Run], truth: Truth, default: Configuration) -> Array:
     return np.array([[of(cell) for cell in run.recommended] for run in runs])
 
 
-def spent(run: Run) -> list[float]:
+def elapsed_s(run: ReplayRun) -> list[float]:
     """Return seconds up to the end of each trial, with the sampler's own."""
     return [launches + own for launches, own in zip(run.seconds, run.own_s, strict=True)]
 
@@ -71,7 +76,9 @@ def quartiles(values: Array) -> Quartiles:
     )
 
 
-def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> Within:
+def time_to_tolerance(
+    runs: Sequence[ReplayRun], seconds: Array, truth: GroundTruth, share: float
+) -> TimeToTolerance:
     """Return how soon the runs stay within a share of the optimum."""
     good = truth.good(share)
     trials = [scoring.trials_to(run, good) for run in runs]
@@ -79,10 +86,10 @@ def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> W
         float(row[int(count) - 1]) if math.isfinite(count) else math.inf
         for row, count in zip(seconds, trials, strict=True)
     ]
-    return Within.over(share, trials, took)
+    return TimeToTolerance.over(share, trials, took)
 
 
-def differences(reference: Contestant, peer: Contestant, budget: int) -> Array:
+def differences(reference: SamplerResult, peer: SamplerResult, budget: int) -> Array:
     """Return regrets (runs,) of reference minus peer after `budget` trials."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)

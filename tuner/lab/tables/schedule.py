@@ -20,15 +20,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tuner.lab.tables.estimates import Estimate, estimates
+from tuner.lab.tables.estimates import CandidateEstimate, estimates
 from tuner.values.values import Configuration
 
-MOST_TRIES = 3
+MAX_TRIES = 3
 """Tries of a disturbed evaluation in one pass."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Thoroughness:
+class RepeatRule:
     """Rules for repeated evaluations."""
 
     passes: int = 3
@@ -46,7 +46,7 @@ class Thoroughness:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Recorded:
+class HasRecord:
     """What the schedule needs of an evaluation."""
 
     sweep: int
@@ -59,18 +59,18 @@ class Recorded:
 
 def due(
     cells: Sequence[Configuration],
-    recorded: Collection[Recorded],
-    thoroughness: Thoroughness,
+    recorded: Collection[HasRecord],
+    thoroughness: RepeatRule,
     *,
     seed: int,
 ) -> tuple[int, list[Configuration]]:
     """Return the current pass and its remaining candidates; none at the end."""
-    done = _done(recorded)
+    done = _done_keys(recorded)
     sweep = 0
     while True:
         wanted = cells
         if sweep >= thoroughness.passes:
-            known = _known(recorded, sweep)
+            known = _known_estimates(recorded, sweep)
             wanted = best(known, thoroughness) or rivals(
                 known, thoroughness, np.random.default_rng([seed, sweep, 1])
             )
@@ -84,14 +84,16 @@ def due(
         sweep += 1
 
 
-def _done(recorded: Collection[Recorded]) -> set[tuple[int, Configuration]]:
+def _done_keys(recorded: Collection[HasRecord]) -> set[tuple[int, Configuration]]:
     """Return finished (pass, candidate) pairs: undisturbed, or out of tries."""
     tries = collections.Counter((one.sweep, one.cell) for one in recorded)
     sound = {(one.sweep, one.cell) for one in recorded if not one.is_disturbed}
-    return sound | {key for key, count in tries.items() if count >= MOST_TRIES}
+    return sound | {key for key, count in tries.items() if count >= MAX_TRIES}
 
 
-def _known(recorded: Collection[Recorded], sweep: int) -> dict[Configuration, Estimate]:
+def _known_estimates(
+    recorded: Collection[HasRecord], sweep: int
+) -> dict[Configuration, CandidateEstimate]:
     """Estimate working candidates from earlier passes, best first."""
     values: dict[Configuration, list[float]] = {}
     lost: dict[Configuration, int] = {}
@@ -109,7 +111,7 @@ def _known(recorded: Collection[Recorded], sweep: int) -> dict[Configuration, Es
 
 
 def best(
-    known: Mapping[Configuration, Estimate], thoroughness: Thoroughness
+    known: Mapping[Configuration, CandidateEstimate], thoroughness: RepeatRule
 ) -> list[Configuration]:
     """Return the best candidates that are not yet well known.
 
@@ -124,8 +126,8 @@ def best(
 
 
 def rivals(
-    known: Mapping[Configuration, Estimate],
-    thoroughness: Thoroughness,
+    known: Mapping[Configuration, CandidateEstimate],
+    thoroughness: RepeatRule,
     rng: np.random.Generator,
 ) -> list[Configuration]:
     """Return rivals of the best, and as many well-known candidates.
@@ -158,7 +160,7 @@ def is_feasible(
     return len(values.get(cell, ())) > lost.get(cell, 0)
 
 
-def expected_launches(cells: int, thoroughness: Thoroughness) -> int:
+def expected_evaluations(cells: int, thoroughness: RepeatRule) -> int:
     """Estimate a recording's evaluations; the best get half of their possible repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
     return cells * thoroughness.passes + math.ceil(thoroughness.best_share * cells) * more

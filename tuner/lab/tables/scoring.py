@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.lab.tables.ground_truth import Truth
+from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.metrics.benchmark import rank
 from tuner.values.values import Configuration, Interval, VerdictOutcome
 
@@ -53,7 +53,7 @@ class ReplayedVerdict:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ReplayRun:
     """One replayed search."""
 
     seed: int
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class TrialsToTolerance:
     """Trials until a tolerance, over the runs."""
 
     share: float
@@ -89,7 +89,7 @@ class Reached:
     random_median: int
 
 
-def trials_to(run: Run, good: AbstractSet[Configuration]) -> float:
+def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
     """Return the trials until the recommendation is good for the rest of the run, or infinity."""
     first = math.inf
     for number in range(len(run.recommended), 0, -1):
@@ -99,11 +99,13 @@ def trials_to(run: Run, good: AbstractSet[Configuration]) -> float:
     return first
 
 
-def reached(runs: Sequence[Run], truth: Truth, share: float, *, cells: int) -> Reached:
+def trials_to_tolerance(
+    runs: Sequence[ReplayRun], truth: GroundTruth, share: float, *, cells: int
+) -> TrialsToTolerance:
     """Score all runs of a sampler; `cells` counts failed candidates too."""
     good = truth.good(share)
     found = [trials_to(run, good) for run in runs]
-    return Reached(
+    return TrialsToTolerance(
         share=share,
         tolerance=truth.tolerance(share),
         good_cells=len(good),

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from tuner.measurement import blocks as block_means
 from tuner.measurement import measurement_warnings
-from tuner.measurement.littles_law import little_error
+from tuner.measurement.littles_law import littles_law_error
 from tuner.metrics import prices, tail_latency
-from tuner.metrics.objective import Objective, named
+from tuner.metrics.objective import Objective, find_objective
 from tuner.metrics.prices import DEFAULT, Prices
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import (
     OK,
     Block,
@@ -33,7 +33,7 @@ FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedLaunch:
+class RecordedEvaluation:
     """One evaluation of one candidate."""
 
     number: int
@@ -51,7 +51,7 @@ class RecordedLaunch:
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     """Empty unless the outcome is ok."""
-    histogram: Histogram | None = None
+    histogram: LatencyHistogram | None = None
     """Latencies of the measured part; None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
@@ -97,7 +97,7 @@ class RecordedLaunch:
             throughput_per_s=requests / seconds,
             little_error=None
             if rate_per_s is not None
-            else little_error(rate, mean_ms / 1e3, concurrency),
+            else littles_law_error(rate, mean_ms / 1e3, concurrency),
             rate_per_s=rate_per_s,
             warmup_s=max(0.0, self.loaded_s - seconds),
             blocks=self.blocks,
@@ -109,7 +109,7 @@ class RecordedLaunch:
         )
         if deadline_ms is not None:
             share = self.histogram.share_within(deadline_ms)
-            ends = named("throughput").interval(measured)
+            ends = find_objective("throughput").interval(measured)
             measured = dataclasses.replace(
                 measured,
                 goodput=share * measured.throughput_per_s,
@@ -118,13 +118,13 @@ class RecordedLaunch:
                 ),
             )
         if cores is not None:
-            held = prices.held(self.cell, cores=cores)
+            held = prices.allocated_by(self.cell, cores=cores)
             cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
             measured = dataclasses.replace(measured, cost=cost)
         return measured
 
 
-def _interval(histogram: Histogram, share: float) -> Interval:
+def _interval(histogram: LatencyHistogram, share: float) -> Interval:
     low, high = tail_latency.interval_ranks(len(histogram), share)
     return Interval(
         low=None if low is None else histogram.at_rank_ms(low),
@@ -133,7 +133,7 @@ def _interval(histogram: Histogram, share: float) -> Interval:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SurfaceHead:
+class TableHeader:
     """Header: what was recorded, where, and how."""
 
     name: str
@@ -163,20 +163,20 @@ class SurfaceHead:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Surface:
+class BenchmarkTable:
     """Header and evaluations."""
 
-    head: SurfaceHead
-    launches: tuple[RecordedLaunch, ...]
+    head: TableHeader
+    launches: tuple[RecordedEvaluation, ...]
     deadline_ms: float | None = None
     """Deadline of each request, for goodput."""
     paid: Prices = DEFAULT
     """Prices of allocated resources."""
 
     @functools.cached_property
-    def by_cell(self) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
+    def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
         """Evaluations by candidate, in order of time; disturbed ones only without others."""
-        found: dict[Configuration, list[RecordedLaunch]] = collections.defaultdict(list)
+        found: dict[Configuration, list[RecordedEvaluation]] = collections.defaultdict(list)
         for launch in sorted(self.launches, key=lambda one: one.number):
             found[launch.cell].append(launch)
         return {
@@ -190,11 +190,11 @@ class Surface:
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
-    def _known(self) -> dict[int, tuple[RecordedLaunch, Measurement | None]]:
+    def _known(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
         """Cached measurements of recorded evaluations, by number."""
         return {}
 
-    def measured(self, launch: RecordedLaunch) -> Measurement | None:
+    def measured(self, launch: RecordedEvaluation) -> Measurement | None:
         """Return an evaluation's measurement under the table's workload, cached."""
         known = self._known.get(launch.number)
         if known is None:
@@ -202,13 +202,13 @@ class Surface:
         # A perturbed copy has the same number as the recorded evaluation.
         return known[1] if known[0] is launch else self._measured(launch)
 
-    def minimised(self, launch: RecordedLaunch, objective: Objective) -> float | None:
+    def minimised(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
         """Return an evaluation's objective, minimised; None if unknown."""
         measured = self.measured(launch)
         value = math.nan if measured is None else objective.to_minimise(measured)
         return value if math.isfinite(value) else None
 
-    def _measured(self, launch: RecordedLaunch) -> Measurement | None:
+    def _measured(self, launch: RecordedEvaluation) -> Measurement | None:
         return launch.measurement(
             concurrency=self.head.concurrency,
             client_batch=self.head.client_batch,

@@ -21,27 +21,27 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.evaluation.evaluator import Launch
-from tuner.lab.tables.table import RecordedLaunch, Surface
+from tuner.evaluation.evaluator import Evaluation
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.load_generator.plan import Race
-from tuner.measurement.cpu_per_request import log_effort
+from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.metrics.objective import Objective
 from tuner.sampling import gaussian_process
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.gaussian_process import NoisePrior
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Configuration, Outcome
 
-WALLED_SHARE = 0.3
+OOM_SHARE = 0.3
 """Maximum share of candidates in the infeasible region."""
-EFFORT_NOISE = NoisePrior(sd=0.1, spread=0.3)
+CPU_NOISE = NoisePrior(sd=0.1, spread=0.3)
 """Prior of the log CPU time per request between evaluations."""
 PLANES = 20
 """Planes to try."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wrappers:
+class Perturbations:
     """Perturbations of a benchmark table."""
 
     noise_sd: float = 0.0
@@ -55,22 +55,22 @@ class Wrappers:
     """Blocks per evaluation; None: all."""
 
 
-class DrawnLaunches:
+class TableEvaluator:
     """Evaluator of recorded evaluations; every replay has its own.
 
-    It draws from `drawn`; `walled` candidates run out of memory. Without `resampled`, evaluations
+    It draws from `drawn`; `with_oom` candidates run out of memory. Without `resampled`, evaluations
     are as recorded. `puts_back` draws with replacement.
     """
 
     def __init__(
         self,
-        surface: Surface,
-        drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
+        surface: BenchmarkTable,
+        drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
         rng: np.random.Generator,
         *,
         noise_sd: float = 0.0,
         walled: frozenset[Configuration] = frozenset(),
-        resampled: Resampled | None = None,
+        resampled: Resampling | None = None,
         puts_back: bool = False,
         most_blocks: int | None = None,
     ) -> None:
@@ -82,11 +82,11 @@ class DrawnLaunches:
         self._resampled = resampled
         self._puts_back = puts_back
         self._most_blocks = most_blocks
-        self._waiting: dict[Configuration, list[RecordedLaunch]] = {}
+        self._waiting: dict[Configuration, list[RecordedEvaluation]] = {}
         self.seconds = 0.0
         """Recorded duration of the evaluations so far."""
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Draw a candidate's next evaluation, up to the block that loses the race."""
         recorded = self._next(configuration)
         factor, effort = 1.0, 1.0
@@ -117,7 +117,7 @@ class DrawnLaunches:
         if measurement is not None and race is not None:
             is_short = len(recorded.blocks) < min(len(whole.blocks), self._most_blocks or math.inf)
             measurement = dataclasses.replace(measurement, ended_early=is_short)
-        return Launch(
+        return Evaluation(
             configuration=configuration,
             outcome=recorded.outcome,
             measurement=measurement,
@@ -127,11 +127,11 @@ class DrawnLaunches:
             started_at=recorded.started_at,
         )
 
-    def launch_fresh(self, configuration: Configuration) -> Launch:
+    def launch_fresh(self, configuration: Configuration) -> Evaluation:
         """Draw likewise: recorded evaluations have no server of their own."""
         return self.launch(configuration)
 
-    def _next(self, configuration: Configuration) -> RecordedLaunch:
+    def _next(self, configuration: Configuration) -> RecordedEvaluation:
         every = self._drawn[configuration]
         if self._puts_back:
             return every[int(self._rng.integers(len(every)))]
@@ -143,7 +143,7 @@ class DrawnLaunches:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resampled:
+class Resampling:
     """Means and residuals for resampling."""
 
     means: Mapping[Configuration, float]
@@ -157,10 +157,10 @@ class Resampled:
     @classmethod
     def of(
         cls,
-        surface: Surface,
+        surface: BenchmarkTable,
         means: Mapping[Configuration, float],
         objective: Objective,
-        candidates: Candidates,
+        candidates: CandidateSet,
     ) -> Self:
         """Build from candidates with two or more evaluations.
 
@@ -173,7 +173,7 @@ class Resampled:
                 (math.log(value), math.nan if effort is None else effort)
                 for launch in launches
                 if (value := surface.minimised(launch, objective)) is not None
-                for effort in (log_effort_of(surface, launch),)
+                for effort in (log_cpu_per_request_of(surface, launch),)
             ]
             if not rows:
                 continue
@@ -186,13 +186,13 @@ class Resampled:
         # Centre the residuals, so that the geometric mean of the factors is 1.
         return cls(
             means=means,
-            efforts=_smoothed(efforts, candidates),
+            efforts=_smooth(efforts, candidates),
             residuals=residuals - _known_means(residuals),
             objective=objective,
         )
 
     def factors(
-        self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator
+        self, surface: BenchmarkTable, launch: RecordedEvaluation, rng: np.random.Generator
     ) -> tuple[float, float]:
         """Draw the factors of an evaluation's latency and CPU time per request."""
         value = surface.minimised(launch, self.objective)
@@ -200,7 +200,7 @@ class Resampled:
             return 1.0, 1.0
         residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
         slower = math.exp(self.means[launch.cell] + residual - math.log(value))
-        own, usual = log_effort_of(surface, launch), self.efforts.get(launch.cell)
+        own, usual = log_cpu_per_request_of(surface, launch), self.efforts.get(launch.cell)
         if own is None or usual is None or not math.isfinite(more):
             return slower, 1.0
         return slower, math.exp(usual + more - own)
@@ -213,8 +213,8 @@ def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(total / np.maximum(known.sum(axis=0), 1))
 
 
-def _smoothed(
-    efforts: Mapping[Configuration, tuple[float, int]], candidates: Candidates
+def _smooth(
+    efforts: Mapping[Configuration, tuple[float, int]], candidates: CandidateSet
 ) -> dict[Configuration, float]:
     """Smooth candidates' (mean, number of evaluations)."""
     places = {cell: place for cell in efforts if (place := candidates.index_of(cell)) is not None}
@@ -225,20 +225,20 @@ def _smoothed(
     process = gaussian_process.fit(
         candidates.vectors[list(places.values())],
         np.array([efforts[cell][0] for cell in cells]),
-        noise=EFFORT_NOISE,
+        noise=CPU_NOISE,
         weights=1 / counts,
     )
     mean, _ = process.predict(process.vectors)
     return dict(zip(cells, mean.tolist(), strict=True))
 
 
-def log_effort_of(surface: Surface, launch: RecordedLaunch) -> float | None:
+def log_cpu_per_request_of(surface: BenchmarkTable, launch: RecordedEvaluation) -> float | None:
     """Return an evaluation's log CPU time per request; None if unknown."""
     measured = surface.measured(launch)
-    return None if measured is None else log_effort(measured)
+    return None if measured is None else log_cpu_per_request(measured)
 
 
-def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
+def shortened(launch: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
     """Return the evaluation with its first blocks only; the histogram stays whole."""
     kept = launch.blocks[:blocks]
     if len(kept) == len(launch.blocks):
@@ -263,7 +263,7 @@ def _part(seconds: float | None, share: float) -> float | None:
     return None if seconds is None else seconds * share
 
 
-def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
+def raced(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
     """Return the evaluation up to the first look with a mean above its limit."""
     requests, sums = 0, 0.0
     for number, block in enumerate(launch.blocks):
@@ -276,7 +276,7 @@ def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
     return launch
 
 
-def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> RecordedLaunch:
+def slowed(launch: RecordedEvaluation, factor: float, effort: float = 1.0) -> RecordedEvaluation:
     """Return the evaluation with all latencies multiplied by `factor`.
 
     `effort` multiplies the CPU time per request.
@@ -293,7 +293,7 @@ def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> Record
         )
         for block in launch.blocks
     )
-    histogram: Histogram | None = launch.histogram
+    histogram: LatencyHistogram | None = launch.histogram
     noise, share = launch.noise, effort / factor
     spent = {
         "server_cpu_s": _part(noise.server_cpu_s, share),
@@ -308,8 +308,8 @@ def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> Record
 
 
 def null(
-    drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
-) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
+    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
+) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
     """Give every candidate the evaluations of the one with most successes."""
     worked = {
         cell: [launch for launch in launches if launch.histogram is not None]
@@ -319,8 +319,8 @@ def null(
     return dict.fromkeys(drawn, worked[chosen])
 
 
-def walled(
-    candidates: Candidates, kept: Sequence[Configuration], rng: np.random.Generator
+def with_oom(
+    candidates: CandidateSet, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
     """Return the candidates beyond a plane through two axes that spares `kept`.
 
@@ -334,7 +334,7 @@ def walled(
         axes = rng.permutation(width)[:2]
         weights[axes] = rng.choice([-1.0, 1.0], len(axes)) * rng.uniform(0.5, 1.0, len(axes))
         heights = candidates.vectors[:, :width] @ weights
-        limit = max(float(np.quantile(heights, 1 - WALLED_SHARE)), *heights[places])
+        limit = max(float(np.quantile(heights, 1 - OOM_SHARE)), *heights[places])
         behind = heights > limit
         if behind.sum() > widest.sum():
             widest = behind

@@ -28,15 +28,21 @@ import yaml
 from serving.errors import one_line
 from serving.system import bounded_yaml, user_files
 from serving.system.yaml_problem import yaml_problem
-from tuner.errors import InvalidSurface, WrongUse
-from tuner.lab.tables.table import RecordedLaunch, Surface, SurfaceHead, outcome_of, status_of
+from tuner.errors import InvalidTable, UsageError
+from tuner.lab.tables.table import (
+    BenchmarkTable,
+    RecordedEvaluation,
+    TableHeader,
+    outcome_of,
+    status_of,
+)
 from tuner.store.run_folder import storage_errors
-from tuner.values.histogram import Histogram
+from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Block, Configuration, HostNoise, Value
 
-HEAD, CELLS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
+HEAD, EVALUATIONS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Maximum size of rows, uncompressed."""
 NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
 LATER = ("foreign_cpu_s", "block_client_cpu_s")
@@ -66,7 +72,7 @@ COLUMNS = (
 BUCKETS = ("launch", "first", "counts")
 
 
-def read(folder: pathlib.Path) -> Surface:
+def read(folder: pathlib.Path) -> BenchmarkTable:
     """Read a benchmark table, finished or not.
 
     Raises:
@@ -75,7 +81,7 @@ def read(folder: pathlib.Path) -> Surface:
     head = _head(folder)
     knobs = tuple(head.default)
     needed = [name for name in COLUMNS if name not in LATER]
-    rows = _rows(folder, CELLS, (*knobs, *needed))
+    rows = _rows(folder, EVALUATIONS, (*knobs, *needed))
     buckets = {row["launch"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)}
     by_launch: dict[str, list[dict[str, str]]] = {}
     for row in rows:
@@ -86,15 +92,15 @@ def read(folder: pathlib.Path) -> Surface:
         if parts[0]["status"] == "ok" and number not in buckets:
             continue  # killed between writing the two files
         try:
-            launches.append(_launch(parts, kinds, buckets.get(number)))
+            launches.append(_evaluation(parts, kinds, buckets.get(number)))
         except (ValueError, KeyError) as error:
-            raise InvalidSurface(
-                str(folder / CELLS), f"launch {number}", f"cannot be read: {error}"
+            raise InvalidTable(
+                str(folder / EVALUATIONS), f"launch {number}", f"cannot be read: {error}"
             ) from error
-    return Surface(head=head, launches=tuple(launches))
+    return BenchmarkTable(head=head, launches=tuple(launches))
 
 
-class SurfaceFolder:
+class TableFolder:
     """Folder of a recording; a context manager, for one process at a time."""
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -113,7 +119,7 @@ class SurfaceFolder:
         """Return whether a recording was begun there."""
         return (self.path / HEAD).is_file()
 
-    def begin(self, head: SurfaceHead) -> None:
+    def begin(self, head: TableHeader) -> None:
         """Create or resume the folder, and open it for evaluations.
 
         Raises:
@@ -126,34 +132,34 @@ class SurfaceFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise WrongUse(
+                raise UsageError(
                     f"--out {self.path}: another `tune record` writes it; wait for its end, or name another"
                 ) from None
             self.write_head(head)
-            for name in (CELLS, HISTOGRAMS):
+            for name in (EVALUATIONS, HISTOGRAMS):
                 _unpack(self.path / name)
                 _cut(self.path / name)
-            self._cells = self._open(CELLS, (*head.default, *COLUMNS))
+            self._cells = self._open(EVALUATIONS, (*head.default, *COLUMNS))
             self._histograms = self._open(HISTOGRAMS, BUCKETS)
 
-    def write_head(self, head: SurfaceHead) -> None:
+    def write_head(self, head: TableHeader) -> None:
         """Replace `surface.yaml`."""
         text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
         _replace(self.path / HEAD, text.encode())
 
-    def append(self, launch: RecordedLaunch) -> None:
+    def append(self, launch: RecordedEvaluation) -> None:
         """Write an evaluation, `cells.csv` last, so evaluations with rows are complete."""
         with storage_errors(f"surface {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
             _write(self._cells, _as_rows(launch))
 
-    def finish(self, head: SurfaceHead) -> None:
+    def finish(self, head: TableHeader) -> None:
         """Compress the rows, and mark the header as finished."""
         with storage_errors(f"surface {self.path}", option="--out"):
             self._cells.close()
             self._histograms.close()
-            for name in (CELLS, HISTOGRAMS):
+            for name in (EVALUATIONS, HISTOGRAMS):
                 plain = self.path / name
                 packed = gzip.compress(plain.read_bytes(), 9, mtime=0)
                 _replace(plain.with_name(name + ".gz"), packed)
@@ -170,7 +176,7 @@ class SurfaceFolder:
         return file
 
 
-def _plain(head: SurfaceHead) -> dict[str, Any]:
+def _plain(head: TableHeader) -> dict[str, Any]:
     """Return the header as YAML data, with the space's keys at the top."""
     data: dict[str, Any] = {"version": VERSION}
     for field in dataclasses.fields(head):
@@ -188,35 +194,33 @@ def _plain(head: SurfaceHead) -> dict[str, Any]:
     return data
 
 
-def _head(folder: pathlib.Path) -> SurfaceHead:
+def _head(folder: pathlib.Path) -> TableHeader:
     path = folder / HEAD
     try:
         data = bounded_yaml.read(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidSurface(
+        raise InvalidTable(
             str(path), "", f"{reason}; expected a folder that `tune record` wrote"
         ) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidSurface(str(path), "", f"no YAML: {yaml_problem(error)}") from error
+        raise InvalidTable(str(path), "", f"no YAML: {yaml_problem(error)}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
-        raise InvalidSurface(
-            str(path), "version", f"expected {VERSION}: no surface of this version"
-        )
+        raise InvalidTable(str(path), "version", f"expected {VERSION}: no surface of this version")
     space = {"name": data.get("model")}
     space |= {key: data[key] for key in ("knobs", "constraints", "equivalence") if key in data}
     try:
-        return SurfaceHead(
+        return TableHeader(
             **{
                 field.name: _as(field, data)
-                for field in dataclasses.fields(SurfaceHead)
+                for field in dataclasses.fields(TableHeader)
                 if field.name != "space"
                 and (field.name in data or field.default is dataclasses.MISSING)
             },
             space=space,
         )
     except (KeyError, TypeError) as error:
-        raise InvalidSurface(
+        raise InvalidTable(
             str(path), str(error).strip("'"), "is missing or no such value"
         ) from error
 
@@ -232,43 +236,46 @@ def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[
     path = folder / name
     try:
         is_plain = path.exists()
-        data = user_files.read(path, max_bytes=MOST_BYTES) if is_plain else _unpacked(path)
+        data = user_files.read(path, max_bytes=MAX_BYTES) if is_plain else _read_packed(path)
         text = data.decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidSurface(str(path), "", f"cannot be read: {reason}") from error
+        raise InvalidTable(str(path), "", f"cannot be read: {reason}") from error
     whole = text[: text.rfind("\n") + 1]  # a kill may have truncated the last row
     reader = csv.DictReader(io.StringIO(whole))
     lacking = [column for column in columns if column not in (reader.fieldnames or ())]
     if lacking:
-        raise InvalidSurface(str(path), lacking[0], "this column is missing")
+        raise InvalidTable(str(path), lacking[0], "this column is missing")
     return list(reader)
 
 
-def _unpacked(path: pathlib.Path) -> bytes:
-    with user_files.opened(path.with_name(path.name + ".gz")) as packed, gzip.open(packed) as rows:
-        data = rows.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB")
+def _read_packed(path: pathlib.Path) -> bytes:
+    with (
+        user_files.open_file(path.with_name(path.name + ".gz")) as packed,
+        gzip.open(packed) as rows,
+    ):
+        data = rows.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_BYTES >> 20} MiB")
     return data
 
 
-def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> Histogram:
+def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> LatencyHistogram:
     try:
-        return Histogram.parse(row["first"], row["counts"])
+        return LatencyHistogram.parse(row["first"], row["counts"])
     except ValueError as error:
         where = f"launch {row['launch']}"
-        raise InvalidSurface(str(folder / HISTOGRAMS), where, str(error)) from error
+        raise InvalidTable(str(folder / HISTOGRAMS), where, str(error)) from error
 
 
-def _launch(
+def _evaluation(
     rows: Sequence[Mapping[str, str]],
     kinds: Mapping[str, type],
-    histogram: Histogram | None,
-) -> RecordedLaunch:
+    histogram: LatencyHistogram | None,
+) -> RecordedEvaluation:
     first = rows[0]
     is_ok = first["status"] == "ok"
-    return RecordedLaunch(
+    return RecordedEvaluation(
         number=int(first["launch"]),
         cell=Configuration({name: _value(first[name], kind) for name, kind in kinds.items()}),
         sweep=int(first["pass"]),
@@ -300,7 +307,7 @@ def _block(row: Mapping[str, str]) -> Block:
     )
 
 
-def _as_rows(launch: RecordedLaunch) -> Iterator[list[str]]:
+def _as_rows(launch: RecordedEvaluation) -> Iterator[list[str]]:
     """Yield a row per block, or one without a block for a failed evaluation."""
     whole = {
         "launch": launch.number,

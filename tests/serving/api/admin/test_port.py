@@ -14,8 +14,8 @@ from aiohttp import web
 
 from serving.api.admin.port import AdminListener
 from serving.api.credentials import Tls
-from serving.api.transport.acceptor import Entrance
-from serving.api.transport.connection_limiter import Door
+from serving.api.transport.acceptor import Acceptor
+from serving.api.transport.connection_limiter import ConnectionLimiter
 from tests.fakes.certificate import certificate_in
 
 IDLE_S, REQUEST_S = 1200.0, 300.0
@@ -82,7 +82,7 @@ def opened(certificate=None, loop_factory=uvloop.new_event_loop):
             application(work),
             idle_s=IDLE_S,
             request_s=REQUEST_S,
-            door=Door(MOST),
+            door=ConnectionLimiter(MOST),
             access_log=None,
             shutdown_timeout=0.1,
         )
@@ -90,7 +90,7 @@ def opened(certificate=None, loop_factory=uvloop.new_event_loop):
         sock = socket.create_server(("127.0.0.1", 0))
         number = sock.getsockname()[1]
         context = None if certificate is None else Tls(*map(str, certificate)).context("http/1.1")
-        entrance = Entrance(
+        entrance = Acceptor(
             sock, context, listener.protocol, door=listener.door, handshake_s=10.0, end_s=10.0
         )
         entrance.open(100)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving import wire
 from serving.api.clipper import requests, responses
-from serving.api.clipper.inputs import INPUT_TYPES, Input, input_type, input_types
+from serving.api.clipper.inputs import INPUT_TYPES, ApplicationInput, input_type, input_types
 from serving.api.parsing.bounded_json import write
 from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
@@ -32,15 +32,15 @@ def asked(body, kind):
 def fed(value, kind, datatype, shape):
     """The array that an input feeds to a model whose input is such."""
     (array,) = arrays_of(
-        Input(kind, value).query(signature({"x": (datatype, shape)}, {})).frame
+        ApplicationInput(kind, value).query(signature({"x": (datatype, shape)}, {})).frame
     ).values()
     return array
 
 
 def shown(output, **more):
     """One prediction of an answer, its query's number left out."""
-    answered = responses.answered(Result(7, output, **more), "-1.0")
-    made = json.loads(responses.answer([write(answered).encode()]))
+    answered = responses.prediction_json(Result(7, output, **more), "-1.0")
+    made = json.loads(responses.response_body([write(answered).encode()]))
     assert made.pop("query_id") == 7
     return made
 
@@ -280,16 +280,18 @@ def test_items_that_lie_elsewhere(shape, item_axis, unbatched, is_taken):
     model = Signature(inputs=(spec,), outputs=(), unbatched=unbatched)
     assert bool(input_types(model)) is is_taken
     if is_taken:
-        assert Input("doubles", [1.0]).query(model).items == 1
+        assert ApplicationInput("doubles", [1.0]).query(model).items == 1
         return
     with pytest.raises(InvalidRequest, match="does not take one item in front; ask the model by"):
-        Input("doubles", [1.0]).query(model)
+        ApplicationInput("doubles", [1.0]).query(model)
 
 
 def test_models_of_several_inputs_are_not_asked():
     """A query of this protocol feeds one input."""
     with pytest.raises(InvalidRequest, match="the model has 2"):
-        Input("doubles", [1.0]).query(signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {}))
+        ApplicationInput("doubles", [1.0]).query(
+            signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {})
+        )
     assert input_types(signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {})) == ()
 
 
@@ -297,12 +299,12 @@ def test_models_of_several_inputs_are_not_asked():
 def test_equal_inputs_have_equal_keys(values):
     """What feedback is joined by depends on the values alone, however they were written."""
     as_integers, as_floats = (
-        Input("doubles", values).key,
-        Input("doubles", [float(v) for v in values]).key,
+        ApplicationInput("doubles", values).key,
+        ApplicationInput("doubles", [float(v) for v in values]).key,
     )
     assert as_integers == as_floats
-    assert Input("integers", values).key == np.array(values, dtype="<i4").tobytes()
-    assert Input("strings", b"a").key == b"a"
+    assert ApplicationInput("integers", values).key == np.array(values, dtype="<i4").tobytes()
+    assert ApplicationInput("strings", b"a").key == b"a"
 
 
 json_values = st.recursive(
@@ -404,6 +406,6 @@ def test_one_prediction_stands_alone_and_several_in_a_list():
     """A batch of one is unwrapped: Clipper's clients depend on it."""
     one = {"query_id": 1, "output": 2, "default": False}
     text = write(one).encode()
-    assert json.loads(responses.answer([text])) == one
-    assert json.loads(responses.answer([text, text])) == {"batch_predictions": [one, one]}
-    assert json.loads(responses.answer([])) == {"batch_predictions": []}
+    assert json.loads(responses.response_body([text])) == one
+    assert json.loads(responses.response_body([text, text])) == {"batch_predictions": [one, one]}
+    assert json.loads(responses.response_body([])) == {"batch_predictions": []}

@@ -10,7 +10,7 @@ from aiohttp import web
 from serving.api.admin.routes import AdminRoutes
 from serving.api.clipper.containers import operate
 from serving.api.clipper.management import dispatch
-from serving.api.clipper.service import ClipperHub
+from serving.api.clipper.service import ClipperService
 from serving.engine.applications import Applications
 from serving.selection.stores.state_store import MemoryStore
 from serving.values import ModelId
@@ -28,7 +28,7 @@ class Management:
     def __init__(self, running):
         self.running = running
         engine = running.engine
-        self.hub = running.do(lambda: ClipperHub(engine, Applications(engine, MemoryStore())))
+        self.hub = running.do(lambda: ClipperService(engine, Applications(engine, MemoryStore())))
 
     def __call__(self, command, **data):
         """Status and text of a command."""

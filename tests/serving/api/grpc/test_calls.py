@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.api.grpc import calls
-from serving.api.grpc.calls import Call, Code
+from serving.api.grpc.calls import Code, GrpcCall
 from serving.errors import (
     BodyTooLarge,
     CannotFinish,
     CannotLoad,
     DeadlineExceeded,
+    InferenceFailed,
     InvalidRequest,
     NotReady,
     Overloaded,
-    PredictionFailed,
     ServingError,
     UnknownModel,
 )
@@ -41,7 +41,7 @@ def with_fields(**more):
 def test_timeouts(timeout, seconds):
     """All units are read; more than a day is a day."""
     call = calls.call_of(with_fields(grpc_timeout=timeout))
-    assert call == Call("inference.GRPCInferenceService", "ModelInfer", pytest.approx(seconds))
+    assert call == GrpcCall("inference.GRPCInferenceService", "ModelInfer", pytest.approx(seconds))
 
 
 def test_whose_call_it_is():
@@ -62,7 +62,7 @@ def test_what_is_no_timeout(timeout):
 )
 def test_content_types_of_calls(kind):
     """gRPC with protobuf, however it is spelled."""
-    assert isinstance(calls.call_of(with_fields(content_type=kind)), Call)
+    assert isinstance(calls.call_of(with_fields(content_type=kind)), GrpcCall)
 
 
 def test_what_is_no_call():
@@ -130,7 +130,7 @@ def test_bodies_that_are_not_one_message(body, code):
         (CannotLoad(1.0), Code.RESOURCE_EXHAUSTED),
         (NotReady("x"), Code.UNAVAILABLE),
         (DeadlineExceeded(), Code.DEADLINE_EXCEEDED),
-        (PredictionFailed("x"), Code.INTERNAL),
+        (InferenceFailed("x"), Code.INTERNAL),
     ],
 )
 def test_errors_have_codes(error, code):
@@ -169,4 +169,4 @@ def test_a_field_that_comes_twice(name):
     fields = fields_of(found)
     assert fields[b"grpc-status"] == b"3"
     assert name.decode() in urllib.parse.unquote(fields[b"grpc-message"].decode())
-    assert isinstance(calls.call_of((*CALL, (b"x-trace", b"a"), (b"x-trace", b"b"))), Call)
+    assert isinstance(calls.call_of((*CALL, (b"x-trace", b"a"), (b"x-trace", b"b"))), GrpcCall)

@@ -13,10 +13,10 @@ from tritonclient.grpc import service_pb2 as client
 from serving import wire
 from serving.api.grpc import contents as contents_of
 from serving.api.grpc import messages
-from serving.api.grpc.codec import Codec
+from serving.api.grpc.codec import GrpcCodec
 from serving.api.grpc.contents import FIELDS
-from serving.api.grpc.parse_cache import Repeats, query_of
-from serving.errors import InvalidRequest, PredictionFailed
+from serving.api.grpc.parse_cache import ParseCache, infer_request_of
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.json_tensors import NUMPY
 from serving.values import ITEM_BYTES, Signature, Tensor, TensorSpec
 
@@ -45,8 +45,8 @@ def request(*inputs, raw=None, parameters=None, outputs=(), **more):
 
 
 def query(made, model=ONE):
-    parsed = messages.parsed(messages.ModelInferRequest, made.SerializeToString())
-    return Codec("m", "1", model).query(parsed)
+    parsed = messages.parse(messages.ModelInferRequest, made.SerializeToString())
+    return GrpcCodec("m", "1", model).query(parsed)
 
 
 def tensors(given_query):
@@ -110,7 +110,7 @@ def test_typed_and_raw_contents_mean_the_same(data, datatype):
     if values:
         raw_query = query(request(("x", datatype, [len(values)], None), raw=[raw]), model)
         assert tensors(raw_query) == tensors(typed)
-    codec = Codec("m", "1", model)
+    codec = GrpcCodec("m", "1", model)
     frame = memoryview(b"".join(typed.frame))
     answer = client.ModelInferResponse.FromString(b"".join(codec.answer(frame, typed.wanted)))
     got = list(getattr(answer.outputs[0].contents, FIELDS[datatype]))
@@ -127,7 +127,7 @@ def test_contents_in_several_pieces():
     piece.contents.fp32_contents.append(2)
     both = made.SerializeToString() + piece.SerializeToString()
     whole = b"\x0a\x01m\x2a" + bytes([len(both)]) + both
-    found = Codec("m", "1", ONE).query(messages.parsed(messages.ModelInferRequest, whole))
+    found = GrpcCodec("m", "1", ONE).query(messages.parse(messages.ModelInferRequest, whole))
     assert tensors(found)[0][3] == struct.pack("<2f", 1, 2)
 
 
@@ -142,7 +142,7 @@ def test_fp16_is_raw_alone():
         query(request(("h", "FP16", [2], {"fp32_contents": [1, 2]})), FP16)
     frame = memoryview(b"".join(found.frame))
     typed = found.wanted._replace(raw=False)
-    answer = b"".join(Codec("m", "1", FP16).answer(frame, typed))
+    answer = b"".join(GrpcCodec("m", "1", FP16).answer(frame, typed))
     assert client.ModelInferResponse.FromString(answer).raw_output_contents == [b"abcd"]
 
 
@@ -260,7 +260,7 @@ def test_classes_instead_of_scores():
         Tensor("b", "BYTES", (2,), b"\x02\0\0\0hi\x01\0\0\0z"),
     ]
     frame = memoryview(wire.encode_descriptor(returned) + b"".join(one.data for one in returned))
-    codec = Codec("m", "1", model)
+    codec = GrpcCodec("m", "1", model)
     for raw in ([RAW], None):
         contents = None if raw else {"fp32_contents": [1, 2, 3, 4]}
         made = request(("x", "FP32", [2, 2], contents), raw=raw, outputs=["b", "a"])
@@ -284,7 +284,7 @@ def test_requested_outputs_in_their_order():
         TensorSpec(name="c", datatype="BYTES", shape=(-1,)),
     )
     model = signature(("x", "FP32", (-1, 2)), outputs=specs)
-    codec = Codec("m", "1", model)
+    codec = GrpcCodec("m", "1", model)
     returned = [
         Tensor("a", "FP32", (1,), struct.pack("<f", 1)),
         Tensor("b", "INT64", (1,), struct.pack("<q", -5)),
@@ -303,7 +303,7 @@ def test_requested_outputs_in_their_order():
     assert answer.outputs[0].contents.bytes_contents == [b"hi"]
     assert not answer.raw_output_contents
     less = wire.encode_descriptor(returned[:1]) + returned[0].data
-    with pytest.raises(PredictionFailed, match="no output c"):
+    with pytest.raises(InferenceFailed, match="no output c"):
         codec.answer(memoryview(less), wanted)
 
 
@@ -311,7 +311,7 @@ def test_requested_outputs_in_their_order():
 def test_a_repeated_request_means_what_it_would_mean_alone(data):
     """Requests that equal remembered ones but for their data are read as if each were the first."""
     model = signature(("x", "UINT8", (-1,)), ("y", "INT16", (-1,)))
-    codec, repeats = Codec("m", "1", model), Repeats()
+    codec, repeats = GrpcCodec("m", "1", model), ParseCache()
     for _ in range(data.draw(st.integers(1, 6))):
         size = data.draw(st.integers(0, 3))
         raw = [
@@ -329,14 +329,14 @@ def test_a_repeated_request_means_what_it_would_mean_alone(data):
             parameters=data.draw(st.sampled_from([{}, {"timeout": ("int64_param", 7)}])),
         )
         sent = memoryview(made.SerializeToString())
-        alone = codec.query(messages.parsed(messages.ModelInferRequest, sent))
+        alone = codec.query(messages.parse(messages.ModelInferRequest, sent))
         known = repeats.find(sent)
         if known is not None:
-            found = query_of(known, sent)
+            found = infer_request_of(known, sent)
             assert tensors(found) == tensors(alone)
             assert found[1:] == alone[1:]
             assert (known.name, known.version) == ("m", None)
-        parsed = messages.parsed(messages.ModelInferRequest, sent)
+        parsed = messages.parse(messages.ModelInferRequest, sent)
         repeats.add(sent, parsed, model, codec, alone)
         assert (repeats.find(sent) is None) == bool(made.id)
 
@@ -345,9 +345,9 @@ def test_fields_in_another_order_are_not_remembered():
     """Raw contents that do not stand at the end are read each time."""
     made = request(("x", "UINT8", [2], None), raw=[b"ab"])
     sent = memoryview(b"\x3a\x02ab" + request(("x", "UINT8", [2], None)).SerializeToString())
-    parsed = messages.parsed(messages.ModelInferRequest, sent)
+    parsed = messages.parse(messages.ModelInferRequest, sent)
     model = signature(("x", "UINT8", (-1,)))
-    codec, repeats = Codec("m", "1", model), Repeats()
+    codec, repeats = GrpcCodec("m", "1", model), ParseCache()
     found = codec.query(parsed)
     assert tensors(found) == tensors(query(made, model))
     repeats.add(sent, parsed, model, codec, found)
@@ -357,8 +357,8 @@ def test_fields_in_another_order_are_not_remembered():
 @given(st.binary(max_size=120))
 def test_any_bytes_are_a_request_or_refused(data):
     """No message does more than being refused."""
-    with contextlib.suppress(InvalidRequest, messages.NotAMessage):
-        Codec("m", "1", ONE).query(messages.parsed(messages.ModelInferRequest, data))
+    with contextlib.suppress(InvalidRequest, messages.MalformedMessage):
+        GrpcCodec("m", "1", ONE).query(messages.parse(messages.ModelInferRequest, data))
 
 
 CONTENTS = st.fixed_dictionaries(

@@ -9,8 +9,8 @@ import pytest
 from serving.api.grpc import calls, messages
 from serving.api.http2 import frames
 from serving.api.http2.frames import FrameType, Setting
-from serving.api.transport.buffered_bytes import Held
-from serving.api.transport.connection_limiter import Door
+from serving.api.transport.buffered_bytes import BufferedBytes
+from serving.api.transport.connection_limiter import ConnectionLimiter
 from serving.api.transport.slow_clients import STALL_S
 from tests.fakes.grpc_running import grpc_gateway
 from tests.fakes.http2_client import CALL, Client
@@ -19,7 +19,7 @@ from tests.fakes.replicas import FakeHome
 
 @pytest.fixture(scope="module")
 def port():
-    with grpc_gateway(request_s=5.0, door=Door(8)) as it:
+    with grpc_gateway(request_s=5.0, door=ConnectionLimiter(8)) as it:
         yield it
 
 
@@ -204,7 +204,7 @@ def call_with(size):
 
 def test_what_calls_hold_is_bounded_over_all_connections():
     """A call for which there is no room is RESOURCE_EXHAUSTED, while it arrives or when it is there; all is let go."""
-    home, held = FakeHome(), Held(500_000)
+    home, held = FakeHome(), BufferedBytes(500_000)
     with grpc_gateway({"batching.max_size": 1}, home, held=held) as port:
 
         def holds(size):
@@ -238,7 +238,7 @@ def test_what_calls_hold_is_bounded_over_all_connections():
 
 def test_an_answer_is_held_until_the_client_takes_it():
     """As far as its windows let nothing more out, and what waits in the transport."""
-    held = Held()
+    held = BufferedBytes()
     with grpc_gateway(held=held) as port:
         with connected(port) as (sock, client):
             sock.sendall(client.request(1, call_with(250_000)))
@@ -259,7 +259,7 @@ def test_an_answer_is_held_until_the_client_takes_it():
 
 def test_a_client_that_leaves_holds_nothing():
     """Amid a body, and with a call in work."""
-    home, held = FakeHome(), Held()
+    home, held = FakeHome(), BufferedBytes()
     with grpc_gateway(None, home, held=held) as port:
         home.hold.set()
         with connected(port) as (sock, client):

@@ -17,7 +17,7 @@ from serving.api.grpc import calls, streams
 from serving.api.http.access import Token
 from serving.api.http2 import frames
 from serving.api.http2.frames import FrameType, Setting
-from serving.api.transport.buffered_bytes import Held
+from serving.api.transport.buffered_bytes import BufferedBytes
 from tests.fakes.grpc_running import grpc_gateway
 from tests.fakes.http2_client import CALL, Client
 from tests.fakes.replicas import FakeHome
@@ -221,7 +221,7 @@ def test_the_bytes_in_flight_are_bounded(encoding):
 
 def test_requests_of_streams_are_counted_with_all_others():
     """One for which there is no room is answered with an error, and the stream goes on; who leaves holds nothing."""
-    home, callback, held = FakeHome(), Callback(), Held(250_000)
+    home, callback, held = FakeHome(), Callback(), BufferedBytes(250_000)
     large = np.zeros((1, 100_000), dtype=np.uint8)
     with grpc_gateway({"batching.max_size": 1}, home, held=held) as port:
         home.hold.set()
@@ -256,7 +256,7 @@ def test_requests_of_streams_are_counted_with_all_others():
 
 def test_a_stream_that_grows_beyond_what_all_may_hold():
     """It ends, and says why; another goes on."""
-    callback, held = Callback(), Held(150_000)
+    callback, held = Callback(), BufferedBytes(150_000)
     with grpc_gateway(None, held=held) as port:
         with triton.InferenceServerClient(port.address) as client:
             client.start_stream(callback)

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.api.http.access import Access, Token
-from serving.api.http.messages import Head
-from serving.api.transport.trusted_hosts import Hosts
+from serving.api.http.messages import RequestHead
+from serving.api.transport.trusted_hosts import TrustedHosts
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def head(method="GET", path="/v2", **others):
-    return Head(
+    return RequestHead(
         method=method,
         path=path,
         inference_header_bytes=None,
@@ -135,7 +135,7 @@ def test_traces(trace, echoed):
 )
 def test_names_of_the_port(host, is_allowed):
     """Those of this machine for itself and those that are given; whoever asks for health may use any."""
-    access = Access(hosts=Hosts({"models.example", "10.0.0.7"}))
+    access = Access(hosts=TrustedHosts({"models.example", "10.0.0.7"}))
     refusal = access.refusal(head(host=host))
     assert (refusal is None) is is_allowed
     assert access.refusal(head(path="/v2/health/live", host=host)) is None
@@ -148,7 +148,7 @@ def test_names_of_the_port(host, is_allowed):
 
 def test_a_name_comes_before_the_rules_and_the_token():
     """A page that claims to be this machine learns neither."""
-    access = Access(token=Token(b"secret"), origins=["*"], hosts=Hosts())
+    access = Access(token=Token(b"secret"), origins=["*"], hosts=TrustedHosts())
     question = {"access_control_request_method": b"POST", "origin": b"https://a.example"}
     assert access.refusal(head("OPTIONS", host=b"evil.example", **question)).status == 403
     assert access.refusal(head(host=b"evil.example", authorization=b"Bearer secret")).status == 403

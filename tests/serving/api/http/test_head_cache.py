@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.api.http.head_cache import MAX_HEAD_BYTES, MAX_HEADS, KnownHeads
-from serving.api.http.messages import Head
+from serving.api.http.head_cache import MAX_HEAD_BYTES, MAX_HEADS, HeadCache
+from serving.api.http.messages import RequestHead
 from tests.fakes.wire import Kept, connected, exchange, listening, statuses
 
 POST = b"POST /a HTTP/1.1"
@@ -133,7 +133,7 @@ def test_what_means_nothing_does_not_matter(some, others):
 
 
 def head():
-    return Head(
+    return RequestHead(
         method="POST",
         path="/a",
         inference_header_bytes=None,
@@ -146,7 +146,7 @@ def head():
 @pytest.mark.parametrize("first", [*FIRST_OF_TWO, b"POST /\xe9 HTTP/1.1", b"\r\n" + POST])
 def test_a_first_line_that_is_not_plain_is_always_read(first):
     """However the parser understands it."""
-    known = KnownHeads(10)
+    known = HeadCache(10)
     raw = request(first, [b"Host: x"], b"")
     known.remember(raw, head())
     assert len(known) == 0
@@ -159,7 +159,7 @@ def test_a_line_costs_by_its_length():
 
     def took_s(filling):
         heads = [request(POST, [b"A:%b\xe9%d" % (filling, number)], b"") for number in range(20)]
-        known = KnownHeads(10)
+        known = HeadCache(10)
         began_s = time.thread_time()
         for raw in heads:
             assert known.find(raw, 0) is None
@@ -179,7 +179,7 @@ def test_a_body_of_any_length_has_its_bound():
 
 def test_what_is_remembered_is_bounded():
     """However many heads, and lines of them, come."""
-    known = KnownHeads(10)
+    known = HeadCache(10)
     for number in range(3 * MAX_HEADS):
         raw = request(POST, [b"X-Application: %d" % number, b"X-Request-Id: %d" % number], b"")
         known.remember(raw, head())

@@ -5,7 +5,7 @@ import gc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.api.http.listener import Listener
+from serving.api.http.listener import HttpListener
 from serving.api.http.messages import Response
 from tests.fakes.wire import connected
 
@@ -18,7 +18,7 @@ class Echo:
 
 
 def listening():
-    return Listener(Echo(), max_body_bytes=1000, idle_s=10.0, request_s=10.0)
+    return HttpListener(Echo(), max_body_bytes=1000, idle_s=10.0, request_s=10.0)
 
 
 def request(path, body, chunked):

@@ -15,11 +15,11 @@ import tritonclient.http as triton
 
 from serving.api.http.access import Access, Token
 from serving.api.http.messages import Response
-from serving.api.http.middleware import Gate
-from serving.api.http.router import PortRoutes
-from serving.api.open_inference.routes import OipRoutes
-from serving.api.tensorflow.rest_routes import TfsRoutes
-from serving.api.transport.buffered_bytes import Held
+from serving.api.http.middleware import Middleware
+from serving.api.http.router import Router
+from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
+from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.errors import BodyTooLarge
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
@@ -33,12 +33,12 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 @contextlib.contextmanager
 def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, held=None, is_timed=False):
     with gateway({"server.max_body_bytes": LIMIT} | (values or {}), home) as running:
-        routes = PortRoutes(
-            oip=OipRoutes(running.engine),
-            tfs=TfsRoutes(running.engine, metrics=lambda: iter([b"a_metric 1\n" * 1000])),
+        routes = Router(
+            oip=OpenInferenceRoutes(running.engine),
+            tfs=TensorFlowRoutes(running.engine, metrics=lambda: iter([b"a_metric 1\n" * 1000])),
             otherwise=Faulty(),
         )
-        gate = Gate(
+        gate = Middleware(
             routes,
             access or Access(),
             max_body_bytes=LIMIT,
@@ -233,7 +233,7 @@ def test_a_token():
 def test_what_a_compressed_body_becomes_is_counted():
     """Until it is answered, or its client has left; where there is no room it is refused, small ones are not."""
     home = FakeHome()
-    held = Held(200_000)
+    held = BufferedBytes(200_000)
     with gated(home=home, held=held) as running:
         tensor = {"name": "data", "shape": [1, 120_000], "datatype": "UINT8"}
         header = json.dumps({"inputs": [tensor | {"parameters": {"binary_data_size": 120_000}}]})
@@ -264,7 +264,7 @@ def test_what_a_compressed_body_becomes_is_counted():
 
 def test_the_body_of_a_stranger_is_not_held():
     """The token is looked at when the head is complete; a client that waits for leave does not get it."""
-    held = Held()
+    held = BufferedBytes()
     with gated(Access(token=Token(b"secret")), held=held) as running:
         head = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n"
         for token, counted in ((b"", 0), (b"Authorization: Bearer secret\r\n", 150_000)):

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from serving.api.http.messages import Response
-from serving.api.http.router import PortRoutes
-from serving.api.open_inference.routes import OipRoutes
-from serving.api.tensorflow.rest_routes import TfsRoutes
+from serving.api.http.router import Router
+from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from tests.fakes.running import gateway
 
 OIP_BODY = json.dumps(
@@ -26,9 +26,9 @@ class Others:
 @pytest.fixture(scope="module")
 def running():
     with gateway() as it:
-        it.listener.routes = PortRoutes(
-            oip=OipRoutes(it.engine),
-            tfs=TfsRoutes(it.engine, metrics=lambda: iter([b"a_metric 1\n"])),
+        it.listener.routes = Router(
+            oip=OpenInferenceRoutes(it.engine),
+            tfs=TensorFlowRoutes(it.engine, metrics=lambda: iter([b"a_metric 1\n"])),
             otherwise=Others(),
         )
         yield it
@@ -70,8 +70,8 @@ def test_paths(running, path, answer):
 def test_paths_of_no_protocol():
     """404, with what there is."""
     with gateway() as running:
-        running.listener.routes = PortRoutes(
-            oip=OipRoutes(running.engine), tfs=TfsRoutes(running.engine)
+        running.listener.routes = Router(
+            oip=OpenInferenceRoutes(running.engine), tfs=TensorFlowRoutes(running.engine)
         )
         status, answer = running.json("GET", "/elsewhere?x=1")
         assert status == 404

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.api.http2 import fields, frames, session
-from serving.api.http2.events import Arrived, Gone, Opened
+from serving.api.http2.events import MessageReady, StreamOpened, StreamReset
 from serving.api.http2.frames import ErrorCode, FrameType, Setting
-from serving.api.http2.message_reader import CutOff, TooLong
+from serving.api.http2.message_reader import MessageTooLong, MessageTruncated
 from serving.api.http2.session import Session
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, Turned
 
@@ -58,8 +58,8 @@ def test_messages_come_out_whole(messages, data):
     found, is_open = [], False
     for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         for event in it.receive(whole[start:stop]):
-            is_open |= isinstance(event, Opened)
-            if isinstance(event, Arrived):
+            is_open |= isinstance(event, StreamOpened)
+            if isinstance(event, MessageReady):
                 assert is_open
                 found += taken(it)
     assert found == messages
@@ -122,7 +122,7 @@ def test_a_message_that_is_too_long():
     it, client = opened(most=1000)
     it.receive(client.headers(1) + client.data(1, framed(b"ok", bytes(1001))[:12], end=False))
     assert it.message(1)[5:] == b"ok"
-    with pytest.raises(TooLong):
+    with pytest.raises(MessageTooLong):
         it.message(1)
     it.end(1, TRAILERS)
     assert it.streams == it._held_bytes == 0
@@ -134,7 +134,7 @@ def test_a_series_that_ends_within_a_message(left):
     it, client = opened()
     it.receive(client.headers(1) + client.data(1, framed(b"ok") + left))
     assert it.message(1)[5:] == b"ok"
-    with pytest.raises(CutOff):
+    with pytest.raises(MessageTruncated):
         it.message(1)
 
 
@@ -163,7 +163,7 @@ def test_messages_of_an_answer_keep_to_the_windows(sizes, window, updates):
         assert len(got) <= allowed
         assert messages.startswith(got)
         if more:
-            assert (Arrived(1) in events) == (got == messages)
+            assert (MessageReady(1) in events) == (got == messages)
     it.end(1, TRAILERS)
     it.receive(frames.window_update(1, len(messages)) + frames.window_update(0, len(messages)))
     more, _ = sent(client, it)
@@ -188,7 +188,7 @@ def test_a_series_that_is_cancelled():
     for is_ended in (False, True):
         it, client = opened()
         it.receive(client.headers(1) + client.data(1, framed(b"a", b"b"), end=is_ended))
-        assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == [Gone(1)]
+        assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == [StreamReset(1)]
         assert it.streams == it._held_bytes == 0
         assert it.message(1) is None
         it.send(1, framed(b"late"))
@@ -200,9 +200,12 @@ def test_a_client_that_ends_its_series_with_fields():
     it, client = opened()
     it.receive(client.headers(1))
     end = frames.END_HEADERS | frames.END_STREAM
-    assert it.receive(client.headers(1, [(b"x", b"y")], flags=end)) == [Arrived(1)]
+    assert it.receive(client.headers(1, [(b"x", b"y")], flags=end)) == [MessageReady(1)]
     assert it.is_over(1)
-    assert [type(event) for event in it.receive(client.headers(3, flags=end))] == [Opened, Arrived]
+    assert [type(event) for event in it.receive(client.headers(3, flags=end))] == [
+        StreamOpened,
+        MessageReady,
+    ]
     assert it.is_over(3)
 
 
@@ -265,17 +268,17 @@ def test_any_frames_are_borne(given_frames, opens, answered):
     known = set()
     for kind, flags, stream, payload in given_frames:
         for event in it.receive(frames.frame(kind, flags, stream, payload)):
-            if isinstance(event, Opened):
+            if isinstance(event, StreamOpened):
                 known.add(event.stream)
                 it.begin(event.stream, HEAD)
                 continue
             assert event.stream in known
             try:
-                while isinstance(event, Arrived) and (message := it.message(event.stream)):
+                while isinstance(event, MessageReady) and (message := it.message(event.stream)):
                     it.send(event.stream, message)
                     if answered:
                         it.end(event.stream, TRAILERS)
-            except (TooLong, CutOff):
+            except (MessageTooLong, MessageTruncated):
                 it.end(event.stream, TRAILERS)
     assert it._held_bytes >= 0
     it.take()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import serving
 from serving.api.http2 import fields, frames, session
-from serving.api.http2.events import Gone, Mark, Request, TooLarge
+from serving.api.http2.events import BodyOverLimit, Mark, RequestReady, StreamReset
 from serving.api.http2.frames import ErrorCode, FrameType, Setting
-from serving.api.http2.outgoing import HELD_BYTES, Full, Outgoing
+from serving.api.http2.outgoing import BUFFERED_BYTES, Outgoing, SendBufferFull
 from serving.api.http2.session import Session
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, Turned, goaway_code
 
@@ -40,7 +40,7 @@ def test_a_call_and_its_answer():
     """A request comes out whole with its fields, and its answer in three parts, the last of which ends the stream."""
     it, client = opened()
     (event,) = it.receive(client.request(1, b"body"))
-    assert isinstance(event, Request)
+    assert isinstance(event, RequestReady)
     assert (event.stream, event.fields.pairs, event.body) == (1, tuple(CALL), b"body")
     assert it.waiting
     it.respond(1, HEAD, b"answer", TRAILERS)
@@ -155,7 +155,7 @@ def test_a_cancelled_call():
     """RST_STREAM of a call in flight is told once, and its answer is dropped."""
     it, client = opened()
     it.receive(client.request(1))
-    assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == [Gone(1)]
+    assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == [StreamReset(1)]
     assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == []
     it.respond(1, HEAD, b"late", TRAILERS)
     assert it.take() == []
@@ -174,7 +174,7 @@ def test_a_body_above_the_limit(ended):
     """It is told once, what follows is dropped, and the answer tells the client to stop sending."""
     it, client = opened(max_body_bytes=100)
     (event,) = it.receive(client.headers(1) + client.data(1, b"x" * 101, end=ended))
-    assert isinstance(event, TooLarge)
+    assert isinstance(event, BodyOverLimit)
     it.respond_short(1, HEAD)
     found = client.read(it.take())
     assert found[0][1] & frames.END_STREAM
@@ -380,7 +380,7 @@ def test_windows_that_settings_make_too_large_end_the_connection():
     """RFC 9113, section 6.9.2: a change of the initial window must not overflow that of a stream."""
     it, client = opened()
     it.receive(client.headers(1))
-    it.receive(frames.window_update(1, frames.LARGEST_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES))
+    it.receive(frames.window_update(1, frames.MAX_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES))
     it.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.DEFAULT_WINDOW_BYTES + 1}))
     assert goaway_code(client.read(it.take())) == ErrorCode.FLOW_CONTROL_ERROR
 
@@ -507,7 +507,7 @@ def test_calls_in_flight_hear_of_a_broken_connection():
     """What breaks the connection cancels the calls on it."""
     it, client = opened()
     it.receive(client.request(1) + client.request(3))
-    assert set(it.receive(frames.window_update(0, 0))) == {Gone(1), Gone(3)}
+    assert set(it.receive(frames.window_update(0, 0))) == {StreamReset(1), StreamReset(3)}
 
 
 def test_going_away():
@@ -560,12 +560,12 @@ def test_any_frames_are_borne(sent, answered):
     seen = set()
     for kind, flags, stream, payload in sent:
         for event in it.receive(frames.frame(kind, flags, stream, payload)):
-            if isinstance(event, Request):
+            if isinstance(event, RequestReady):
                 assert event.stream not in seen
                 seen.add(event.stream)
                 if answered:
                     it.respond(event.stream, HEAD, b"x" * 100, TRAILERS)
-            elif isinstance(event, Gone):
+            elif isinstance(event, StreamReset):
                 assert event.stream in seen
     assert it._held_bytes >= 0
     it.take()
@@ -624,8 +624,8 @@ def test_answers_that_wait_are_bounded():
     """Beside one of any size; another one is refused, and can still be told in short."""
     it, client = opened({Setting.INITIAL_WINDOW_SIZE: 0})
     it.receive(client.request(1) + client.request(3) + client.request(5))
-    it.respond(1, HEAD, bytes(HELD_BYTES), TRAILERS)
-    with pytest.raises(Full):
+    it.respond(1, HEAD, bytes(BUFFERED_BYTES), TRAILERS)
+    with pytest.raises(SendBufferFull):
         it.respond(3, HEAD, b"more", TRAILERS)
     it.respond_short(3, HEAD)
     it.receive(frames.frame(FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.CANCEL)))
@@ -772,7 +772,9 @@ def test_malformed_trailers_reset_their_stream(pairs, flags, as_series):
     client, it = Client(), Turned(Session(max_body_bytes=1000, opens=lambda _: as_series))
     it.receive(client.hello() + client.headers(1) + client.data(1, b"body", end=False))
     it.take()
-    assert it.receive(client.headers(1, pairs, flags=flags)) == ([Gone(1)] if as_series else [])
+    assert it.receive(client.headers(1, pairs, flags=flags)) == (
+        [StreamReset(1)] if as_series else []
+    )
     assert client.read(it.take()) == [
         (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
     ]
@@ -806,7 +808,7 @@ def test_a_head_behind_the_end_of_its_stream():
     """While the request waits for its answer: the stream is reset, and the call is gone."""
     it, client = opened()
     it.receive(client.request(1))
-    assert it.receive(client.headers(1)) == [Gone(1)]
+    assert it.receive(client.headers(1)) == [StreamReset(1)]
     assert client.read(it.take()) == [
         (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.STREAM_CLOSED))
     ]
@@ -816,7 +818,7 @@ def test_a_window_that_grows_by_nothing_resets_its_stream():
     """RFC 9113, section 6.9: PROTOCOL_ERROR."""
     it, client = opened()
     it.receive(client.request(1))
-    assert it.receive(frames.window_update(1, 0)) == [Gone(1)]
+    assert it.receive(frames.window_update(1, 0)) == [StreamReset(1)]
     assert client.read(it.take()) == [
         (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
     ]

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from serving.api.open_inference.requests import Requests
+from serving.api.open_inference.requests import RequestDecoder
 from serving.errors import InvalidRequest
 from serving.values import Signature, TensorSpec
 from tests.fakes.replicas import FakeHome
@@ -552,7 +552,7 @@ def test_a_real_client_json_and_binary(running):
 def test_bytes_tensors_are_checked_element_by_element():
     """A truncated length prefix or a wrong count is refused; NUL bytes and empty strings pass."""
     spec = TensorSpec(name="text", datatype="BYTES", shape=(-1, 1))
-    requests = Requests("m", Signature(inputs=(spec,), outputs=(spec,)))
+    requests = RequestDecoder("m", Signature(inputs=(spec,), outputs=(spec,)))
     good = struct.pack("<I", 3) + b"a\0b" + struct.pack("<I", 0)
     header = {"inputs": [{"name": "text", "shape": [2, 1], "datatype": "BYTES",
                           "parameters": {"binary_data_size": len(good)}}]}  # fmt: skip

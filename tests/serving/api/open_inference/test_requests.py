@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.open_inference.requests import Requests
+from serving.api.open_inference.requests import RequestDecoder
 from serving.api.parsing.parse_budget import MAX_VALUES
 from serving.errors import InvalidRequest
 from serving.values import Signature, TensorSpec
@@ -24,7 +24,7 @@ def _nothing(shape, binary):
     signature = dataclasses.replace(
         SIGNATURE, inputs=(dataclasses.replace(SIGNATURE.inputs[0], shape=(-1,) * len(shape)),)
     )
-    return Requests("echo", signature).query(body, len(body) if binary else None)
+    return RequestDecoder("echo", signature).query(body, len(body) if binary else None)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_few_bytes_do_not_name_many_rows_of_nothing(shape, binary):
 def test_many_empty_arrays_are_not_left_to_a_replica(empty, count, is_read):
     """However they are written, and wherever the text is cut to look for them; those of numbers are nobody's harm."""
     head = '{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": ['
-    requests = Requests("echo", SIGNATURE)
+    requests = RequestDecoder("echo", SIGNATURE)
     for fill in (",", " , 1.5,"):
         body = (head + fill.join([empty] * count) + "]}]}").encode()
         if is_read:
@@ -78,7 +78,7 @@ def test_an_output_whose_name_is_no_text_is_refused():
     for name in ([], {}, None, 5, "y" * 1000):
         body = json.dumps({"inputs": [item], "outputs": [{"name": name}]}).encode()
         with pytest.raises(InvalidRequest, match="model 'echo' has data") as caught:
-            Requests("echo", SIGNATURE).query(body, None)
+            RequestDecoder("echo", SIGNATURE).query(body, None)
         assert len(str(caught.value)) < 400
 
 
@@ -92,7 +92,7 @@ def test_an_empty_tensor_does_not_hide_the_items_of_another():
         {"name": "data", "shape": [500, 0], "datatype": "UINT8", "data": []},
         {"name": "more", "shape": [500, 1], "datatype": "UINT8", "data": [7] * 500},
     ]
-    query = Requests("echo", signature).query(json.dumps({"inputs": inputs}).encode(), None)
+    query = RequestDecoder("echo", signature).query(json.dumps({"inputs": inputs}).encode(), None)
     assert query.items == 500
 
 
@@ -103,7 +103,7 @@ def test_null_is_nothing(in_body):
     item |= {"parameters": {"binary_data_size": 0}}
     request = {"id": None, "parameters": None, "inputs": [item], "outputs": None}
     body = json.dumps(request).encode()
-    requests = Requests("echo", SIGNATURE)
+    requests = RequestDecoder("echo", SIGNATURE)
     query = requests.query(body, len(body) if in_body else None)
     assert query.frame_bytes == len(query.frame[0])
     item |= {"data": [[7, 8]], "shape": [1, 2], "parameters": None}
@@ -123,13 +123,13 @@ def test_no_data_and_no_binary_part():
     ):
         body = json.dumps({"inputs": [item | more]}).encode()
         with pytest.raises(InvalidRequest, match=phrase):
-            Requests("echo", SIGNATURE).query(body, None)
+            RequestDecoder("echo", SIGNATURE).query(body, None)
 
 
 def _raw(shape, datatype, body, **more):
     """The shape of a raw request's tensor, for a model with one input."""
     spec = TensorSpec(name="x", datatype=datatype, shape=shape, item_axis=more.pop("item_axis", 0))
-    query = Requests("m", Signature(inputs=(spec,), outputs=(), **more)).query(body, 0)
+    query = RequestDecoder("m", Signature(inputs=(spec,), outputs=(), **more)).query(body, 0)
     (tensor,) = wire.decode_frame(memoryview(b"".join(query.frame)))
     return tensor.shape
 
@@ -207,6 +207,6 @@ def test_what_is_remembered_of_a_header_is_said_of_no_other(sent):
         assert query.frame_bytes == len(b"".join(query.frame))
         return b"".join(query.frame), query.items, query.priority, query.wanted
 
-    used = Requests("echo", SIGNATURE)
+    used = RequestDecoder("echo", SIGNATURE)
     for header, data in sent:
-        assert meant(used, header, data) == meant(Requests("echo", SIGNATURE), header, data)
+        assert meant(used, header, data) == meant(RequestDecoder("echo", SIGNATURE), header, data)

@@ -13,8 +13,8 @@ from serving.api.parsing.bounded_json import (
     JsonError,
     depth,
     read,
+    short_json,
     shortest,
-    shown,
     write,
 )
 
@@ -82,8 +82,8 @@ def test_constants_on_request():
 
 def test_values_in_errors_are_cut_off():
     """A large value in an error's text costs and shows its beginning only."""
-    assert shown({"a": [1, 2]}) == '{"a":[1,2]}'
-    assert len(shown(["x" * 1000] * 100_000)) == 203
+    assert short_json({"a": [1, 2]}) == '{"a":[1,2]}'
+    assert len(short_json(["x" * 1000] * 100_000)) == 203
 
 
 @given(

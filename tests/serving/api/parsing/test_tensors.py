@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
 from serving.api.grpc import messages
-from serving.api.grpc.codec import Codec as GrpcCodec
-from serving.api.open_inference.codec import Codec as RestCodec
+from serving.api.grpc.codec import GrpcCodec
+from serving.api.open_inference.codec import RestCodec
 from serving.api.parsing import tensors
 from serving.errors import InvalidRequest
 from serving.values import ITEM_BYTES, Signature, TensorSpec
@@ -69,7 +69,7 @@ def test_rest_and_grpc_take_the_same(inputs, timeout, outputs, surplus):
         kinds = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
         setattr(made.parameters["timeout"], kinds[type(timeout)], timeout)
     grpc = GrpcCodec("m", "1", SIGNATURE)
-    parsed = messages.parsed(messages.ModelInferRequest, made.SerializeToString())
+    parsed = messages.parse(messages.ModelInferRequest, made.SerializeToString())
     by_rest = outcome(lambda: rest.query(text + b"".join(data), len(text)))
     assert outcome(lambda: grpc.query(parsed)) == by_rest
 

@@ -8,17 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.api.grpc.exchange import InFlight
+from serving.api.grpc.exchange import GrpcResponseHandler
 from serving.api.parsing import proto_fields as fields
 from serving.api.tensorflow import grpc_codec, tensor_proto
-from serving.api.tensorflow.grpc_routes import MODEL_SERVICE, PREDICTION_SERVICE, TfsGrpcRoutes
+from serving.api.tensorflow.grpc_routes import (
+    MODEL_SERVICE,
+    PREDICTION_SERVICE,
+    TensorFlowGrpcRoutes,
+)
 from serving.api.tensorflow.tensor_proto import DTYPES
-from serving.api.transport.incremental import Slices
+from serving.api.transport.incremental import IncrementalRunner
 from serving.errors import (
     DeadlineExceeded,
+    InferenceFailed,
     InvalidRequest,
     Overloaded,
-    PredictionFailed,
     ServingError,
 )
 from serving.values import ModelId, Tensor
@@ -77,7 +81,7 @@ class Server:
         self.engine = Altered(running.engine)
         self.engine.more_states[ModelId("half", "3")] = ("loading", "")
         self.engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")
-        self.routes = TfsGrpcRoutes(self.engine)
+        self.routes = TensorFlowGrpcRoutes(self.engine)
 
     def call(self, method, request, **more):
         """The bytes of an answer; raises what refused it."""
@@ -169,9 +173,9 @@ async def test_a_call_that_is_given_up_is_not_written_to_its_end():
             steps.append(number)
             yield b""
 
-    flight = InFlight(
+    flight = GrpcResponseHandler(
         reply, lambda *_: [], None, 0.0, lambda status, _: counts.append(status),
-        steps=written, slices=Slices(),
+        steps=written, slices=IncrementalRunner(),
     )  # fmt: skip
     flight.ticket = Cancelled()
     flight.answer(memoryview(b""))
@@ -196,12 +200,12 @@ async def test_an_answer_that_cannot_be_written_is_refused():
     """What is wrong is found between two pieces."""
     reply, counts = Reply(), []
     tensor = Tensor("u", "BYTES", (3,), bytes(8))
-    flight = InFlight(
+    flight = GrpcResponseHandler(
         reply, lambda *_: [], None, 0.0, lambda status, _: counts.append(status),
-        steps=lambda *_: tensor_proto.message(tensor), slices=Slices(),
+        steps=lambda *_: tensor_proto.message(tensor), slices=IncrementalRunner(),
     )  # fmt: skip
     flight.answer(memoryview(b""))
-    with pytest.raises(PredictionFailed, match="does not hold the 3 texts"):
+    with pytest.raises(InferenceFailed, match="does not hold the 3 texts"):
         await reply.answered
     assert counts == [500]
 

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from serving import wire
 from serving.api.tensorflow import rest_codec, rest_examples, rest_tensors
-from serving.api.tensorflow.rest_examples import serialized
-from serving.errors import InvalidRequest, PredictionFailed, ServingError
+from serving.api.tensorflow.rest_examples import serialize
+from serving.errors import InferenceFailed, InvalidRequest, ServingError
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Signature, Tensor, TensorSpec
 from tests.fakes.servables import array_of, arrays_of, frame_of, signature
@@ -29,7 +29,7 @@ TWO = signature(
 def query(body, model=ONE, method="predict"):
     """The query of a request given as a value or as bytes."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return rest_codec.Codec("m", "1", model).query(rest_codec.request(text), method)
+    return rest_codec.TensorFlowRestCodec("m", "1", model).query(rest_codec.request(text), method)
 
 
 def inputs(body, model=ONE, method="predict"):
@@ -40,7 +40,7 @@ def inputs(body, model=ONE, method="predict"):
 def answer(arrays, model=ONE, form="row"):
     """The decoded answer for these outputs."""
     frame = memoryview(frame_of(arrays, model.outputs))
-    return json.loads(rest_codec.Codec("m", "1", model).answer(frame, form))
+    return json.loads(rest_codec.TensorFlowRestCodec("m", "1", model).answer(frame, form))
 
 
 def model_of(inputs, outputs, unbatched=""):
@@ -190,7 +190,7 @@ def test_what_has_no_rows_is_not_stacked(model, why):
     """Rows stacked along axis 0 would mix up items: they are refused, large ones too, and columns are not."""
     row = {"x": [1, 2], "rate": [1, 2], "state": [1, 2]}
     row = {spec.name: row.get(spec.name) for spec in model.inputs}
-    codec = rest_codec.Codec("m", "1", model)
+    codec = rest_codec.TensorFlowRestCodec("m", "1", model)
     large = json.dumps({"instances": [[1.5] * 20_000] * 2}).encode()
     for ask in (
         lambda: query({"instances": [row, row]}, model),
@@ -332,7 +332,7 @@ def test_one_output_is_unnamed_and_several_are_named():
 def test_not_finite_numbers_are_tokens():
     """NaN and the infinities go out as the tokens that come in."""
     frame = memoryview(frame_of({"y": np.array([[np.nan, np.inf, -np.inf]])}, ONE.outputs))
-    assert rest_codec.Codec("m", "1", ONE).answer(frame, "row") == (
+    assert rest_codec.TensorFlowRestCodec("m", "1", ONE).answer(frame, "row") == (
         b'{"predictions":[[NaN,Infinity,-Infinity]]}'
     )
 
@@ -349,7 +349,7 @@ def test_rows_need_one_batch_size():
 
 def test_text_that_is_none():
     """Bytes that are no text are the model's fault, told with what to do."""
-    with pytest.raises(PredictionFailed, match="ends in _bytes"):
+    with pytest.raises(InferenceFailed, match="ends in _bytes"):
         answer({"copy": np.array([b"\xff"])}, TWO)
 
 
@@ -357,8 +357,8 @@ def test_a_bytes_output_that_is_cut_off():
     """A replica that writes a broken BYTES tensor is not believed."""
     tensor = Tensor("copy", "BYTES", (1,), b"\xff\0\0\0a")
     frame = wire.encode_descriptor([tensor]) + tensor.data
-    with pytest.raises(PredictionFailed, match="does not hold"):
-        rest_codec.Codec("m", "1", TWO).answer(memoryview(frame), "row")
+    with pytest.raises(InferenceFailed, match="does not hold"):
+        rest_codec.TensorFlowRestCodec("m", "1", TWO).answer(memoryview(frame), "row")
 
 
 # Classify and regress
@@ -402,9 +402,9 @@ def test_one_score_and_one_label_an_item():
 
 def test_what_the_model_did_not_return():
     """An answer without outputs, or without the one that is due, is the model's fault."""
-    with pytest.raises(PredictionFailed, match="empty tensor map"):
+    with pytest.raises(InferenceFailed, match="empty tensor map"):
         answer({}, ONE)
-    with pytest.raises(PredictionFailed, match="returned no output 'scores'"):
+    with pytest.raises(InferenceFailed, match="returned no output 'scores'"):
         answer({"other": [[0.0]]}, LABELLED, "classify")
 
 
@@ -443,7 +443,7 @@ def test_regress_answers_with_numbers():
         "x"
     ].tolist() == [1.5, 2.5]
     assert answer({"y": [[0.5], [1.5]]}, REGRESSION, "regress") == {"results": [0.5, 1.5]}
-    with pytest.raises(PredictionFailed, match=r"Expected output to be of size \[batch\]"):
+    with pytest.raises(InferenceFailed, match=r"Expected output to be of size \[batch\]"):
         answer({"y": [[0.5, 1.0]]}, REGRESSION, "regress")
 
 
@@ -487,7 +487,7 @@ def test_a_model_of_serialized_examples_gets_them():
     """A single BYTES input takes each example as a tf.Example; golden bytes of its protobuf form."""
     body = {"examples": [{"a": [1, -1]}, {"b": 0.5}, {"c": ["xy", {"b64": "AA=="}]}, {"d": []}]}
     made = inputs(body, SERIALIZED, "regress")["examples"].tolist()
-    assert made[0] == serialized({"a": [1, -1]})
+    assert made[0] == serialize({"a": [1, -1]})
     assert made[1] == bytes.fromhex("0a0f0a0d0a016212081206 0a04 0000003f".replace(" ", ""))
     assert made[2] == bytes.fromhex("0a100a0e0a016312090a07 0a027879 0a0100".replace(" ", ""))
     assert made[3] == bytes.fromhex("0a070a050a01641200")
@@ -499,7 +499,7 @@ def test_serialized_integers():
     feature = b"\x1a\x0d\x0a\x0b" + packed
     entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature
     features = b"\x0a" + bytes([len(entry)]) + entry
-    assert serialized({"a": [1, -1]}) == b"\x0a" + bytes([len(features)]) + features
+    assert serialize({"a": [1, -1]}) == b"\x0a" + bytes([len(features)]) + features
 
 
 # Status and metadata
@@ -507,7 +507,7 @@ def test_serialized_integers():
 
 def test_metadata():
     """Every model has one signature, in the form of a SignatureDef's JSON."""
-    made = rest_codec.Codec("m", "3", ONE).metadata()
+    made = rest_codec.TensorFlowRestCodec("m", "3", ONE).metadata()
     assert made["model_spec"] == {"name": "m", "signature_name": "", "version": "3"}
     definition = made["metadata"]["signature_def"]["signature_def"]["serving_default"]
     assert definition["inputs"]["x"]["dtype"] == "DT_FLOAT"

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from serving import wire
 from serving.api.tensorflow import rest_codec
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, large, regular_shape
+from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large, regular_shape
 from serving.errors import InvalidRequest
 from serving.tensors import json_tensors
 from serving.values import TensorSpec
@@ -75,7 +75,7 @@ def test_any_brackets_have_a_shape_or_none(text, rank):
 )
 def test_what_the_replica_reads(body):
     """The replica gets the same tensor as if the body had been read here."""
-    found = large(body, SPEC)
+    found = read_large(body, SPEC)
     assert found.shape == (1, 2, 2)
     assert found.form == ("row" if b"instances" in body else "columnar")
     assert read(found).tolist() == [[[1, 2.5], [3, -4]]]
@@ -101,18 +101,20 @@ def test_what_the_replica_reads(body):
 )  # fmt: skip
 def test_what_is_read_whole(body):
     """Anything but one even array of numbers is left to the reader that says what is wrong."""
-    assert large(body, SPEC) is None
+    assert read_large(body, SPEC) is None
 
 
 @pytest.mark.parametrize(("datatype", "shape"), [("BYTES", (-1,)), ("BOOL", (-1,)), ("FP32", ())])
 def test_inputs_that_are_read_whole(datatype, shape):
     """Texts, booleans and scalars are not left to the replica."""
-    assert large(b'{"inputs": [1]}', TensorSpec(name="x", datatype=datatype, shape=shape)) is None
+    assert (
+        read_large(b'{"inputs": [1]}', TensorSpec(name="x", datatype=datatype, shape=shape)) is None
+    )
 
 
 def test_large_queries():
     """Large bodies become queries in the JSON encoding; small ones and other forms do not."""
-    codec = rest_codec.Codec("m", "1", IMAGES)
+    codec = rest_codec.TensorFlowRestCodec("m", "1", IMAGES)
     body = json.dumps({"instances": np.ones((300, 2, 50)).tolist()}).encode()
     assert len(body) > LARGE_JSON_BYTES
     query = codec.large_query(body)
@@ -121,7 +123,7 @@ def test_large_queries():
     assert query.frame_bytes == sum(map(len, query.frame))
     assert codec.large_query(b'{"instances": [[[1], [2]]]}') is None
     two = signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {})
-    assert rest_codec.Codec("m", "1", two).large_query(body) is None
+    assert rest_codec.TensorFlowRestCodec("m", "1", two).large_query(body) is None
     three = json.dumps({"instances": np.ones((300, 3, 50)).tolist()}).encode()
     with pytest.raises(InvalidRequest, match=r"shape is \[300, 3, 50\]"):
         codec.large_query(three)
@@ -132,7 +134,7 @@ def test_an_empty_array_is_told_wherever_it_stands(blanks):
     """Bodies are looked at in pieces, and blanks between brackets mean nothing."""
     spec = TensorSpec(name="x", datatype="FP32", shape=(-1, -1))
     gap = b" " * blanks
-    assert large(b'{"instances":[[' + gap + b"],[1]]}", spec) is None
-    assert large(b'{"instances":[[1' + gap + b"],[1]]}", spec).shape == (2, 1)
-    assert large(b'{"instances":[[1,' + gap + b'"],[1]]}', spec) is None
-    assert large(b'{"instances":[[1,' + gap + b"null],[1]]}", spec) is None
+    assert read_large(b'{"instances":[[' + gap + b"],[1]]}", spec) is None
+    assert read_large(b'{"instances":[[1' + gap + b"],[1]]}", spec).shape == (2, 1)
+    assert read_large(b'{"instances":[[1,' + gap + b'"],[1]]}', spec) is None
+    assert read_large(b'{"instances":[[1,' + gap + b"null],[1]]}", spec) is None

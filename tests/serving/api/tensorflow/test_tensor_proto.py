@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from serving import api
 from serving.api.parsing import proto_fields as fields
 from serving.api.parsing import varints
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.tensorflow.tensor_proto import DTYPES, message, tensor
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY
@@ -38,7 +38,7 @@ def proto(datatype, shape, **values):
 
 def read(made):
     data = made if isinstance(made, bytes) else made.SerializeToString()
-    return tensor("x", memoryview(data), Budget())
+    return tensor("x", memoryview(data), ParseBudget())
 
 
 @st.composite
@@ -118,7 +118,7 @@ def test_numbers_that_are_not_packed():
 def test_floats_are_not_copied():
     """The data of floats are a view of the message."""
     data = proto("FP32", (2,), float_val=[1, 2]).SerializeToString()
-    assert tensor("x", memoryview(data), Budget()).data.obj is data
+    assert tensor("x", memoryview(data), ParseBudget()).data.obj is data
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from serving.api.credentials import Tls
-from serving.api.transport.acceptor import Entrance
-from serving.api.transport.connection_limiter import Door
+from serving.api.transport.acceptor import Acceptor
+from serving.api.transport.connection_limiter import ConnectionLimiter
 from tests.fakes.certificate import certificate_in
 from tests.fakes.wire import Kept, listening
 
@@ -47,11 +47,11 @@ def entered(certificate, *, handshake_s=10.0, loop_factory=uvloop.new_event_loop
     stop = asyncio.Event()
 
     async def serve():
-        door = Door(MOST)
+        door = ConnectionLimiter(MOST)
         listener = listening(Kept(), door=door)
         sock = socket.create_server(("127.0.0.1", 0))
         number = sock.getsockname()[1]
-        entrance = Entrance(
+        entrance = Acceptor(
             sock,
             Tls(*map(str, certificate)).context("http/1.1"),
             listener.protocol,

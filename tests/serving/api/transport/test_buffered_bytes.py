@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from serving.api.http.messages import Response
 from serving.api.http2 import frames
-from serving.api.http2.events import NoRoom, Request
+from serving.api.http2.events import NoBufferSpace, RequestReady
 from serving.api.http2.frames import FrameType
 from serving.api.http2.session import WINDOW_BYTES, Session
-from serving.api.transport.buffered_bytes import LARGE_BYTES, Held
+from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
 from tests.fakes.http2_client import CALL, Client, Turned
 from tests.fakes.wire import connected, listening, statuses
 
@@ -69,7 +69,7 @@ STEPS = st.lists(
 @given(st.lists(STREAMS, min_size=4, max_size=4), STEPS)
 def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
     """Whatever comes, in any pieces, and whoever leaves: never above the bound, and nothing is left at the end."""
-    held, routes = Held(MOST), Waiting()
+    held, routes = BufferedBytes(MOST), Waiting()
     listener = listening(routes, held=held)
     clients = [connected(listener) for _ in streams]
     rests = [
@@ -103,7 +103,7 @@ def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
 
 def test_who_came_first_goes_on():
     """The body for which there is no room is refused, and the others end; then there is room again."""
-    held, routes = Held(MOST), Waiting()
+    held, routes = BufferedBytes(MOST), Waiting()
     listener = listening(routes, held=held)
     (first, wire), (second, other) = connected(listener), connected(listener)
     first.data_received(request(500_000, is_chunked=False)[:-1])
@@ -124,7 +124,7 @@ def test_who_came_first_goes_on():
 
 def test_heads_that_wait_are_held():
     """However little their bodies are; reading stops as with bodies, and beyond the bound the connection ends."""
-    held, routes = Held(), Waiting()
+    held, routes = BufferedBytes(), Waiting()
     listener = listening(routes, held=held)
     connection, wire = connected(listener)
     large = request(1, is_chunked=False, more_bytes=60_000)
@@ -154,7 +154,7 @@ def test_heads_that_wait_are_held():
 
 def test_answers_that_a_client_does_not_read_are_held():
     """Until it reads, or leaves: bodies that come meanwhile are refused, and those that are there go on."""
-    held, routes = Held(MOST), Waiting()
+    held, routes = BufferedBytes(MOST), Waiting()
     listener = listening(routes, held=held)
     (slow, wire), (other, refused), (third, served) = (connected(listener) for _ in range(3))
     for leaves in (False, True):
@@ -196,7 +196,7 @@ def test_each_of_many_that_overlap_is_answered():
 
 def test_small_requests_are_served_whatever_is_held():
     """Those that come whole are bounded by their number alone."""
-    held, routes = Held(MOST), Waiting()
+    held, routes = BufferedBytes(MOST), Waiting()
     listener = listening(routes, held=held)
     for _ in range(3):
         connection, _ = connected(listener)
@@ -242,17 +242,17 @@ def session(held):
 
 def test_uploads_of_all_sessions_are_bounded():
     """A body for which there is no room is told once, and dropped; that of another session ends."""
-    held = Held(400_000)
+    held = BufferedBytes(400_000)
     (one, client), (other, second) = session(held), session(held)
     assert one.receive(client.headers(1) + client.data(1, bytes(250_000), end=False)) == []
     assert held.bytes == 250_000
     sent = second.headers(1) + second.data(1, bytes(WINDOW_BYTES - 1), end=False)
-    assert other.receive(sent) == [NoRoom(1)]
+    assert other.receive(sent) == [NoBufferSpace(1)]
     assert held.bytes == 250_000
     other.respond_short(1, b"\x88")
     assert other.streams == 0
     (event,) = one.receive(client.data(1, b"!"))
-    assert isinstance(event, Request)
+    assert isinstance(event, RequestReady)
     assert len(event.body) == 250_001
     assert held.bytes == 0
 
@@ -273,7 +273,7 @@ MANY = [*CALL, *((b"x-%d" % number, b"v" * 200) for number in range(60))]
 )
 def test_what_a_session_holds_is_bounded_and_let_go(steps):
     """Large fields count from their head to their stream's end; where there is no room the client is told, once."""
-    held = Held(100_000)
+    held = BufferedBytes(100_000)
     it, client = session(held)
     last, streams, bodies = -1, {}, {}
     for step in steps:
@@ -302,7 +302,7 @@ def test_what_a_session_holds_is_bounded_and_let_go(steps):
             if size:
                 sent += client.data(last, bytes(size), end=False)
             for event in it.receive(sent):
-                if isinstance(event, NoRoom):
+                if isinstance(event, NoBufferSpace):
                     it.respond_short(event.stream, b"\x88")
                     del streams[last], bodies[last]
         fields = [sum(map(len, sum(pairs, ()))) for pairs in streams.values()]
@@ -316,19 +316,19 @@ def test_what_a_session_holds_is_bounded_and_let_go(steps):
 
 def test_fields_of_streams_are_held():
     """As many streams as there may be, each with as much of a head: those for which there is no room are refused."""
-    held = Held(1_000_000)
+    held = BufferedBytes(1_000_000)
     it, client = session(held)
     told = [
         event for number in range(500) for event in it.receive(client.headers(2 * number + 1, MANY))
     ]
-    assert {type(event) for event in told} == {NoRoom}
+    assert {type(event) for event in told} == {NoBufferSpace}
     assert 40 < 500 - len(told) < 80
     assert 900_000 < held.bytes <= 1_000_000
 
 
 def test_a_session_that_ends_lets_go():
     """Whether its client goes, or breaks the rules."""
-    held = Held()
+    held = BufferedBytes()
     for end in (lambda it: it.close(), lambda it: it.receive(b"\xff" * 9)):
         it, client = session(held)
         it.receive(client.headers(1, CALL) + client.data(1, bytes(100_000), end=False))

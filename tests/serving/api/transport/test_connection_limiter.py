@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from serving.api.credentials import Tls
 from serving.api.http.messages import Response
-from serving.api.transport.connection_limiter import LINGERING, Door, client_of
+from serving.api.transport.connection_limiter import LINGERING, ConnectionLimiter, client_of
 from serving.api.transport.slow_clients import STALL_S
 from tests.fakes.certificate import certificate_in
 from tests.fakes.listening import listening
@@ -32,7 +32,7 @@ class Routes:
 
 @pytest.fixture(name="port")
 def _port():
-    with listening(Routes(), door=Door(3)) as it:
+    with listening(Routes(), door=ConnectionLimiter(3)) as it:
         yield it
 
 
@@ -157,7 +157,10 @@ def test_tls_hides_no_client_that_never_reads(tmp_path):
     paths = certificate_in(tmp_path)
     context = ssl.create_default_context(cafile=paths[0])
     tls = Tls(*map(str, paths)).context("http/1.1")
-    with listening(Routes(), door=Door(), tls=tls) as port, contextlib.ExitStack() as stack:
+    with (
+        listening(Routes(), door=ConnectionLimiter(), tls=tls) as port,
+        contextlib.ExitStack() as stack,
+    ):
         silent, reading = [
             stack.enter_context(
                 context.wrap_socket(connected(port, stack), server_hostname="127.0.0.1")
@@ -182,7 +185,10 @@ def test_an_answer_on_its_way_is_no_idleness_beneath_tls(tmp_path):
     paths = certificate_in(tmp_path)
     context = ssl.create_default_context(cafile=paths[0])
     tls = Tls(*map(str, paths)).context("http/1.1")
-    with listening(Routes(), door=Door(), tls=tls) as port, contextlib.ExitStack() as stack:
+    with (
+        listening(Routes(), door=ConnectionLimiter(), tls=tls) as port,
+        contextlib.ExitStack() as stack,
+    ):
         sock = context.wrap_socket(connected(port, stack), server_hostname="127.0.0.1")
         stack.enter_context(sock).sendall(ASKED)
         until_full(port)
@@ -277,7 +283,7 @@ class Caller:
 @given(st.lists(st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2", "127.0.0.1"]), st.booleans())))
 def test_no_client_has_more_than_its_part(steps):
     """Whoever comes and goes: the counts are right, one client has so many at most, and loopback what is there."""
-    door, inside = Door(5, 2), []
+    door, inside = ConnectionLimiter(5, 2), []
     for host, comes in steps:
         if comes:
             before = [other for other in inside if other == host]

@@ -15,17 +15,17 @@ from hypothesis.extra import numpy as hnp
 from serving import wire
 from serving.api.clipper import responses
 from serving.api.grpc import messages
-from serving.api.grpc.codec import Codec as GrpcCodec
-from serving.api.grpc.codec import Wanted as GrpcWanted
-from serving.api.open_inference.responses import LONG_BYTES, Answers, Wanted
+from serving.api.grpc.codec import GrpcCodec
+from serving.api.grpc.codec import GrpcOutputRequest as GrpcWanted
+from serving.api.open_inference.responses import LONG_BYTES, OutputRequest, ResponseEncoder
 from serving.api.parsing.bounded_json import write
-from serving.api.parsing.parse_budget import Budget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.tensorflow import rest_tensors, tensor_proto
-from serving.api.tensorflow.grpc_codec import Codec as TfsGrpcCodec
-from serving.api.tensorflow.grpc_codec import Query as TfsQuery
-from serving.api.tensorflow.rest_codec import Codec
-from serving.api.transport.incremental import Slices
-from serving.errors import InvalidRequest, PredictionFailed
+from serving.api.tensorflow.grpc_codec import TensorFlowGrpcCodec as TfsGrpcCodec
+from serving.api.tensorflow.grpc_codec import TensorFlowGrpcInferRequest as TfsQuery
+from serving.api.tensorflow.rest_codec import TensorFlowRestCodec
+from serving.api.transport.incremental import IncrementalRunner
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors import json_tensors
 from serving.tensors.json_tensors import NUMPY, PIECE, PIECE_BYTES
 from serving.values import Signature, Tensor, TensorSpec
@@ -43,7 +43,7 @@ async def turns(count):
 async def test_work_is_done_a_step_at_a_time_and_in_turns():
     """One step of one of them in a turn of the loop; each ends with its pieces, or with what it raised."""
     log, ended = [], []
-    slices = Slices()
+    slices = IncrementalRunner()
 
     def steps(name, count):
         for number in range(count):
@@ -101,13 +101,13 @@ def test_pieces_are_the_whole(datatype, shape, few):
     """Byte for byte in the Open Inference Protocol; in that of TensorFlow Serving the same values."""
     tensor = tensor_of(datatype, shape, few)
     whole = json.dumps(json_tensors.tensor_to_json(tensor), separators=(",", ":"))
-    pieces = list(json_tensors.written(tensor))
+    pieces = list(json_tensors.tensor_to_json_pieces(tensor))
     assert "".join(pieces) == whole
     assert len(pieces) >= np.prod(tensor.shape) // PIECE
-    pieces = list(rest_tensors.written(tensor))
+    pieces = list(rest_tensors.tensor_to_json_pieces(tensor))
     read = json.loads(b"".join(pieces))
     if tensor.datatype == "BYTES":
-        assert read == rest_tensors.nested(tensor)
+        assert read == rest_tensors.tensor_to_json(tensor)
     else:
         array = np.array(read, NUMPY[tensor.datatype])
         assert (array.shape, array.tobytes()) == (tensor.shape, bytes(tensor.data))
@@ -140,9 +140,9 @@ SHORT = Tensor("more", "UINT8", (2, 1), b"ab")
 )
 def test_an_answer_in_pieces_is_the_answer(chosen, id_):
     """Whatever of it is wanted, in JSON or beside binary data."""
-    answers = Answers("m", "1", model("UINT8"))
+    answers = ResponseEncoder("m", "1", model("UINT8"))
     frame = frame_of(LONG, SHORT) if chosen is None or len(chosen) == 2 else frame_of(LONG)
-    wanted = Wanted(id_, chosen, binary=False)
+    wanted = OutputRequest(id_, chosen, binary=False)
     assert answers.is_long(frame, wanted)
     if chosen is not None and chosen[0][2]:
         with pytest.raises(InvalidRequest, match="classification"):
@@ -153,14 +153,14 @@ def test_an_answer_in_pieces_is_the_answer(chosen, id_):
     assert b"".join(pieces) == form.header
     assert (data or b"") == rest
     assert (data is None) == (form.header_bytes is None)
-    assert not answers.is_long(frame, Wanted(id_, None, binary=True))
+    assert not answers.is_long(frame, OutputRequest(id_, None, binary=True))
     assert not answers.is_long(frame_of(SHORT), wanted)
 
 
 @pytest.mark.parametrize("form", ["row", "columnar"])
 def test_tensorflow_servings_answers_in_pieces(form):
     """One output, or several by their names or by their rows."""
-    codec = Codec("m", "1", model("UINT8"))
+    codec = TensorFlowRestCodec("m", "1", model("UINT8"))
     for tensors in ((LONG,), (LONG, SHORT)):
         frame = frame_of(*tensors)
         assert b"".join(codec.written(frame, form)) == codec.answer(frame, form)
@@ -198,7 +198,7 @@ def test_rows_in_pieces_are_the_rows(count, outputs, many):
         for shape, datatype, name in outputs
     ]
     pieces = list(rest_tensors.written_rows(tensors))
-    columns = [rest_tensors.nested(tensor) for tensor in tensors]
+    columns = [rest_tensors.tensor_to_json(tensor) for tensor in tensors]
     names = [tensor.name for tensor in tensors]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     assert b"".join(pieces).decode() == write(rows)
@@ -224,16 +224,18 @@ def test_texts_in_pieces_are_the_texts(texts, width, name):
     tensor = Tensor(name, "BYTES", (len(texts) // width, width), data)
     for some in json_tensors.elements(tensor):
         assert len(some) == 1 or sum(map(len, some)) <= PIECE_BYTES
-    pieces = list(json_tensors.written(tensor))
+    pieces = list(json_tensors.tensor_to_json_pieces(tensor))
     whole = json_tensors.tensor_to_json(tensor)
     assert "".join(pieces) == json.dumps(whole, separators=(",", ":"))
-    assert b"".join(rest_tensors.written(tensor)).decode() == write(rest_tensors.nested(tensor))
+    assert b"".join(rest_tensors.tensor_to_json_pieces(tensor)).decode() == write(
+        rest_tensors.tensor_to_json(tensor)
+    )
     result = Result(7, frame_of(tensor))
-    written = responses.written(result)
+    written = responses.prediction_pieces(result)
     if len(result.output) <= LONG_BYTES:
         assert written is None
     else:
-        answered = responses.answered(result, "-1.0")
+        answered = responses.prediction_json(result, "-1.0")
         assert json.loads(b"".join(written)) == answered
 
 
@@ -246,13 +248,13 @@ def test_texts_that_are_not_what_their_shape_says(data, shape):
     tensor = Tensor("y", "BYTES", shape, data)
     for write_it in (
         json_tensors.tensor_to_json,
-        lambda one: list(json_tensors.written(one)),
-        rest_tensors.nested,
-        lambda one: list(rest_tensors.written(one)),
+        lambda one: list(json_tensors.tensor_to_json_pieces(one)),
+        rest_tensors.tensor_to_json,
+        lambda one: list(rest_tensors.tensor_to_json_pieces(one)),
         lambda one: list(rest_tensors.written_rows([one, one._replace(name="z")])),
         lambda one: list(tensor_proto.message(one)),
     ):
-        with pytest.raises(PredictionFailed, match="does not hold the"):
+        with pytest.raises(InferenceFailed, match="does not hold the"):
             write_it(tensor)
 
 
@@ -272,13 +274,16 @@ def empties(name, *shape):
 
 
 def _open_inference(frame):
-    answers, wanted = Answers("m", "1", model("FP32")), Wanted(None, None, binary=False)
+    answers, wanted = (
+        ResponseEncoder("m", "1", model("FP32")),
+        OutputRequest(None, None, binary=False),
+    )
     pieces, _ = answers.written(frame, wanted)
     return pieces, lambda: answers.answer(frame, wanted)[0].header
 
 
 def _tensorflow(form):
-    codec = Codec("m", "1", model("FP32"))
+    codec = TensorFlowRestCodec("m", "1", model("FP32"))
     return lambda frame: (codec.written(frame, form), lambda: codec.answer(frame, form))
 
 
@@ -290,8 +295,8 @@ def _tensorflow_grpc(frame):
 
 def _clipper(frame):
     result = Result(7, frame)
-    whole = responses.answered
-    return responses.written(result), lambda: write(whole(result, "-1.0")).encode()
+    whole = responses.prediction_json
+    return responses.prediction_pieces(result), lambda: write(whole(result, "-1.0")).encode()
 
 
 @pytest.mark.parametrize(
@@ -340,8 +345,8 @@ def json_or_bytes(answer):
 
 async def test_others_are_served_while_an_answer_is_written():
     """Every some thousand numbers it is their turn."""
-    answers, slices = Answers("m", "1", model("UINT8")), Slices()
-    pieces, _ = answers.written(frame_of(LONG), Wanted(None, None, binary=False))
+    answers, slices = ResponseEncoder("m", "1", model("UINT8")), IncrementalRunner()
+    pieces, _ = answers.written(frame_of(LONG), OutputRequest(None, None, binary=False))
     ended = []
     slices.begin(pieces, ended.append)
     turns_taken = 0
@@ -406,14 +411,14 @@ def test_long_whole_numbers_of_tensorflow_are_content():
     tensor = Tensor("x", "INT64", (2**18,), values.tobytes())
     data = b"".join(bytes(piece) for piece in tensor_proto.message(tensor))
     assert len(data) < len(tensor.data) + 100
-    read = tensor_proto.tensor("x", memoryview(data), Budget())
+    read = tensor_proto.tensor("x", memoryview(data), ParseBudget())
     assert bytes(read.data) == tensor.data
 
 
 def test_classify_has_a_bound():
     """Each score is written with its label."""
     scores = (TensorSpec(name="scores", datatype="FP32", shape=(-1, 1000)),)
-    codec = Codec("m", "1", Signature(inputs=scores, outputs=scores))
+    codec = TensorFlowRestCodec("m", "1", Signature(inputs=scores, outputs=scores))
     tensor = Tensor("scores", "FP32", (132, 1000), bytes(4 * 132_000))
     with pytest.raises(InvalidRequest, match="132000 scores and their labels, at most 131072"):
         codec.answer(frame_of(tensor), "classify")

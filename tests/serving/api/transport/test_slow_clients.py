@@ -1,11 +1,11 @@
 """Who does not take what is sent."""
 
-from serving.api.transport.slow_clients import LEAST_BYTES, Stalls
+from serving.api.transport.slow_clients import MIN_BYTES, SlowClientDetector
 
 
 def test_who_takes_nothing_is_over():
     """After the time, and until nothing waits any more."""
-    stalls = Stalls(30.0)
+    stalls = SlowClientDetector(30.0)
     assert [stalls.over({"a": 7}, now_s) for now_s in (0, 29, 30, 31)] == [[], [], ["a"], ["a"]]
     assert stalls.over({}, 32) == []
     assert stalls.over({"a": 7}, 33) == [], "it begins anew"
@@ -13,7 +13,7 @@ def test_who_takes_nothing_is_over():
 
 def test_who_takes_slowly_is_not():
     """A few kilobytes in the time are enough; fewer are not."""
-    stalls = Stalls(30.0)
-    assert [stalls.over({"a": n * LEAST_BYTES}, 25 * n) for n in range(5)] == [[]] * 5
-    stalls = Stalls(30.0)
+    stalls = SlowClientDetector(30.0)
+    assert [stalls.over({"a": n * MIN_BYTES}, 25 * n) for n in range(5)] == [[]] * 5
+    stalls = SlowClientDetector(30.0)
     assert [stalls.over({"a": n}, 10 * n) for n in range(4)] == [[], [], [], ["a"]]

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from serving import wire
 from serving.api.grpc.contents import elements
 from serving.api.open_inference import codec as open_inference_codec
-from serving.api.triton.classification import MAX_SCORES, classified, wanted
+from serving.api.triton.classification import MAX_SCORES, classify, requested_classes
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Signature, Tensor, TensorSpec
@@ -42,39 +42,39 @@ def texts(found):
 def test_the_best_of_each_item():
     """Score, index; the greatest first. More classes than there are: all of them."""
     scores = tensor([[0.25, 2.0, -1.0], [1e9, 0.5, 0.125]])
-    found = classified(scores, 2, MODEL)
+    found = classify(scores, 2, MODEL)
     assert (found.name, found.datatype, found.shape) == ("scores", "BYTES", (2, 2))
     assert texts(found) == ["2.000000:1", "0.250000:0", "1000000000.000000:0", "0.500000:1"]
-    assert classified(scores, 9, MODEL).shape == (2, 3)
+    assert classify(scores, 9, MODEL).shape == (2, 3)
 
 
 def test_a_model_that_is_served_whole_returns_one_item():
     """Its index counts over the whole output, and there is no axis of items."""
     fixed = TensorSpec(name="x", datatype="UINT8", shape=(1, 1))
     whole = Signature(inputs=(fixed,), outputs=(SCORES,))
-    found = classified(tensor([[1, 2, 3], [9, 8, 7]]), 2, whole)
+    found = classify(tensor([[1, 2, 3], [9, 8, 7]]), 2, whole)
     assert (found.shape, texts(found)) == ((2,), ["9.000000:3", "8.000000:4"])
 
 
 def test_items_along_another_axis():
     """Classes are counted within an item wherever the items lie."""
-    found = classified(tensor([[1, 6], [5, 2], [3, 4]]), 1, signature((3, -1), item_axis=1))
+    found = classify(tensor([[1, 6], [5, 2], [3, 4]]), 1, signature((3, -1), item_axis=1))
     assert (found.shape, texts(found)) == ((2, 1), ["5.000000:1", "6.000000:0"])
 
 
 def test_equal_scores_and_what_is_no_number():
     """The first of equal ones comes first; what is no number comes last."""
     scores = tensor([[1.0, np.nan, 1.0, 1.0, -np.inf]])
-    found = texts(classified(scores, 5, signature((-1, 5))))
+    found = texts(classify(scores, 5, signature((-1, 5))))
     assert [text.rpartition(":")[2] for text in found[:3]] == ["0", "2", "3"]
     assert {text.rpartition(":")[2] for text in found[3:]} == {"1", "4"}
 
 
 def test_nothing():
     """No items, no scores, and one score for each item."""
-    assert classified(tensor(np.zeros((0, 3))), 2, MODEL).shape == (0, 2)
-    assert classified(tensor(np.zeros((2, 0))), 2, signature((-1, -1))).shape == (2, 0)
-    assert texts(classified(tensor([4.0, 5.0]), 2, signature((-1,)))) == [
+    assert classify(tensor(np.zeros((0, 3))), 2, MODEL).shape == (0, 2)
+    assert classify(tensor(np.zeros((2, 0))), 2, signature((-1, -1))).shape == (2, 0)
+    assert texts(classify(tensor([4.0, 5.0]), 2, signature((-1,)))) == [
         "4.000000:0",
         "5.000000:0",
     ]
@@ -93,7 +93,7 @@ def test_any_scores(data, datatype):
     scores = data.draw(numbers)
     count = data.draw(st.integers(1, 9))
     free = (-1, *shape[1:])
-    found = classified(tensor(scores, datatype), count, signature(free, datatype))
+    found = classify(tensor(scores, datatype), count, signature(free, datatype))
     rows = scores.reshape(shape[0], -1)
     said = [text.split(":") for text in texts(found)]
     for row in rows:
@@ -110,7 +110,7 @@ def test_what_is_no_number_of_classes(count):
     with pytest.raises(
         InvalidRequest, match=r"output 'scores': parameter classification is .* from 1 to 1000; "
     ):
-        wanted(SCORES, {"classification": count})
+        requested_classes(SCORES, {"classification": count})
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_what_holds_up_everybody_is_refused(shape, count, is_too_much):
     """It is worked on where all requests are: scores and texts are bounded, and the line says the bounds."""
     scores = tensor(np.arange(math.prod(shape)).reshape(shape))
     if not is_too_much:
-        assert classified(scores, count, signature((-1, -1))).shape == (shape[0], count)
+        assert classify(scores, count, signature((-1, -1))).shape == (shape[0], count)
         return
     with pytest.raises(InvalidRequest, match="at most 262144 scores and 10000 classes in all"):
-        classified(scores, count, signature((-1, -1)))
+        classify(scores, count, signature((-1, -1)))
 
 
 def test_an_output_is_classified_once():
@@ -138,20 +138,24 @@ def test_an_output_is_classified_once():
     outputs = [{"name": "scores", "parameters": {"classification": 1}}] * 2
     with pytest.raises(InvalidRequest, match="an output is requested twice: scores"):
         body = json.dumps({"inputs": [item], "outputs": outputs}).encode()
-        open_inference_codec.Codec("m", "1", MODEL).requests.query(body, None)
+        open_inference_codec.RestCodec("m", "1", MODEL).requests.query(body, None)
 
 
 def test_what_has_no_scores():
     """Texts have none. No classes, or none wanted: the tensor."""
     with pytest.raises(InvalidRequest, match="output 'texts': classification takes numbers"):
-        wanted(MODEL.outputs[1], {"classification": 2})
-    assert wanted(MODEL.outputs[1], {}) == wanted(MODEL.outputs[1], {"classification": 0}) == 0
+        requested_classes(MODEL.outputs[1], {"classification": 2})
+    assert (
+        requested_classes(MODEL.outputs[1], {})
+        == requested_classes(MODEL.outputs[1], {"classification": 0})
+        == 0
+    )
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_over_rest(binary):
     """Texts in JSON, or in binary, beside an output that is asked for as it is."""
-    codec = open_inference_codec.Codec("m", "1", MODEL)
+    codec = open_inference_codec.RestCodec("m", "1", MODEL)
     item = {"name": "x", "datatype": "UINT8", "shape": [2, 1], "data": [1, 2]}
     outputs = [
         {"name": "texts", "parameters": {"binary_data": False}},
@@ -185,4 +189,6 @@ def test_tensors_in_shared_memory(where):
     if where == "inputs":
         del item["data"]
     with pytest.raises(InvalidRequest, match=r"shared memory is not offered .* binary tensors"):
-        open_inference_codec.Codec("m", "1", MODEL).requests.query(json.dumps(given).encode(), None)
+        open_inference_codec.RestCodec("m", "1", MODEL).requests.query(
+            json.dumps(given).encode(), None
+        )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
 from serving.api.triton import extensions, unsupported
-from serving.api.triton.extensions import Ask, Configured, Indexed
+from serving.api.triton.extensions import ExtensionRequest, ModelConfig, RepositoryIndexEntry
 from serving.api.triton.routes import TritonRoutes
 from serving.errors import InvalidRequest
 from serving.settings import ServingSettings
@@ -23,16 +23,16 @@ from tests.fakes.running import gateway
 @pytest.mark.parametrize(
     ("path", "ask"),
     [
-        ("/v2/models/stats", Ask("stats", None, None)),
-        ("/v2/models/m/stats", Ask("stats", "m", None)),
-        ("/v2/models/m/versions/3/stats/", Ask("stats", "m", "3")),
-        ("/v2/models/a%2Fb/stats?x=1", Ask("stats", "a/b", None)),
-        ("/v2/models/stats/stats", Ask("stats", "stats", None)),
-        ("/v2/models/m/config", Ask("config", "m", None)),
-        ("/v2/models/m/versions/3/config", Ask("config", "m", "3")),
-        ("/v2/repository/index", Ask("index", None, None)),
-        ("/v2/repository/models/m/load", Ask("load", "m", None)),
-        ("/v2/repository/models/m/unload", Ask("unload", "m", None)),
+        ("/v2/models/stats", ExtensionRequest("stats", None, None)),
+        ("/v2/models/m/stats", ExtensionRequest("stats", "m", None)),
+        ("/v2/models/m/versions/3/stats/", ExtensionRequest("stats", "m", "3")),
+        ("/v2/models/a%2Fb/stats?x=1", ExtensionRequest("stats", "a/b", None)),
+        ("/v2/models/stats/stats", ExtensionRequest("stats", "stats", None)),
+        ("/v2/models/m/config", ExtensionRequest("config", "m", None)),
+        ("/v2/models/m/versions/3/config", ExtensionRequest("config", "m", "3")),
+        ("/v2/repository/index", ExtensionRequest("index", None, None)),
+        ("/v2/repository/models/m/load", ExtensionRequest("load", "m", None)),
+        ("/v2/repository/models/m/unload", ExtensionRequest("unload", "m", None)),
         ("/v2/models/m", None),
         ("/v2/models/m/infer", None),
         ("/v2/repository", None),
@@ -42,7 +42,7 @@ from tests.fakes.running import gateway
 )
 def test_paths(path, ask):
     """Each path of the extensions is known with its model, and no other."""
-    assert extensions.asked(path) == ask
+    assert extensions.parse_path(path) == ask
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,10 @@ def test_any_body(body):
 
 def test_the_index():
     """Only what is ready, when asked."""
-    models = [Indexed("a", "1", "READY", ""), Indexed("b", "2", "LOADING", "starts")]
+    models = [
+        RepositoryIndexEntry("a", "1", "READY", ""),
+        RepositoryIndexEntry("b", "2", "LOADING", "starts"),
+    ]
     assert extensions.index_json(models, ready=False) == [
         {"name": "a", "version": "1", "state": "READY", "reason": ""},
         {"name": "b", "version": "2", "state": "LOADING", "reason": "starts"},
@@ -140,7 +143,7 @@ def test_a_configuration_leaves_out_the_axis_of_the_items():
         outputs=(TensorSpec(name="text", datatype="BYTES", shape=(-1, 3)),),
         unbatched="",
     )
-    given = Configured(ModelId("m", "canary"), signature, ServingSettings())
+    given = ModelConfig(ModelId("m", "canary"), signature, ServingSettings())
     config = extensions.config_json(given)
     assert config["max_batch_size"] == ServingSettings().batching.max_size
     assert [tensor["dims"] for tensor in (*config["input"], *config["output"])] == [

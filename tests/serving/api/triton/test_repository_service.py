@@ -10,20 +10,20 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.api.http.router import PortRoutes
-from serving.api.open_inference.routes import OipRoutes
-from serving.api.tensorflow.rest_routes import TfsRoutes
-from serving.api.triton.repository_service import Hub, NotShown
+from serving.api.http.router import Router
+from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.tensorflow.rest_routes import TensorFlowRoutes
+from serving.api.triton.repository_service import RepositoryService, StatisticsDisabled
 from serving.api.triton.routes import TritonRoutes
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest, ServingError
-from serving.values import ModelCard
+from serving.values import ModelSpec
 from tests.fakes.grpc_running import grpc_gateway
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import CARD, gateway
 from tests.serving.engine.test_repository import put
 
-OTHER = ModelCard(name="other", version="4", kind="echo", path=None)
+OTHER = ModelSpec(name="other", version="4", kind="echo", path=None)
 
 
 @contextlib.contextmanager
@@ -34,10 +34,12 @@ def hub_gateway(values=None, home=None, *, root=None, is_controlled=True):
         if root is not None:
             repository = Repository(root, running.engine, kept=1, poll_s=60.0)
             running.call(repository.open())
-        hub = Hub(running.engine, repository, cards=[CARD, OTHER], is_controlled=is_controlled)
+        hub = RepositoryService(
+            running.engine, repository, cards=[CARD, OTHER], is_controlled=is_controlled
+        )
         extension = TritonRoutes(hub)
-        running.listener.routes = PortRoutes(
-            oip=OipRoutes(running.engine, extension), tfs=TfsRoutes(running.engine)
+        running.listener.routes = Router(
+            oip=OpenInferenceRoutes(running.engine, extension), tfs=TensorFlowRoutes(running.engine)
         )
         running.hub = hub
         yield running
@@ -105,7 +107,7 @@ def test_statistics_of_models_and_versions():
     """Of all, of one model, of one version; unknown ones are 404."""
     with hub_gateway() as running:
         running.call(running.engine.deploy(OTHER))
-        second = ModelCard(name="echo", version="2", kind="echo", path=None)
+        second = ModelSpec(name="echo", version="2", kind="echo", path=None)
         running.call(running.engine.deploy(second))
 
         def names(path):
@@ -147,7 +149,7 @@ def test_models_come_and_go_by_name():
 def test_a_model_with_several_versions_is_unloaded_whole():
     """The current one and all others; what was taken is answered."""
     with hub_gateway() as running:
-        second = ModelCard(name="echo", version="2", kind="echo", path=None)
+        second = ModelSpec(name="echo", version="2", kind="echo", path=None)
         running.call(running.engine.deploy(second))
         assert running.request("POST", "/v2/repository/models/echo/unload")[0] == 200
         assert infer(running)[0] == 404
@@ -254,12 +256,12 @@ def test_over_grpc():
     """The same hub behind the other port, with its codes."""
     with grpc_gateway() as port, triton_grpc.InferenceServerClient(port.address) as client:
         engine = port.running.engine
-        port.routes._hub = Hub(engine, None, cards=[OTHER], is_controlled=True)
+        port.routes._hub = RepositoryService(engine, None, cards=[OTHER], is_controlled=True)
         client.load_model("other")
         assert infer(port.running, "other")[0] == 200
         (found,) = client.get_inference_statistics("other").model_stats
         assert found.inference_count == 1
-        port.routes._hub = Hub(engine, None, cards=[OTHER], is_controlled=False)
+        port.routes._hub = RepositoryService(engine, None, cards=[OTHER], is_controlled=False)
         with pytest.raises(InferenceServerException) as refused:
             client.unload_model("other")
         assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
@@ -269,13 +271,15 @@ def test_statistics_that_are_not_shown():
     """Over neither port; what models there are is told all the same."""
     with grpc_gateway() as port, triton_grpc.InferenceServerClient(port.address) as client:
         engine = port.running.engine
-        hub = Hub(engine, None, cards=[OTHER], is_controlled=False, shows_statistics=False)
+        hub = RepositoryService(
+            engine, None, cards=[OTHER], is_controlled=False, shows_statistics=False
+        )
         port.routes._hub = hub
         with pytest.raises(InferenceServerException, match="metrics on the admin port") as refused:
             client.get_inference_statistics("echo")
         assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
         assert {one.name for one in client.get_model_repository_index().models} == {"echo", "other"}
-        with pytest.raises(NotShown):
+        with pytest.raises(StatisticsDisabled):
             hub.statistics(None, None)
 
 

@@ -4,13 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.adaptive.batch_times import DOUBTED_AFTER, SEEDS_LAST, WINDOW, Profile
+from serving.scheduling.adaptive.batch_times import (
+    DOUBTED_AFTER,
+    SEEDS_LAST,
+    WINDOW,
+    BatchTimeEstimator,
+)
 
 SEEN = st.lists(st.tuples(st.integers(1, 64), st.floats(1e-5, 10.0)), min_size=1, max_size=60)
 
 
 def profile_of(seen):
-    profile = Profile()
+    profile = BatchTimeEstimator()
     for size, took_s in seen:
         profile.observe(size, took_s)
     return profile
@@ -18,8 +23,8 @@ def profile_of(seen):
 
 def test_nothing_seen_is_nothing_known():
     """An unknown model takes no time, so that nothing is refused for it."""
-    assert Profile().estimate_s(8) == 0.0
-    assert Profile().largest(0.0, 8) == 8
+    assert BatchTimeEstimator().estimate_s(8) == 0.0
+    assert BatchTimeEstimator().largest(0.0, 8) == 8
 
 
 def test_one_hiccup_in_ten_does_not_count():
@@ -103,7 +108,7 @@ def test_estimates_are_times(seen, size):
 
 def test_a_profile_covers_what_lies_between_measurements():
     """Nothing at first; then all up to the largest size that ran."""
-    assert not Profile().covers(1)
+    assert not BatchTimeEstimator().covers(1)
     profile = profile_of([(2, 0.1), (8, 0.2)])
     assert [profile.covers(size) for size in (1, 5, 8, 9)] == [True, True, True, False]
 
@@ -123,7 +128,7 @@ def test_a_seed_counts_until_its_size_is_measured():
 
 def test_a_seed_is_not_believed_for_ever():
     """A size that looked too slow while replicas warmed up together would never be tried."""
-    profile = Profile()
+    profile = BatchTimeEstimator()
     profile.seed({1: 0.001, 16: 1.0})
     for _ in range(SEEDS_LAST):
         assert 16 in profile.measured()
@@ -134,7 +139,7 @@ def test_a_seed_is_not_believed_for_ever():
 
 def test_no_seed_is_believed_for_ever_not_of_a_later_warm_up_either():
     """A replica that comes up when earlier seeds are forgotten brings new ones, for as long as the first."""
-    profile = Profile()
+    profile = BatchTimeEstimator()
     for _ in range(2):
         profile.seed({16: 1.0})
         for _ in range(SEEDS_LAST):
@@ -153,7 +158,7 @@ def test_no_seed_is_believed_for_ever_not_of_a_later_warm_up_either():
 @given(SEEN, st.dictionaries(st.integers(1, 64), st.floats(1e-5, 10.0)))
 def test_seeds_change_nothing_of_what_was_measured(seen, seeds):
     """Before or after the measurements."""
-    before, after = Profile(), profile_of(seen)
+    before, after = BatchTimeEstimator(), profile_of(seen)
     before.seed(seeds)
     for size, took_s in seen:
         before.observe(size, took_s)

@@ -11,10 +11,10 @@ from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.values import ModelId
 from tuner.evaluation.simulation.pool import (
     EmulatedModel,
+    EmulatedOutcome,
     EmulatedPool,
+    EmulatedRequest,
     EmulatedWorker,
-    Outcome,
-    Request,
 )
 
 RESNET: Mapping[int, float] = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
@@ -25,23 +25,23 @@ LAG_S = 0.0002
 class Given:
     """Traffic as a list; nobody asks again."""
 
-    requests: Sequence[Request]
+    requests: Sequence[EmulatedRequest]
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[EmulatedRequest]:
         return iter(self.requests)
 
-    def answered(self, request: Request, now_s: float) -> Request | None:
+    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         return None
 
 
 def answered(
-    requests: Sequence[Request],
+    requests: Sequence[EmulatedRequest],
     *,
     profiles: Sequence[Mapping[int, float]] = (RESNET,),
     workers: int = 1,
     lag_s: float = LAG_S,
     parameters: Parameters | None = None,
-) -> Sequence[Outcome]:
+) -> Sequence[EmulatedOutcome]:
     """What became of requests with all models in the memory of every worker, and without jitter."""
     models = [
         EmulatedModel(id=ModelId(f"m{number}", "1"), pages=1, load_s=0.008, batch_s=batch_s)
@@ -55,22 +55,22 @@ def answered(
     return pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
 
 
-def was_admitted(outcome: Outcome) -> bool:
+def was_admitted(outcome: EmulatedOutcome) -> bool:
     return not (outcome.refused and outcome.done_s == outcome.request.at_s)
 
 
-def broken(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def broken(outcomes: Sequence[EmulatedOutcome]) -> list[EmulatedOutcome]:
     """Those that were admitted, and refused later or answered late."""
     return [one for one in outcomes if was_admitted(one) and not one.in_time]
 
 
-def in_time(outcomes: Sequence[Outcome]) -> int:
+def in_time(outcomes: Sequence[EmulatedOutcome]) -> int:
     return sum(one.in_time for one in outcomes)
 
 
 def poisson(
-    rng: random.Random, per_s: float, seconds: float, first: Request, *, from_s: float = 0.0
-) -> Iterator[Request]:
+    rng: random.Random, per_s: float, seconds: float, first: EmulatedRequest, *, from_s: float = 0.0
+) -> Iterator[EmulatedRequest]:
     """Requests like the first, at random times."""
     at_s = from_s + rng.expovariate(per_s)
     while at_s < seconds:

@@ -6,30 +6,30 @@ import math
 
 import pytest
 
-from serving.deployment.dispatch.rejection_errors import error_of
-from serving.scheduling.clockwork.model_queue import Entry
+from serving.deployment.dispatch.rejection_errors import error_for
+from serving.scheduling.clockwork.model_queue import PendingRequest
 from serving.scheduling.clockwork.pool_state import Parameters
 from serving.scheduling.clockwork.rates import (
-    FIRST_RESERVE,
+    FIRST_MARGIN,
     FIRST_S,
     REMEMBERS_S,
     STEP,
+    AdmissionMargin,
     Rate,
-    Reserve,
 )
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import (
     BACKGROUND,
     Action,
+    ActionResult,
+    ActionType,
     Cancelled,
     Event,
-    Kind,
     ModelDown,
     ModelUp,
     Profiled,
-    Reason,
-    Refusal,
-    Result,
+    Rejection,
+    RejectionReason,
     SettingsChanged,
     Submitted,
     WorkerDown,
@@ -56,7 +56,7 @@ class Bench:
         self.now_s = 100.0
         self.ids = 0
         self.actions: list[Action] = []
-        self.refusals: list[Refusal] = []
+        self.refusals: list[Rejection] = []
         for name in models:
             self.model_up(name)
         for worker in range(1, workers + 1):
@@ -84,7 +84,7 @@ class Bench:
 
     def done(self, action: Action, *, ok: bool = True, times: StageTimes | None = TOOK) -> None:
         self.now_s += 0.001
-        self.on(Result(action.id, action.worker, ok, times))
+        self.on(ActionResult(action.id, action.worker, ok, times))
 
     def load(self, name: str) -> None:
         """Have a model in memory, by a request for it."""
@@ -99,13 +99,13 @@ def test_a_model_is_loaded_once_and_then_run() -> None:
     bench = Bench("a")
     bench.ask("a")
     (load,) = bench.taken()
-    assert (load.kind, load.model) == (Kind.LOAD, id_of("a"))
+    assert (load.kind, load.model) == (ActionType.LOAD, id_of("a"))
     bench.done(load)
     (infer,) = bench.taken()
-    assert (infer.kind, infer.parts) == (Kind.INFER, [(1, 0, 1)])
+    assert (infer.kind, infer.parts) == (ActionType.INFER, [(1, 0, 1)])
     bench.done(infer)
     bench.ask("a")
-    assert [action.kind for action in bench.taken()] == [Kind.INFER]
+    assert [action.kind for action in bench.taken()] == [ActionType.INFER]
     assert not bench.refusals
 
 
@@ -115,7 +115,7 @@ def test_what_is_free_is_given_work_however_short_the_schedule_ahead_is(ahead_ms
     bench = Bench("a", **{"clockwork.ahead_ms": ahead_ms})
     bench.load("a")
     bench.ask("a")
-    assert [action.kind for action in bench.taken()] == [Kind.INFER]
+    assert [action.kind for action in bench.taken()] == [ActionType.INFER]
 
 
 def test_a_model_refused_for_a_stall_is_never_predicted_to_take_longer() -> None:
@@ -175,7 +175,7 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     assert not bench.refusals
     bench.on(Profiled(id_of("a"), LOAD_S, slower))
     bench.ask("a", within_s=0.9 * expected_s)
-    assert [refusal.reason for refusal in bench.refusals] == [Reason.CANNOT_FINISH]
+    assert [refusal.reason for refusal in bench.refusals] == [RejectionReason.CANNOT_FINISH]
 
 
 def test_a_request_of_several_items_takes_as_long_as_all_of_them() -> None:
@@ -195,7 +195,7 @@ def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
     (infer,) = bench.taken()
     bench.now_s += 0.0985
     bench.done(infer, ok=False, times=StageTimes(0.0985, 0.0, 0.0, 0.0))
-    assert [refusal.reason for refusal in bench.refusals] == [Reason.HOPELESS]
+    assert [refusal.reason for refusal in bench.refusals] == [RejectionReason.HOPELESS]
     assert not bench.taken()
 
 
@@ -208,7 +208,7 @@ def test_what_takes_long_to_a_worker_gets_there(too_large: bool) -> None:
     for _ in range(1 if too_large else 2):
         for action in bench.taken():
             assert action.latest_s < bench.now_s + 0.1
-            result = Result(action.id, action.worker, False, TOOK, too_large=too_large)
+            result = ActionResult(action.id, action.worker, False, TOOK, too_large=too_large)
             bench.scheduler.on(result, bench.now_s)
         bench.now_s += 0.1
         bench.on(Cancelled(0))
@@ -227,7 +227,7 @@ def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
     bench.model_up("d")
     bench.taken()
     bench.ask("d")
-    assert [(one.kind, one.model) for one in bench.taken()] == [(Kind.LOAD, id_of("d"))]
+    assert [(one.kind, one.model) for one in bench.taken()] == [(ActionType.LOAD, id_of("d"))]
     bench.ask("c")
     assert not bench.refusals
 
@@ -242,7 +242,7 @@ def test_a_model_may_be_loaded_anew_before_the_one_of_before_is_unloaded() -> No
     bench.model_up("a")
     bench.ask("a")
     bench.done(infer)
-    assert [action.kind for action in bench.taken()] == [Kind.LOAD, Kind.UNLOAD]
+    assert [action.kind for action in bench.taken()] == [ActionType.LOAD, ActionType.UNLOAD]
 
 
 def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:
@@ -253,8 +253,8 @@ def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:
     (infer,) = bench.taken()
     bench.on(ModelDown(id_of("a")))
     bench.on(WorkerDown(infer.worker, "lost"))
-    assert all(action.kind is Kind.UNLOAD for action in bench.taken())
-    assert bench.refusals == [Refusal(asked, Reason.CANNOT_LOAD, "")]
+    assert all(action.kind is ActionType.UNLOAD for action in bench.taken())
+    assert bench.refusals == [Rejection(asked, RejectionReason.CANNOT_LOAD, "")]
 
 
 def test_a_model_whose_load_ends_workers_is_left_alone_after_the_second() -> None:
@@ -263,13 +263,13 @@ def test_a_model_whose_load_ends_workers_is_left_alone_after_the_second() -> Non
     asked = bench.ask("a")
     for _ in range(2):
         (load,) = bench.taken()
-        assert load.kind is Kind.LOAD
+        assert load.kind is ActionType.LOAD
         bench.on(WorkerDown(load.worker, "lost"))
     assert not bench.taken()
-    assert bench.refusals == [Refusal(asked, Reason.CANNOT_LOAD, "")]
+    assert bench.refusals == [Rejection(asked, RejectionReason.CANNOT_LOAD, "")]
     bench.now_s += 31
     bench.ask("a")
-    assert [action.kind for action in bench.taken()] == [Kind.LOAD]
+    assert [action.kind for action in bench.taken()] == [ActionType.LOAD]
 
 
 def test_a_load_that_failed_is_tried_again_later_and_later() -> None:
@@ -279,11 +279,11 @@ def test_a_load_that_failed_is_tried_again_later_and_later() -> None:
         bench.ask("a")
         (load,) = bench.taken()
         bench.done(load, ok=False)
-        assert bench.refusals.pop().reason is Reason.CANNOT_LOAD
+        assert bench.refusals.pop().reason is RejectionReason.CANNOT_LOAD
         bench.now_s += wait_s - 0.01
         bench.ask("a")
         assert not bench.taken()
-        assert bench.refusals.pop().reason is Reason.CANNOT_LOAD
+        assert bench.refusals.pop().reason is RejectionReason.CANNOT_LOAD
         bench.now_s += 0.02
     bench.load("a")
     assert not bench.refusals
@@ -296,12 +296,12 @@ def test_without_a_worker_a_request_waits_as_long_as_it_can() -> None:
     soon = bench.ask("a", within_s=0.005)
     assert [refusal.id for refusal in bench.refusals] == [soon]
     bench.on(WorkerUp(1, 2))
-    assert [action.kind for action in bench.taken()] == [Kind.LOAD]
+    assert [action.kind for action in bench.taken()] == [ActionType.LOAD]
     alone = Bench("a", workers=0)
     alone.ask("a", within_s=0.2)
     alone.now_s += 0.3
     alone.on(ModelUp(id_of("b"), 1, LOAD_S, BATCH_S))
-    assert [refusal.reason for refusal in alone.refusals] == [Reason.HOPELESS]
+    assert [refusal.reason for refusal in alone.refusals] == [RejectionReason.HOPELESS]
     assert late
 
 
@@ -310,10 +310,10 @@ def test_copies_for_a_shadow_give_way() -> None:
     bench = Bench("a", "b")
     bench.load("a")
     bench.ask("a", priority=BACKGROUND)
-    assert [action.kind for action in bench.taken()] == [Kind.INFER]
+    assert [action.kind for action in bench.taken()] == [ActionType.INFER]
     bench.ask("b")
     copied = bench.ask("a", priority=BACKGROUND)
-    assert bench.refusals == [Refusal(copied, Reason.CANNOT_FINISH, "")]
+    assert bench.refusals == [Rejection(copied, RejectionReason.CANNOT_FINISH, "")]
 
 
 def test_the_queue_is_bounded() -> None:
@@ -322,16 +322,16 @@ def test_the_queue_is_bounded() -> None:
     for _ in range(2):
         bench.ask("a")
     over = bench.ask("a")
-    assert bench.refusals == [Refusal(over, Reason.QUEUE_FULL, "2")]
+    assert bench.refusals == [Rejection(over, RejectionReason.QUEUE_FULL, "2")]
     bench.on(Submitted(9, id_of("a"), 3, bench.now_s + 5.0, 2))
-    assert bench.refusals[1:] == [Refusal(9, Reason.TOO_MANY_ITEMS, "2")]
-    assert error_of(bench.refusals[1]).status == 413
+    assert bench.refusals[1:] == [Rejection(9, RejectionReason.TOO_MANY_ITEMS, "2")]
+    assert error_for(bench.refusals[1]).status == 413
 
 
 def test_a_model_that_is_not_known_is_refused() -> None:
     bench = Bench("a")
     asked = bench.ask("z")
-    assert bench.refusals == [Refusal(asked, Reason.CANNOT_LOAD, "")]
+    assert bench.refusals == [Rejection(asked, RejectionReason.CANNOT_LOAD, "")]
     assert bench.scheduler.waiting_of(id_of("z")) == 0
 
 
@@ -359,11 +359,11 @@ def drained(bench: Bench) -> None:
             bench.done(action)
 
 
-@pytest.mark.parametrize("kind", [Kind.LOAD, Kind.INFER])
-def test_a_stall_locks_no_model_out(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ActionType.LOAD, ActionType.INFER])
+def test_a_stall_locks_no_model_out(kind: ActionType) -> None:
     """What took long once is doubted where it alone refuses, so that somebody is let in to measure anew."""
     bench = Bench("a", "b", pages=1)
-    if kind is Kind.INFER:
+    if kind is ActionType.INFER:
         bench.load("a")
     bench.ask("a")
     (stalled,) = bench.taken()
@@ -372,7 +372,7 @@ def test_a_stall_locks_no_model_out(kind: Kind) -> None:
     bench.done(stalled, times=StageTimes(0.0, 0.0, 0.5, 0.0))
     drained(bench)
     bench.load("b")  # there is room for one: the next request for a needs a load
-    if kind is Kind.INFER:
+    if kind is ActionType.INFER:
         bench.load("a")
     bench.refusals.clear()
     first = bench.ask("a", within_s=0.1)
@@ -421,8 +421,8 @@ def test_a_model_in_use_gives_way_to_one_whose_clients_can_wait() -> None:
         for action in found:
             order.append((action.kind, action.model.name))
             bench.done(action)
-    assert order.index((Kind.UNLOAD, "a")) < order.index((Kind.LOAD, "b"))
-    assert order[-1] == (Kind.INFER, "b")
+    assert order.index((ActionType.UNLOAD, "a")) < order.index((ActionType.LOAD, "b"))
+    assert order[-1] == (ActionType.INFER, "b")
     assert not bench.refusals
 
 
@@ -470,7 +470,7 @@ def test_what_a_draining_worker_has_promised_is_done_by_another() -> None:
     assert bench.scheduler.waiting_items
     bench.on(WorkerDraining(worker))
     (load,) = bench.taken()
-    assert (load.kind, load.worker) == (Kind.LOAD, 3 - worker)
+    assert (load.kind, load.worker) == (ActionType.LOAD, 3 - worker)
     for action in [*running, load]:
         bench.done(action)
     later = bench.taken()
@@ -490,7 +490,7 @@ def test_a_load_that_a_draining_worker_was_not_told_of_is_planned_elsewhere() ->
     ran = 0
     while left:
         for action in left:
-            ran += action.kind is Kind.INFER
+            ran += action.kind is ActionType.INFER
             bench.done(action)
         left = bench.taken()
         assert all(action.worker != worker for action in left)
@@ -538,7 +538,7 @@ def test_what_is_too_late_by_a_rounding_error_ends() -> None:
         deadline_s = now_s + least_s
         if deadline_s - least_s < now_s:
             found += 1
-            entry = Entry(1, 1, deadline_s, deadline_s)
+            entry = PendingRequest(1, 1, deadline_s, deadline_s)
             queue = bench.scheduler._queue
             queue.entries[1] = (entry, model)
             queue.push(entry, model, 1)
@@ -552,9 +552,12 @@ def test_a_deadline_that_is_too_short_for_the_model_alone_is_told() -> None:
     bench.ask("a", within_s=0.5 * BATCH_S[1])
     bench.ask("a", within_s=0.5 * LOAD_S)
     first, second = bench.refusals
-    assert (first.reason, float(first.detail)) == (Reason.CANNOT_FINISH, pytest.approx(1.1e-3))
-    assert (second.reason, second.detail) == (Reason.CANNOT_LOAD, "")
-    assert "1.1 ms" in str(error_of(first))
+    assert (first.reason, float(first.detail)) == (
+        RejectionReason.CANNOT_FINISH,
+        pytest.approx(1.1e-3),
+    )
+    assert (second.reason, second.detail) == (RejectionReason.CANNOT_LOAD, "")
+    assert "1.1 ms" in str(error_for(first))
 
 
 def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
@@ -587,12 +590,12 @@ def test_who_can_wait_is_answered_though_a_planned_load_counts_on_the_memory() -
 
 
 def test_drops_of_one_cause_count_once() -> None:
-    reserve = Reserve()
+    reserve = AdmissionMargin()
     for _ in range(100):
         reserve.dropped(5.0)
-    assert reserve.share == pytest.approx(FIRST_RESERVE + STEP)
+    assert reserve.share == pytest.approx(FIRST_MARGIN + STEP)
     reserve.dropped(6.0)
-    assert reserve.share == pytest.approx(FIRST_RESERVE + 2 * STEP)
+    assert reserve.share == pytest.approx(FIRST_MARGIN + 2 * STEP)
 
 
 def test_a_rate_forgets_and_does_not_jump_at_the_beginning() -> None:
@@ -619,7 +622,7 @@ def test_a_worker_that_comes_while_others_drain_is_given_what_waits() -> None:
     left = bench.scheduler.waiting_items
     assert left
     bench.on(WorkerUp(2, 2, None))
-    assert [(action.kind, action.worker) for action in bench.taken()] == [(Kind.LOAD, 2)]
+    assert [(action.kind, action.worker) for action in bench.taken()] == [(ActionType.LOAD, 2)]
     for action in running:
         bench.done(action)
     assert bench.scheduler.waiting_items == left

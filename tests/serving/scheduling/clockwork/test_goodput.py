@@ -15,13 +15,13 @@ from tests.serving.scheduling.clockwork.emulated import (
     broken,
     in_time,
 )
-from tuner.evaluation.simulation.pool import Request
+from tuner.evaluation.simulation.pool import EmulatedRequest
 
 MOST_PER_S = 16 / RESNET[16]
 """Requests that one worker can do in a second, in the largest batches."""
 
 
-def by_earliest_deadline(requests: Sequence[Request], batch_s: Mapping[int, float]) -> int:
+def by_earliest_deadline(requests: Sequence[EmulatedRequest], batch_s: Mapping[int, float]) -> int:
     """How many requests a plain online schedule of one worker answers in time, which refuses nothing when it comes.
 
     Earliest deadline first, in batches, without interruption. Whenever the worker is free it takes of what has
@@ -55,7 +55,9 @@ def by_earliest_deadline(requests: Sequence[Request], batch_s: Mapping[int, floa
     return done
 
 
-def mixture(deadlines_s: Sequence[float], per_s: float, seconds: float) -> Iterator[Request]:
+def mixture(
+    deadlines_s: Sequence[float], per_s: float, seconds: float
+) -> Iterator[EmulatedRequest]:
     """Requests at random times. Two deadlines or more are as frequent each; a tuple is a range, by its logarithm."""
     rng = random.Random(1)
     at_s = rng.expovariate(per_s)
@@ -65,7 +67,7 @@ def mixture(deadlines_s: Sequence[float], per_s: float, seconds: float) -> Itera
             within_s = least_s * (most_s / least_s) ** rng.random()
         else:
             within_s = rng.choice(deadlines_s)
-        yield Request(at_s=at_s, model=0, objective_s=within_s)
+        yield EmulatedRequest(at_s=at_s, model=0, objective_s=within_s)
         at_s += rng.expovariate(per_s)
 
 

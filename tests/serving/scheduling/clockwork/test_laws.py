@@ -13,19 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.model_queue import Promises
-from serving.scheduling.clockwork.pool_state import Model, Parameters, State
+from serving.scheduling.clockwork.model_queue import Reservations
+from serving.scheduling.clockwork.pool_state import InstanceState, Parameters, PoolModel
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.interface import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
+from serving.scheduling.interface import (
+    ActionType,
+    Cancelled,
+    Event,
+    ModelDown,
+    Plan,
+    RejectionReason,
+    Submitted,
+)
 from serving.values import ModelId
 from tests.serving.scheduling.clockwork.emulated import broken
 from tuner.evaluation.simulation.pool import (
     EmulatedModel,
+    EmulatedOutcome,
     EmulatedPool,
+    EmulatedRequest,
     EmulatedWorker,
     Fault,
-    Outcome,
-    Request,
 )
 
 RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
@@ -36,21 +44,21 @@ LAG_S = 0.0002
 class Given:
     """Traffic as a list."""
 
-    requests: Sequence[Request]
+    requests: Sequence[EmulatedRequest]
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[EmulatedRequest]:
         return iter(self.requests)
 
-    def answered(self, request: Request, now_s: float) -> Request | None:
+    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """A client thinks for a millisecond."""
         if now_s > 1.0:
             return None
         return dataclasses.replace(request, at_s=now_s + 0.001)
 
 
-def check_promises(model: Model) -> None:
+def check_promises(model: PoolModel) -> None:
     """Each of its requests that is promised stands in its bundle, and what a worker owes is what waits."""
-    promised: dict[Promises, int] = {}
+    promised: dict[Reservations, int] = {}
     for entry in dict.fromkeys(model.waiting.entries):
         bundle = entry.bundle
         if bundle is not None:
@@ -88,7 +96,7 @@ class Watched:
     def plan(self, now_s: float) -> Plan:
         plan = self.scheduler.plan(now_s)
         for action in plan.actions:
-            if action.kind is not Kind.INFER:
+            if action.kind is not ActionType.INFER:
                 continue
             self.infers += 1
             first_s = min(self.deadlines_s[id_] for id_, _, _ in action.parts)
@@ -147,7 +155,7 @@ def pool(
     )
 
 
-def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome]) -> None:
+def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[EmulatedOutcome]) -> None:
     """Everything is answered once and in time to be of use, and nothing is left behind."""
     for number, outcome in enumerate(outcomes):
         if number in scheduler.cancelled:
@@ -171,7 +179,7 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome
         assert (worker.planned_pages, worker.planned_s) == (0, 0.0)
         assert not any(one.leave or one.swap for one in worker.held.values())
         assert worker.backlog.total_s == pytest.approx(0.0, abs=1e-9)
-        loaded = [one for one in worker.held.values() if one.state is State.LOADED]
+        loaded = [one for one in worker.held.values() if one.state is InstanceState.LOADED]
         assert worker.idle_pages == sum(one.model.pages for one in loaded)
         assert len(loaded) == len(worker.held)
         held = {one.model.id for one in worker.held.values()}
@@ -179,7 +187,7 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome
 
 
 requests = st.builds(
-    Request,
+    EmulatedRequest,
     at_s=st.floats(0.0, 0.5),
     model=st.integers(0, 5),
     objective_s=st.sampled_from([0.003, 0.012, 0.05, 0.1, 0.4]),
@@ -203,7 +211,7 @@ faults = st.builds(
     seed=st.integers(0, 1000),
 )
 def test_every_request_ends_once_and_in_time_whatever_comes(
-    traffic: list[Request],
+    traffic: list[EmulatedRequest],
     befalls: list[Fault],
     loads_apart: bool,
     jitter: float,
@@ -218,7 +226,7 @@ def test_every_request_ends_once_and_in_time_whatever_comes(
 
 
 in_use = st.builds(
-    Request,
+    EmulatedRequest,
     at_s=st.floats(0.0, 0.5),
     model=st.integers(0, 5),
     objective_s=st.sampled_from([0.05, 0.2, 0.4, 2.0, 30.0]),
@@ -238,7 +246,7 @@ in_use = st.builds(
     seed=st.integers(0, 1000),
 )
 def test_models_in_use_change_places_and_nothing_else_changes(
-    traffic: list[Request],
+    traffic: list[EmulatedRequest],
     befalls: list[Fault],
     room: int,
     sizes: Sequence[int],
@@ -258,8 +266,8 @@ def test_models_in_use_change_places_and_nothing_else_changes(
 
 
 @given(traffic=st.lists(requests, max_size=80), seed=st.integers(0, 1000))
-def test_the_same_events_give_the_same_plans(traffic: list[Request], seed: int) -> None:
-    def run() -> list[tuple[float, Reason | None, int]]:
+def test_the_same_events_give_the_same_plans(traffic: list[EmulatedRequest], seed: int) -> None:
+    def run() -> list[tuple[float, RejectionReason | None, int]]:
         found = pool(Watched(ClockworkScheduler(Parameters())), jitter=0.1, seed=seed)
         outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
         return [(one.done_s, one.refused, one.batch) for one in outcomes]
@@ -272,7 +280,7 @@ def poisson(rate: float, seconds: float, models: Sequence[int], objective_s: flo
     rng = random.Random(seed)
     at_s = rng.expovariate(rate)
     while at_s < seconds:
-        yield Request(at_s=at_s, model=rng.choice(models), objective_s=objective_s)
+        yield EmulatedRequest(at_s=at_s, model=rng.choice(models), objective_s=objective_s)
         at_s += rng.expovariate(rate)
 
 
@@ -287,7 +295,7 @@ def test_what_is_admitted_is_in_time_where_models_do_not_fit_into_memory() -> No
     in_time = [one for one in admitted if one.in_time]
     assert len(at_once) > 1000
     assert len(in_time) >= 0.99 * len(admitted)
-    assert found.workers[0].busy_s[Kind.LOAD] > 9.0, "it loads all the time"
+    assert found.workers[0].busy_s[ActionType.LOAD] > 9.0, "it loads all the time"
 
 
 def test_under_twice_the_load_as_much_is_done_as_under_once() -> None:
@@ -320,15 +328,15 @@ def test_a_worker_that_hangs_holds_up_nobody_past_the_deadline() -> None:
     found = pool(scheduler, models=3, workers=2, room=3)
     hang = [Fault(at_s=1.0, worker=0, kind="slows", factor=1e4)]
     outcomes = found.run(Given(list(poisson(100, 3.0, range(3), 0.1, seed=4))), hang)
-    late = [one for one in outcomes if one.refused is Reason.DEADLINE_IN_REPLICA]
+    late = [one for one in outcomes if one.refused is RejectionReason.DEADLINE_IN_REPLICA]
     assert 1 <= len(late) <= 40
     after = [one for one in outcomes if one.request.at_s > 1.2]
     assert sum(one.in_time for one in after) >= 0.95 * len(after)
 
 
-def short(model: int, *, at_s: float) -> Request:
+def short(model: int, *, at_s: float) -> EmulatedRequest:
     """A request without the time for a load."""
-    return Request(at_s=at_s, model=model, objective_s=0.006)
+    return EmulatedRequest(at_s=at_s, model=model, objective_s=0.006)
 
 
 @pytest.mark.parametrize("loads_apart", [True, False])
@@ -345,7 +353,7 @@ def test_who_asks_next_finds_the_model_loaded(loads_apart: bool) -> None:
     finished(scheduler, found, outcomes)
     refused = [number for number, one in enumerate(outcomes) if not one.in_time]
     assert refused == ([0, 1] if loads_apart else [0, 1, 3, 5])
-    assert found.workers[0].counts[Kind.LOAD] == 2, "each once"
+    assert found.workers[0].counts[ActionType.LOAD] == 2, "each once"
 
 
 @pytest.mark.parametrize("cold_per_s", [2.0, 8.0])
@@ -381,7 +389,7 @@ def test_a_model_that_goes_is_not_loaded_for_those_who_ask_next() -> None:
     assert scheduler.plan(0.0).actions == []
     watched.on(Submitted(2, ModelId("m1", "1"), 1, 0.056), 0.05)
     loads = [(action.kind, action.model.name) for action in scheduler.plan(0.05).actions]
-    assert loads == [(Kind.LOAD, "m1")], "it is forgotten, and in nobody's way"
+    assert loads == [(ActionType.LOAD, "m1")], "it is forgotten, and in nobody's way"
 
 
 def test_room_is_made_by_as_many_as_it_takes() -> None:
@@ -410,7 +418,7 @@ def test_what_is_asked_for_more_often_is_kept() -> None:
     finished(scheduler, found, outcomes)
     assert sum(one.in_time for one in outcomes if one.request.model == 0) == 199
     assert not any(one.in_time for one in outcomes if one.request.model == 1)
-    assert found.workers[0].counts[Kind.LOAD] == 1
+    assert found.workers[0].counts[ActionType.LOAD] == 1
 
 
 def test_a_model_that_became_the_busier_one_takes_the_memory() -> None:
@@ -431,7 +439,7 @@ def test_a_model_without_enough_workers_is_loaded_by_another() -> None:
     found = pool(scheduler, models=1, workers=3)
     outcomes = found.run(Given(list(poisson(500, 2.0, [0], 0.008, seed=5))))
     finished(scheduler, found, outcomes)
-    assert [worker.counts[Kind.LOAD] for worker in found.workers] == [1, 1, 1]
+    assert [worker.counts[ActionType.LOAD] for worker in found.workers] == [1, 1, 1]
     later = [one for one in outcomes if one.request.at_s > 0.5]
     assert sum(one.in_time for one in later) >= 0.95 * len(later)
 
@@ -477,14 +485,16 @@ def test_a_return_that_nobody_waits_for_takes_no_other_load_with_it(
     rng = random.Random(seed)
     models = rng.choice([2, 3, 4])
     room = rng.choice([1, 2]) if models > 2 else 1
-    traffic: list[Request] = []
+    traffic: list[EmulatedRequest] = []
     for model in range(models):
         rate, objective_s = rng.choice([20, 60, 150]), rng.choice([0.5, 1.0, 3.0, 10.0])
         traffic += poisson(rate, 5.0, [model], objective_s, seed=10 * seed + model)
     for _ in range(rng.randint(2, 10)):
         at_s, model = rng.uniform(0.3, 4.5), rng.randrange(models)
         objective_s, items = rng.choice([0.6, 1.0, 2.0, 3.0, 8.0]), rng.choice([100, 200, 400])
-        traffic.append(Request(at_s=at_s, model=model, objective_s=objective_s, items=items))
+        traffic.append(
+            EmulatedRequest(at_s=at_s, model=model, objective_s=objective_s, items=items)
+        )
     scheduler = Watched(ClockworkScheduler(Parameters()))
     found = pool(scheduler, models=models, workers=1, room=room, loads_apart=loads_apart)
     outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
@@ -495,7 +505,7 @@ def test_a_return_that_nobody_waits_for_takes_no_other_load_with_it(
 def test_who_cannot_wait_does_not_give_way() -> None:
     """A busy model whose clients have 40 ms, one whose clients have seconds, and memory for one of them."""
 
-    def in_time(traffic: Sequence[Request]) -> int:
+    def in_time(traffic: Sequence[EmulatedRequest]) -> int:
         scheduler = Watched(ClockworkScheduler(Parameters()))
         found = pool(scheduler, models=2, workers=1, room=1, loads_apart=False)
         outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
@@ -516,7 +526,7 @@ def test_swaps_cost_a_hot_model_little(
 ) -> None:
     """One model has more requests than can be done, eleven have a few, and there is memory for one."""
 
-    def in_time(traffic: Sequence[Request]) -> int:
+    def in_time(traffic: Sequence[EmulatedRequest]) -> int:
         scheduler = Watched(ClockworkScheduler(Parameters()))
         found = pool(
             scheduler, models=12, workers=1, room=1, loads_apart=loads_apart, load_s=load_s
@@ -571,8 +581,8 @@ def test_a_cancelled_request_is_not_run() -> None:
 def test_a_model_that_goes_is_unloaded_and_its_requests_are_refused() -> None:
     scheduler = Watched(ClockworkScheduler(Parameters()))
     found = pool(scheduler, models=2, workers=1)
-    found.run(Given([Request(at_s=0.0, model=0, objective_s=0.1)]))
+    found.run(Given([EmulatedRequest(at_s=0.0, model=0, objective_s=0.1)]))
     assert ModelId("m0", "1") in found.workers[0].held
     scheduler.on(ModelDown(ModelId("m0", "1")), 1.0)
     actions = scheduler.plan(1.0).actions
-    assert [(action.kind, action.model.name) for action in actions] == [(Kind.UNLOAD, "m0")]
+    assert [(action.kind, action.model.name) for action in actions] == [(ActionType.UNLOAD, "m0")]

@@ -9,15 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.scheduling.clockwork.backlog import Backlog
-from serving.scheduling.clockwork.durations import WINDOW, Durations, Window
-from serving.scheduling.clockwork.model_queue import Entry, Waiting
+from serving.scheduling.clockwork.durations import WINDOW, Durations, SlidingMaximum
+from serving.scheduling.clockwork.model_queue import ModelQueue, PendingRequest
 from serving.scheduling.clockwork.timeline import Timeline
 
 RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 
 
 def test_a_window_is_worth_its_longest_measurement_and_forgets_the_eleventh_last() -> None:
-    window = Window(1.0, 0.1)
+    window = SlidingMaximum(1.0, 0.1)
     assert window.worth_s == pytest.approx(1.1), "the profile's, with the guard"
     window.observe(5.0)
     assert window.worth_s == pytest.approx(5.5)
@@ -52,7 +52,7 @@ def test_the_cost_of_items_adds_up(
 
 
 def test_what_ends_early_moves_what_follows() -> None:
-    timeline = Timeline(Window(0.0, 0.0))
+    timeline = Timeline(SlidingMaximum(0.0, 0.0))
     timeline.add(1, 1.0, 0.5)
     timeline.add(2, 1.5, 0.5)
     assert timeline.free_s(1.2) == pytest.approx(2.0)
@@ -63,7 +63,7 @@ def test_what_ends_early_moves_what_follows() -> None:
 
 
 def test_what_is_late_is_trusted_less_the_longer_it_is() -> None:
-    timeline = Timeline(Window(0.0, 0.0))
+    timeline = Timeline(SlidingMaximum(0.0, 0.0))
     timeline.add(1, 1.0, 0.5)
     assert timeline.free_s(1.6) == pytest.approx(1.7)
     assert timeline.free_s(2.5) == pytest.approx(3.5)
@@ -185,10 +185,10 @@ def test_promises_that_are_taken_back_leave_nothing(
         assert answers == [room_s > 0.0] * 2
 
 
-def waiting(*deadlines_s: float) -> Waiting:
-    found = Waiting()
+def waiting(*deadlines_s: float) -> ModelQueue:
+    found = ModelQueue()
     for number, deadline_s in enumerate(deadlines_s):
-        found.push(Entry(number, 1, deadline_s, deadline_s), 1)
+        found.push(PendingRequest(number, 1, deadline_s, deadline_s), 1)
     return found
 
 
@@ -241,8 +241,8 @@ def test_every_member_of_a_chosen_batch_is_in_time(
 
 
 def test_items_of_a_request_wait_leave_and_come_back_one_by_one() -> None:
-    queue = Waiting()
-    one, other = Entry(1, 3, 5.0, 5.0), Entry(2, 1, 4.0, 4.0)
+    queue = ModelQueue()
+    one, other = PendingRequest(1, 3, 5.0, 5.0), PendingRequest(2, 1, 4.0, 4.0)
     assert queue.push(one, 3), "it is the first"
     assert queue.push(other, 1), "earlier than the first"
     assert [entry.id for entry in queue.take(0, 2)] == [2, 1]
@@ -258,7 +258,7 @@ def test_items_of_a_request_wait_leave_and_come_back_one_by_one() -> None:
 
 def test_one_that_is_not_begun_while_another_runs_takes_its_own_time_away() -> None:
     """The first of three runs; the second is not run; the third follows the first."""
-    line = Timeline(Window(0.0, 0.0))
+    line = Timeline(SlidingMaximum(0.0, 0.0))
     for action in (1, 2, 3):
         line.add(action, 10.0 + 2.0 * action, 2.0)
     assert line.free_s(12.0) == pytest.approx(18.0)
@@ -290,7 +290,7 @@ def test_ways_follow_what_was_measured(
         next(size for size in sizes if size >= count) if pads else count
         for count in range(1, most + 1)
     ]
-    windows = {size: Window(flat._seeds_s[size - 1], 0.0) for size in alike}
+    windows = {size: SlidingMaximum(flat._seeds_s[size - 1], 0.0) for size in alike}
     seen: set[int] = set()
     for count, took_s in steps:
         if not count:
@@ -317,7 +317,7 @@ def test_when_an_executor_is_free_is_what_its_actions_tell(
     steps: list[tuple[float, int, float]],
 ) -> None:
     """Whatever ended when: it is late by what the first of those that are left is late, and free behind the last."""
-    timeline, now_s, ends_s = Timeline(Window(0.0, 0.0)), 0.0, list[tuple[int, float]]()
+    timeline, now_s, ends_s = Timeline(SlidingMaximum(0.0, 0.0)), 0.0, list[tuple[int, float]]()
     for number, (later_s, kind, took_s) in enumerate(steps):
         now_s += later_s
         if kind < 2 or not ends_s:

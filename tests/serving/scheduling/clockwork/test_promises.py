@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.scheduling.clockwork.pool_state import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.interface import Action, Kind, Result
+from serving.scheduling.interface import Action, ActionResult, ActionType
 from serving.values import ModelId
 from tests.serving.scheduling.clockwork.emulated import (
     LAG_S,
@@ -25,7 +25,12 @@ from tests.serving.scheduling.clockwork.emulated import (
     was_admitted,
 )
 from tests.serving.scheduling.schedules import schedules
-from tuner.evaluation.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Request
+from tuner.evaluation.simulation.pool import (
+    EmulatedModel,
+    EmulatedPool,
+    EmulatedRequest,
+    EmulatedWorker,
+)
 
 PROFILES: Sequence[Mapping[int, float]] = (
     RESNET,
@@ -50,11 +55,11 @@ class Stream:
     items: int = 1
     flow: str = ""
 
-    def requests(self, rng: random.Random) -> Iterator[Request]:
+    def requests(self, rng: random.Random) -> Iterator[EmulatedRequest]:
         at_s = self.from_s
         for _ in range(self.count):
             within_s = self.least_s * (self.most_s / self.least_s) ** rng.random()
-            yield Request(
+            yield EmulatedRequest(
                 at_s=at_s,
                 model=self.model,
                 objective_s=within_s,
@@ -86,7 +91,7 @@ streams = st.builds(
     flow=whose,
 )
 single = st.builds(
-    Request,
+    EmulatedRequest,
     at_s=st.floats(0.0, 0.5),
     model=st.integers(0, 4),
     objective_s=exponents.map(lambda one: 10.0**one),
@@ -106,7 +111,7 @@ single = st.builds(
 )
 def test_what_was_admitted_is_in_time_whatever_comes(
     kinds: Sequence[Stream],
-    singles: Sequence[Request],
+    singles: Sequence[EmulatedRequest],
     profiles: Sequence[Mapping[int, float]],
     workers: int,
     lag_s: float,
@@ -119,13 +124,13 @@ def test_what_was_admitted_is_in_time_whatever_comes(
     assert not broken(outcomes)
 
 
-def burst(near_per_s: float, model: int, far_s: float = 1.0) -> list[Request]:
+def burst(near_per_s: float, model: int, far_s: float = 1.0) -> list[EmulatedRequest]:
     """500 requests at once that can wait, then a stream of others with 100 ms."""
     rng = random.Random(1)
-    found = [Request(at_s=0.1 + 1e-5 * n, model=0, objective_s=far_s) for n in range(500)]
+    found = [EmulatedRequest(at_s=0.1 + 1e-5 * n, model=0, objective_s=far_s) for n in range(500)]
     at_s = 0.12
     while near_per_s and at_s < 1.32:
-        found.append(Request(at_s=at_s, model=model, objective_s=0.1))
+        found.append(EmulatedRequest(at_s=at_s, model=model, objective_s=0.1))
         at_s += rng.expovariate(near_per_s)
     return found
 
@@ -150,11 +155,11 @@ class Messages(EmulatedPool):
 
     def _take(self, action: Action, now_s: float) -> None:
         large = sum(self.outcomes[id_].request.stream for id_, _, _ in action.parts)
-        if action.kind is not Kind.INFER or large < 2:
+        if action.kind is not ActionType.INFER or large < 2:
             super()._take(action, now_s)
             return
         life = self.workers[action.worker].life
-        result = Result(action.id, action.worker, False, None, too_large=True)
+        result = ActionResult(action.id, action.worker, False, None, too_large=True)
         self._later(now_s, result, life, action)
 
 
@@ -165,7 +170,7 @@ def test_promises_hold_where_requests_are_too_large_together(load: float, small:
     From time to time it is tried whether they still are; that costs some.
     """
     rng = random.Random(1)
-    first = Request(at_s=0.0, model=0, objective_s=0.1, stream=1)
+    first = EmulatedRequest(at_s=0.0, model=0, objective_s=0.1, stream=1)
     requests = list(poisson(rng, load / RESNET[1], 5.0, first))
     if small:
         requests += poisson(rng, small / RESNET[1], 5.0, dataclasses.replace(first, stream=0))

@@ -27,7 +27,7 @@ from tests.serving.scheduling.clockwork.emulated import (
     in_time,
     poisson,
 )
-from tuner.evaluation.simulation.pool import Outcome, Request
+from tuner.evaluation.simulation.pool import EmulatedOutcome, EmulatedRequest
 
 SMALL: Mapping[int, float] = {1: 0.001, 2: 0.0012, 4: 0.0016, 8: 0.0024, 16: 0.004}
 SINGLE: Mapping[int, float] = {1: 0.001}
@@ -54,7 +54,7 @@ def capacity_per_s(profile: tuple[tuple[int, float], ...], within_s: float, item
     batch_s = dict(profile)
     most_per_s = max(size / took_s for size, took_s in batch_s.items()) / items
     seconds = max(3.0, 3.0 * within_s)
-    first = Request(at_s=0.0, model=0, objective_s=within_s, items=items)
+    first = EmulatedRequest(at_s=0.0, model=0, objective_s=within_s, items=items)
     found = answered(
         list(poisson(random.Random(3), 3.0 * most_per_s, seconds, first)), profiles=[batch_s]
     )
@@ -70,11 +70,11 @@ class Run:
     ) -> None:
         rng = random.Random(1)
         profiles: list[Mapping[int, float]] = []
-        requests: list[Request] = []
+        requests: list[EmulatedRequest] = []
         for flow in flows:
             if flow.profile not in profiles:
                 profiles.append(flow.profile)
-            first = Request(
+            first = EmulatedRequest(
                 at_s=0.0,
                 model=profiles.index(flow.profile),
                 objective_s=flow.within_s,
@@ -92,12 +92,12 @@ class Run:
         self.found = answered(requests, profiles=profiles, workers=workers)
 
     @functools.cached_property
-    def as_one(self) -> Sequence[Outcome]:
+    def as_one(self) -> Sequence[EmulatedOutcome]:
         """What became of them as one flow's."""
         one = [dataclasses.replace(request, flow="") for request in self.requests]
         return answered(one, profiles=self.profiles, workers=self.workers)
 
-    def of(self, name: str) -> list[Outcome]:
+    def of(self, name: str) -> list[EmulatedOutcome]:
         """What became of a flow's requests, once it had begun."""
         return [
             one
@@ -110,7 +110,7 @@ class Run:
         mine = self.of(name)
         return in_time(mine) / len(mine)
 
-    def work_s(self, outcomes: Sequence[Outcome]) -> float:
+    def work_s(self, outcomes: Sequence[EmulatedOutcome]) -> float:
         """Seconds of workers that went into what was in time."""
         total_s = 0.0
         for one in outcomes:
@@ -265,7 +265,7 @@ def test_who_cannot_be_helped_costs_others_nothing() -> None:
 def test_who_fills_the_queue_is_refused_before_others() -> None:
     """Deadlines that bind nobody: the queue has room for half a second of work."""
     rng = random.Random(2)
-    first = Request(at_s=0.0, model=0, objective_s=30.0, flow="flood")
+    first = EmulatedRequest(at_s=0.0, model=0, objective_s=30.0, flow="flood")
     requests = [
         *poisson(rng, 4600.0, 4.0, first),
         *poisson(rng, 415.0, 4.0, dataclasses.replace(first, flow="modest")),
@@ -286,7 +286,7 @@ def test_one_flow_has_all_there_is(asked: Sequence[tuple[float, float]], name: s
     """Whatever its name, the decisions are the same."""
     times_s = itertools.accumulate(after_s for after_s, _ in asked)
     requests = [
-        Request(at_s=at_s, model=0, objective_s=within_s)
+        EmulatedRequest(at_s=at_s, model=0, objective_s=within_s)
         for at_s, (_, within_s) in zip(times_s, asked, strict=True)
     ]
     named = [dataclasses.replace(one, flow=name) for one in requests]

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from serving.spawners.docker import reaper
-from serving.spawners.docker.client import ContainerEngine, EngineError
-from serving.spawners.docker.reaper import Keeper
+from serving.spawners.docker.client import DockerClient, DockerError
+from serving.spawners.docker.reaper import ReaperClient
 
 NAME = "luthier-test"
 WAIT_S = 20.0
@@ -43,7 +43,7 @@ async def _killed(keeper):
 @pytest.mark.asyncio
 async def test_a_clean_end_removes_nothing(tmp_path):
     """Nor is any engine asked."""
-    keeper = Keeper(NAME, tmp_path)
+    keeper = ReaperClient(NAME, tmp_path)
     assert _runs(keeper.pid)
     await keeper.close(is_clean=True)
     assert not _runs(keeper.pid)
@@ -53,7 +53,7 @@ async def test_a_clean_end_removes_nothing(tmp_path):
 @pytest.mark.asyncio
 async def test_another_one_takes_its_place(tmp_path):
     """As often as somebody kills it."""
-    keeper = Keeper(NAME, tmp_path)
+    keeper = ReaperClient(NAME, tmp_path)
     pids = {await _killed(keeper), await _killed(keeper), keeper.pid}
     await keeper.close(is_clean=True)
     assert len(pids) == 3
@@ -64,15 +64,15 @@ async def test_another_one_takes_its_place(tmp_path):
 @pytest.mark.asyncio
 async def test_one_that_cannot_be_started_is_tried_again(tmp_path, monkeypatch, caplog):
     """No process, no descriptor: that passes."""
-    started, failures = reaper._started, iter([OSError("full"), OSError("full")])
+    started, failures = reaper._start_reaper, iter([OSError("full"), OSError("full")])
 
     def start(words):
         for failure in failures:
             raise failure
         return started(words)
 
-    keeper = Keeper(NAME, tmp_path)
-    monkeypatch.setattr(reaper, "_started", start)
+    keeper = ReaperClient(NAME, tmp_path)
+    monkeypatch.setattr(reaper, "_start_reaper", start)
     await _killed(keeper)
     assert _runs(keeper.pid)
     assert caplog.text.count("there is no keeper") == 2
@@ -83,7 +83,7 @@ async def test_one_that_cannot_be_started_is_tried_again(tmp_path, monkeypatch, 
 async def test_an_end_while_there_is_none(tmp_path, monkeypatch, caplog):
     """It is not waited for, and none is started any more."""
     monkeypatch.setattr(reaper, "_RESTART_S", 600.0)
-    keeper = Keeper(NAME, tmp_path)
+    keeper = ReaperClient(NAME, tmp_path)
     os.kill(keeper.pid, signal.SIGKILL)
     async with asyncio.timeout(WAIT_S):
         while "another one is started" not in caplog.text:
@@ -97,7 +97,7 @@ async def test_an_end_that_is_not_clean_is_left_to_it(tmp_path, monkeypatch, cap
     """Where the engine is away, that takes longer than a server that ends should."""
     monkeypatch.setattr(reaper, "_END_S", 0.1)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    keeper = Keeper(NAME, tmp_path)
+    keeper = ReaperClient(NAME, tmp_path)
     try:
         await keeper.close(is_clean=False)
         assert "a keeper goes on to remove what is left" in caplog.text
@@ -125,9 +125,9 @@ def test_what_appears_late_is_removed_as_well(monkeypatch):
 
     def connect():
         if next(is_away, False):
-            raise EngineError("away")
+            raise DockerError("away")
         return Engine()
 
-    monkeypatch.setattr(ContainerEngine, "connect", connect)
+    monkeypatch.setattr(DockerClient, "connect", connect)
     reaper._remove_all(NAME)
     assert removed == ["one", "two", "three"]

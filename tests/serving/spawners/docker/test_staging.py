@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import NotReady
-from serving.spawners.docker.staging import Shelf
+from serving.spawners.docker.staging import StagingFolder
 from serving.system import process_identity
-from serving.wire.staged_path import placed
+from serving.wire.staged_path import staged_path
 
 OTHER_SYSTEM = pathlib.Path("/dev/shm")
 
 
 @pytest.fixture(name="shelf")
 def _shelf(tmp_path):
-    return Shelf(tmp_path / "shelf")
+    return StagingFolder(tmp_path / "shelf")
 
 
 @pytest.fixture(name="models")
@@ -46,7 +46,7 @@ def _elsewhere(tmp_path):
 
 def seen(shelf, root, path):
     """Where a container would find a path, as this process does."""
-    return placed(path, placed(root, shelf.folder))
+    return staged_path(path, staged_path(root, shelf.folder))
 
 
 def names(folder):
@@ -259,7 +259,7 @@ def test_each_model_sees_its_own_and_the_last_one_leaves_nothing(steps):
         for path in ("a", "b/c", "b/d", "e/f/g"):
             (models / path).parent.mkdir(parents=True, exist_ok=True)
             (models / path).write_text(path)
-        shelf = Shelf(pathlib.Path(name, "shelf"))
+        shelf = StagingFolder(pathlib.Path(name, "shelf"))
         living = []
         for step in steps:
             if isinstance(step, set):

@@ -11,15 +11,15 @@ import pytest_asyncio
 
 from serving import wire
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.spawners.exit_status import Ended
-from serving.spawners.process.spawner import ProcessHome
+from serving.spawners.exit_status import ExitStatus
+from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
-from serving.values import ModelCard
+from serving.values import ModelSpec
 
 LIMITED = manager.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
 WAIT_S = 20.0
-PYTHON = ModelCard(name="m", version="1", kind="python", path=None)
+PYTHON = ModelSpec(name="m", version="1", kind="python", path=None)
 
 MODELS = '''
 import os
@@ -77,7 +77,7 @@ numbers = itertools.count(1)
 
 @pytest_asyncio.fixture(name="home", scope="module", loop_scope="module")
 async def _home():
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("python")
     yield home
     traces = [home._nest.directory, *home._nest.limits.directories]
@@ -178,7 +178,7 @@ async def test_what_a_model_has_started_ends_without_control_groups(
 ):
     """It is in the replica's process group."""
     monkeypatch.setattr(manager, "system_places", list)
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("python")
     assert home.limits_text.startswith("not enforced")
     await _ends_with_its_child(home, converse, path, frame, 5)
@@ -257,7 +257,7 @@ async def test_requests_to_end_are_left_to_the_gateway(home):
         os.kill(replica.pid, number)
         os.kill(home._nest.forker.pid, number)
     replica.sock.close()
-    assert await _end(replica) == Ended(reason="exit", text="exited in order")
+    assert await _end(replica) == ExitStatus(reason="exit", text="exited in order")
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ async def test_a_killed_template_is_replaced(home):
 
 async def test_a_closed_home_starts_nothing():
     """A home that was not opened, or was closed, says so; closing twice is fine."""
-    home = ProcessHome()
+    home = ProcessSpawner()
     with pytest.raises(NotReady):
         await _start(home)
     await home.open("echo")
@@ -399,7 +399,7 @@ async def test_a_closed_home_starts_nothing():
 
 async def test_an_unknown_runtime_is_told_by_the_load(converse):
     """A kind whose module cannot be imported opens all the same; the load says what is missing."""
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("fortran")
     replica = await _start(home)
     talk = converse(replica.sock)
@@ -430,7 +430,7 @@ async def test_a_replica_that_the_kernel_refuses_costs_no_other(
         "        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("echo")
     assert home._nest.forker.forks is not threads
     first = await _start(home)
@@ -455,10 +455,10 @@ async def test_a_runtime_with_threads_is_spawned(tmp_path, monkeypatch):
         "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    home = ProcessHome()
+    home = ProcessSpawner()
     await home.open("echo")
     assert not home._nest.forker.forks
     replica = await _start(home)
     replica.sock.close()
-    assert await _end(replica) == Ended(reason="exit", text="exited in order")
+    assert await _end(replica) == ExitStatus(reason="exit", text="exited in order")
     await home.close()

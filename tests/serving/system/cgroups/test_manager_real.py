@@ -33,7 +33,7 @@ time.sleep(60)
 
 @pytest.fixture(name="ours")
 def _ours():
-    ours = manager.Limits(process_identity.this_process().new_name())
+    ours = manager.CgroupManager(process_identity.this_process().new_name())
     assert ours.open().kind
     yield ours
     assert ours.close()
@@ -121,9 +121,9 @@ def test_what_a_killed_owner_left_is_removed():
     """Groups with processes in them are cleaned up once their owner is gone, and not before."""
     program = """
 import os, sys, time
-from serving import owner
-from serving.replica import limits
-ours = limits.Limits(owner.this_process().new_name())
+from serving.system import process_identity
+from serving.system.cgroups import manager
+ours = manager.CgroupManager(process_identity.this_process().new_name())
 ours.open()
 group = ours.group(1)
 child = os.fork()
@@ -155,7 +155,7 @@ time.sleep(120)
 
 def test_stale_directories_are_removed(tmp_path):
     """Runtime directories of gone owners go; living owners', others' and links stay."""
-    gone = process_identity.Owner(
+    gone = process_identity.ProcessIdentity(
         pid=2**22 + 1, started_ticks=1, namespace=process_identity.this_process().namespace
     )
     stale, linked = tmp_path / gone.new_name(), tmp_path / gone.new_name()
@@ -175,4 +175,4 @@ def test_several_may_clean_up_the_same_at_once(tmp_path):
             root = tmp_path / str(turn)
             for replica in range(3):
                 (root / f"replica-{replica}").mkdir(parents=True)
-            assert all(threads.map(manager.cleaned, [root] * 4))
+            assert all(threads.map(manager.kill_and_remove, [root] * 4))

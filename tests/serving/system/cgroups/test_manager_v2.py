@@ -9,7 +9,7 @@ import pytest
 
 from serving.errors import LimitsUnavailable
 from serving.system.cgroups.cgroup import CgroupFiles, Hierarchy, Usage
-from serving.system.cgroups.manager import Limits
+from serving.system.cgroups.manager import CgroupManager
 
 MIB = 1024 * 1024
 
@@ -71,7 +71,7 @@ def _place(*directories):
 
 
 def _open(root, tree, **where):
-    limits = Limits("luthier-test", tree)
+    limits = CgroupManager("luthier-test", tree)
     support = limits.open(_place(root), **where)
     assert support.kind == "v2", support.reason
     return limits
@@ -171,7 +171,7 @@ def test_what_the_kernel_did_not_take_is_told(root):
         def write(self, file, text):
             super().write(file, "1000 100000" if file.name == "cpu.max" else text)
 
-    limits = Limits("luthier-test", Rounding(root))
+    limits = CgroupManager("luthier-test", Rounding(root))
     support = limits.open(_place(root))
     assert support.kind is None
     assert "reads 1000 100000" in support.reason
@@ -185,7 +185,7 @@ def test_the_way_leads_up_past_groups_with_processes(root):
     own = root / "own"
     tree.make(own)
     (own / "cgroup.procs").write_text("1\n")
-    limits = Limits("luthier-test", tree)
+    limits = CgroupManager("luthier-test", tree)
     assert limits.open(_place(own, root)).kind == "v2"
     assert limits.directories == (root / "luthier-test",)
     assert list(own.glob("luthier*")) == []
@@ -203,7 +203,7 @@ def test_no_place_is_told(root, phrase, controllers, procs, reason):
     """Where no group can be made, there is a reason, no limits, and nothing left behind."""
     tree = ShapedTree(root, controllers=controllers)
     (root / "cgroup.procs").write_text(procs)
-    limits = Limits("luthier-test", tree)
+    limits = CgroupManager("luthier-test", tree)
     support = limits.open(_place(root))
     assert support.kind is None
     assert reason in support.reason
@@ -216,7 +216,7 @@ def test_no_place_is_told(root, phrase, controllers, procs, reason):
 
 def test_a_system_without_groups_is_told():
     """Without any place the reason says so."""
-    limits = Limits("luthier-test")
+    limits = CgroupManager("luthier-test")
     assert "no control groups" in limits.open([]).reason
 
 
@@ -229,7 +229,10 @@ def test_a_missing_right_is_told(root):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
             super().make(directory, controllers)
 
-    assert "Permission denied" in Limits("luthier-test", Forbidden(root)).open(_place(root)).reason
+    assert (
+        "Permission denied"
+        in CgroupManager("luthier-test", Forbidden(root)).open(_place(root)).reason
+    )
 
 
 def test_groups_are_removed(root):

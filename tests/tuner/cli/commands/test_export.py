@@ -11,16 +11,16 @@ from serving import zoo
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
 from tuner.cli import main
-from tuner.evaluation.evaluator import Served
+from tuner.evaluation.evaluator import EngineInfo
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.budget import Budget
 from tuner.study.search import Search
-from tuner.values.values import Ending
+from tuner.values.values import VerificationState
 
-SERVED = Served(
+SERVED = EngineInfo(
     model="resnet", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"
 )
 
@@ -47,9 +47,9 @@ def finished(runs: pathlib.Path, model: str = "resnet") -> None:
     search.prepare(SearchSettings(sampler="random", trials=4, initial=4))
     while search.stop_reason(0.0) is None:
         search.step()
-    ending = Ending(stopped="the budget is used up", best=search.recommended(), pairs=0)
-    study_files.keep_ending(folder, ending)
-    study_files.keep_end(folder, ending, None)
+    ending = VerificationState(stopped="the budget is used up", best=search.recommended(), pairs=0)
+    study_files.save_verification_state(folder, ending)
+    study_files.save_end(folder, ending, None)
 
 
 @pytest.fixture(scope="module", name="runs")

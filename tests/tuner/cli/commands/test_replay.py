@@ -15,9 +15,9 @@ from tests.fakes import recorded
 from tuner.cli import main
 from tuner.lab import replay
 from tuner.lab.tables import table_files
-from tuner.lab.tables.ground_truth import Truth
-from tuner.lab.tables.table_evaluator import DrawnLaunches, Wrappers
-from tuner.lab.tables.table_files import SurfaceFolder
+from tuner.lab.tables.ground_truth import GroundTruth
+from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
+from tuner.lab.tables.table_files import TableFolder
 from tuner.values.values import Configuration
 
 SHARES = ("0.01", "0.03", "0.05")
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A recorded surface as it stands on disk."""
     surface = recorded.surface(passes=4, every=6)
     path = tmp_path_factory.mktemp("surfaces") / "toy-20"
-    with SurfaceFolder(path) as out:
+    with TableFolder(path) as out:
         out.begin(surface.head)
         for launch in surface.launches:
             out.append(launch)
@@ -41,7 +41,7 @@ def replayed(folder: pathlib.Path, capsys: pytest.CaptureFixture[str], *more: st
     return json.loads(capsys.readouterr().out)
 
 
-def good_cells(truth: Truth, share: float) -> set[Configuration]:
+def good_cells(truth: GroundTruth, share: float) -> set[Configuration]:
     """By the definition: within the larger of the share and two standard errors of the optimum."""
     values = dict(zip(truth.cells, np.exp(truth.log_mean).tolist(), strict=True))
     best = min(values, key=lambda cell: values[cell])
@@ -96,7 +96,7 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
     """Median and 90th percentile are the least number of trials that so many seeds do not exceed."""
     seeds = 5
     data = replayed(folder, capsys, "--sampler", sampler, "--trials", "20", "--seeds", str(seeds))
-    truth = replay.ground_of(table_files.read(folder)).truth
+    truth = replay.prepare_table(table_files.read(folder)).truth
     assert data["optimum_ms"] == pytest.approx(float(np.exp(truth.log_mean.min())))
     for share in SHARES:
         good = good_cells(truth, float(share))
@@ -112,9 +112,9 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
 
 def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> None:
     """Each launch as it was recorded, all of them before one comes again, and none that makes the truth."""
-    ground = replay.ground_of(table_files.read(folder))
+    ground = replay.prepare_table(table_files.read(folder))
     cell = ground.truth.cells[0]
-    bench: DrawnLaunches = replay.launches_of(ground, Wrappers(), 3)
+    bench: TableEvaluator = replay.make_evaluator(ground, Perturbations(), 3)
     waiting = ground.halves.drawn[cell]
     held_out = {launch.started_at for launch in ground.halves.held_out[cell]}
     drawn = [bench.launch(cell) for _ in waiting]
@@ -127,8 +127,8 @@ def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> No
 
 def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:
     """The mean logarithm of 400 launches of a cell is its truth, within 5 standard errors, as they were not."""
-    ground = replay.ground_of(table_files.read(folder))
-    bench = replay.launches_of(ground, Wrappers(is_resampled=True), 3)
+    ground = replay.prepare_table(table_files.read(folder))
+    bench = replay.make_evaluator(ground, Perturbations(is_resampled=True), 3)
     for place in (0, ground.truth.best):
         cell = ground.truth.cells[place]
         launches = [bench.launch(cell).measurement for _ in range(400)]

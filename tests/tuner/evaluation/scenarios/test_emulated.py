@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from tests.tuner.evaluation.scenarios.test_arrivals import STREAM, scenario
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation.scenarios import emulated, files
 from tuner.evaluation.scenarios.values import Deadline, Scenario
 
@@ -71,7 +71,7 @@ def test_clients_that_are_refused_at_once_come_to_an_end() -> None:
 
 
 def test_a_setting_that_is_none_is_named() -> None:
-    with pytest.raises(WrongUse, match=r"clockwork\.gard.*did you mean 'clockwork\.guard'"):
+    with pytest.raises(UsageError, match=r"clockwork\.gard.*did you mean 'clockwork\.guard'"):
         emulated.run(dataclasses.replace(crowded(), settings={"clockwork.gard": 0}))
 
 

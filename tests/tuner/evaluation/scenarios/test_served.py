@@ -13,10 +13,10 @@ import time
 import pytest
 
 from tuner.cli import main
-from tuner.errors import LaunchFailed, WrongUse
+from tuner.errors import LaunchFailed, UsageError
 from tuner.evaluation.scenarios import arrivals, emulated, files, served
 from tuner.evaluation.scenarios.results import Counts
-from tuner.values.values import MOST_LATE_SHARE
+from tuner.values.values import MAX_LATE_SHARE
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 TEXT = """
@@ -42,25 +42,25 @@ def _file(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(name="found", scope="module")
-def _found(file: pathlib.Path) -> served.Service:
+def _found(file: pathlib.Path) -> served.ScenarioRun:
     return served.run(files.read(file))
 
 
-def test_every_request_ends_once(found: served.Service, file: pathlib.Path) -> None:
+def test_every_request_ends_once(found: served.ScenarioRun, file: pathlib.Path) -> None:
     scenario = files.read(file)
     for one in found.streams.values():
         assert one.admitted == one.in_time + one.late + sum(one.dropped.values())
         assert set(one.dropped) <= {served.DROPPED[served.TOO_LATE]}, "nothing failed"
-    due = arrivals.traffic(scenario)
+    due = arrivals.draw_arrivals(scenario)
     for place, name in ((0, "hot"), (1, "rare")):
         assert found.streams[name].requests == (due.streams == place).sum()
 
 
-def test_the_server_tells_its_loads(found: served.Service) -> None:
+def test_the_server_tells_its_loads(found: served.ScenarioRun) -> None:
     assert found.server.loads >= 4, "nine models, memory for six at most"
 
 
-def test_the_emulation_has_the_same_requests(found: served.Service, file: pathlib.Path) -> None:
+def test_the_emulation_has_the_same_requests(found: served.ScenarioRun, file: pathlib.Path) -> None:
     emulation, _ = emulated.run(files.read(file))
     for name in ("hot", "rare"):
         assert emulation.streams[name].requests == found.streams[name].requests
@@ -69,7 +69,7 @@ def test_the_emulation_has_the_same_requests(found: served.Service, file: pathli
         assert one.requests == emulation.by_deadline["rare"][size].requests
 
 
-def test_a_pool_that_is_hardly_busy_answers_in_time(found: served.Service) -> None:
+def test_a_pool_that_is_hardly_busy_answers_in_time(found: served.ScenarioRun) -> None:
     """Two seconds for what takes two milliseconds; nine models where six pages are."""
     one = found.streams["hot"]
     assert one.in_time > 0.9 * one.requests
@@ -88,7 +88,7 @@ def test_deadlines_reach_the_server(file: pathlib.Path) -> None:
     )
     one: Counts = found.streams["hot"]
     assert sum(one.refused_at_once.values()) == one.requests > 0
-    assert list(one.refused_at_once) == [served.REFUSED[served.UNAVAILABLE]]
+    assert list(one.refused_at_once) == [served.REJECTED[served.UNAVAILABLE]]
     assert sum(found.server.refusals.values()) == one.requests, "the server has counted the same"
 
 
@@ -103,7 +103,7 @@ def test_a_fifo_refuses_nobody(file: pathlib.Path) -> None:
         scenario, seconds=0.5, streams=(hopeless,), groups=scenario.groups[:1]
     )
     program = (str(ROOT / "benchmarks" / "peers" / "serve_fifo.py"),)
-    with served.opened(one, program=program) as engine:
+    with served.open_server(one, program=program) as engine:
         (counts,) = served.drive(one, engine).streams.values()
     assert counts.late == counts.requests > 0
 
@@ -150,7 +150,7 @@ def test_what_can_only_be_emulated_is_refused_before_anything_starts(
     assert old in TEXT
     path.write_text(TEXT.replace(old, new), encoding="utf-8")
     scenario = files.read(path)
-    with pytest.raises(WrongUse, match=word):
+    with pytest.raises(UsageError, match=word):
         served.run(scenario)
 
 
@@ -168,19 +168,19 @@ def test_a_budget_that_is_too_small_is_told_by_the_scenario_s_own_key(
 def test_a_name_that_cannot_stand_in_a_url_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(TEXT.replace("  rare:", '  "my models":'), encoding="utf-8")
-    with pytest.raises(WrongUse, match="'my models' cannot be served by this name"):
+    with pytest.raises(UsageError, match="'my models' cannot be served by this name"):
         served.run(files.read(path))
 
 
 def test_a_scenario_without_a_request_is_refused(file: pathlib.Path) -> None:
     scenario = files.read(file)
     rare = dataclasses.replace(scenario.streams[0], rate_per_s=1e-9)
-    with pytest.raises(WrongUse, match="no request is due"):
+    with pytest.raises(UsageError, match="no request is due"):
         served.run(dataclasses.replace(scenario, streams=(rare,)))
 
 
 def test_an_hour_is_the_longest(file: pathlib.Path) -> None:
-    with pytest.raises(WrongUse, match="at most 3600 s"):
+    with pytest.raises(UsageError, match="at most 3600 s"):
         served.run(dataclasses.replace(files.read(file), seconds=3601.0))
 
 
@@ -193,4 +193,4 @@ def test_the_command_serves_a_scenario(
     data = json.loads(capsys.readouterr().out)
     assert set(data["streams"]) == {"hot", "rare", "beside"}
     assert data["send_lag_ms"] >= 0
-    assert len(data["notes"]) == (data["sent_late"] > MOST_LATE_SHARE)
+    assert len(data["notes"]) == (data["sent_late"] > MAX_LATE_SHARE)

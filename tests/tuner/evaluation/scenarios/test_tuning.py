@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.errors import WrongUse
+from tuner.errors import UsageError
 from tuner.evaluation.scenarios import files, tuning
 from tuner.evaluation.scenarios.values import Scenario
 from tuner.space import files as space_files
@@ -55,7 +55,7 @@ def test_what_cannot_be_tuned_is_one_line(
     tmp_path: pathlib.Path, old: str, new: str, said: str
 ) -> None:
     assert old in TEXT
-    with pytest.raises(WrongUse, match=said) as caught:
+    with pytest.raises(UsageError, match=said) as caught:
         tuning.check(scenario(tmp_path, TEXT.replace(old, new, 1)), seconds=5.5)
     assert "\n" not in str(caught.value)
 
@@ -65,7 +65,7 @@ def test_a_trace_begins_with_its_first_request(tmp_path: pathlib.Path) -> None:
     (tmp_path / "late.csv").write_text("6,0\n7,1\n", encoding="utf-8")
     text = TEXT.replace("rate: 60", "arrivals: trace, file: late.csv")
     found = scenario(tmp_path, text)
-    with pytest.raises(WrongUse, match="'few' begins after 6 s"):
+    with pytest.raises(UsageError, match="'few' begins after 6 s"):
         tuning.check(found, seconds=5.5)
     tuning.check(found, seconds=7.0)
     assert tuning.rate_per_s(found) == pytest.approx(20 + 0.2)
@@ -183,7 +183,7 @@ def test_the_space_is_as_large_around_any_values(
     assert default["replica.count"] == workers
     assert default["clockwork.memory_mb"] == pages
     assert (default["clockwork.guard"], default["batching.max_size"]) == (guard, most)
-    bundled = space_files.bundled(tuning.SPACE)
+    bundled = space_files.load_bundled(tuning.SPACE)
     assert bundled is not None
     for knob, before in zip(space.searched, bundled.searched, strict=True):
         assert len(knob.values()) <= len(before.values())

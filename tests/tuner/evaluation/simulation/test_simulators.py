@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.evaluation.simulation import closed_form, discrete
-from tuner.evaluation.simulation.closed_form import Load
-from tuner.evaluation.simulation.profile import BatchCost, Profile
+from tuner.evaluation.simulation.closed_form import Workload
+from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.values.values import Configuration
 
 ITEM_S, FIXED_S = 1e-3, 4e-3
@@ -35,7 +35,9 @@ def cost(size: int, threads: int = 1) -> BatchCost:
     )
 
 
-PROFILE = Profile(batches=tuple(cost(size) for size in (1, 4, 16, 64)), client_batch=1, seconds=3.0)
+PROFILE = CostProfile(
+    batches=tuple(cost(size) for size in (1, 4, 16, 64)), client_batch=1, seconds=3.0
+)
 
 
 def cell(**knobs: float) -> Configuration:
@@ -44,9 +46,9 @@ def cell(**knobs: float) -> Configuration:
     return Configuration({f"{rooms.get(name, 'replica')}.{name}": v for name, v in knobs.items()})
 
 
-def load(concurrency: int, cores: int = 8) -> Load:
+def load(concurrency: int, cores: int = 8) -> Workload:
     """Of single items."""
-    return Load(concurrency=concurrency, client_batch=1, cores=cores)
+    return Workload(concurrency=concurrency, client_batch=1, cores=cores)
 
 
 @pytest.mark.parametrize("mean_ms", SIMULATORS)
@@ -107,7 +109,7 @@ def test_no_bound_is_beaten(cell: Configuration, concurrency: int, cores: int) -
     counted_s = (1 - discrete.WARMUP) * simulated_s
     for mean_ms in SIMULATORS:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(discrete, "LEAST_S", simulated_s)
+            patch.setattr(discrete, "MIN_S", simulated_s)
             found_s = mean_ms(PROFILE, load(concurrency, cores), cell) / 1e3
         rate = concurrency / found_s
         largest = int(cell["batching.max_size"])
@@ -130,7 +132,7 @@ def test_a_simulation_is_the_same_twice(cell: Configuration) -> None:
 def test_requests_that_wait_for_a_timeout_keep_the_gateway_busy_together() -> None:
     """With a batch that cannot fill, a slower gateway costs its time for most of twenty, and not for one."""
     waiting = cell(max_size=64, timeout_us=5000)
-    slower = Profile(
+    slower = CostProfile(
         batches=tuple(dataclasses.replace(one, gateway_s=2 * GATEWAY_S) for one in PROFILE.batches),
         client_batch=1,
         seconds=3.0,

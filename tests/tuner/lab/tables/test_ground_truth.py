@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, recorded, studies
-from tuner.lab.tables.ground_truth import Truth, halves, truth
+from tuner.lab.tables.ground_truth import GroundTruth, ground_truth, split
 from tuner.metrics import objective as objectives
-from tuner.sampling.candidates import Candidates
+from tuner.sampling.candidates import CandidateSet
 from tuner.values.values import Configuration
 
 
-def found(seed: int) -> tuple[Truth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """The truth of a toy surface, and the errors of its means."""
     surface = recorded.surface(passes=4, every=4, seed=seed)
-    candidates = Candidates.of(tuple(surface.by_cell), benches.arena().space.encode)
-    known = truth(surface, halves(surface).held_out, objectives.named("mean"), candidates)
+    candidates = CandidateSet.of(tuple(surface.by_cell), benches.arena().space.encode)
+    known = ground_truth(
+        surface, split(surface).held_out, objectives.find_objective("mean"), candidates
+    )
     true = [
         math.log(studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY))
         for cell in known.cells

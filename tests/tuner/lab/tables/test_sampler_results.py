@@ -9,18 +9,18 @@ import numpy as np
 from tests.fakes import recorded
 from tuner.lab import replay
 from tuner.lab.tables import sampler_results
-from tuner.lab.tables.scoring import Run
+from tuner.lab.tables.scoring import ReplayRun
 
-GROUND = replay.ground_of(recorded.surface(passes=4, every=4))
+GROUND = replay.prepare_table(recorded.surface(passes=4, every=4))
 TRUTH, DEFAULT = GROUND.truth, GROUND.arena.default
 BEST = TRUTH.cells[TRUTH.best]
 WORST = TRUTH.cells[int(np.argmax(TRUTH.log_mean))]
 
 
-def run(recommended: list, *, seed: int = 0) -> Run:
+def run(recommended: list, *, seed: int = 0) -> ReplayRun:
     """A search that recommends these, 10 s a trial and 1 s of the sampler's own."""
     count = len(recommended)
-    return Run(
+    return ReplayRun(
         seed=seed,
         cells=(BEST,) * count,
         recommended=tuple(recommended),
@@ -29,18 +29,18 @@ def run(recommended: list, *, seed: int = 0) -> Run:
     )
 
 
-def contestant(*runs: Run):
-    return sampler_results.contestant("gp", runs, TRUTH, default=DEFAULT, profiling=0)
+def contestant(*runs: ReplayRun):
+    return sampler_results.sampler_result("gp", runs, TRUTH, default=DEFAULT, profiling=0)
 
 
 def test_who_recommends_nothing_has_the_regret_of_the_default() -> None:
-    found = sampler_results.settled([run([None, BEST])], TRUTH, DEFAULT)
+    found = sampler_results.finite_regrets([run([None, BEST])], TRUTH, DEFAULT)
     assert found[0].tolist() == [TRUTH.regret(DEFAULT), 0.0]
 
 
 def test_who_recommends_what_does_not_work_has_the_regret_of_the_worst() -> None:
     (lost, *_) = sorted(TRUTH.lost, key=str)
-    found = sampler_results.settled([run([lost, WORST])], TRUTH, DEFAULT)
+    found = sampler_results.finite_regrets([run([lost, WORST])], TRUTH, DEFAULT)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[0, 0], found[0, 1])
 
@@ -69,9 +69,9 @@ def test_differences_are_paired_by_seed() -> None:
 
 
 def test_quartiles_agree_with_the_regrets() -> None:
-    order = replay.Order(sampler="random", trials=12, seeds=tuple(range(6)))
+    order = replay.ReplaySpec(sampler="random", trials=12, seeds=tuple(range(6)))
     found = replay.replay(GROUND, order, workers=1)
-    one = sampler_results.contestant("random", found.runs, TRUTH, default=DEFAULT, profiling=0)
+    one = sampler_results.sampler_result("random", found.runs, TRUTH, default=DEFAULT, profiling=0)
     regrets = np.array(one.regrets)
     np.testing.assert_allclose(np.median(regrets, axis=0), one.regret.median, rtol=1e-3)
     told = [

@@ -7,27 +7,33 @@ import math
 import numpy as np
 import pytest
 
-from tuner.lab.tables.estimates import PRIOR_DEGREES, UNKNOWN_SD, Estimate, estimates, pooled_sd
-from tuner.lab.tables.schedule import Recorded, Thoroughness, due, expected_launches, rivals
+from tuner.lab.tables.estimates import (
+    PRIOR_DEGREES,
+    UNKNOWN_SD,
+    CandidateEstimate,
+    estimates,
+    pooled_sd,
+)
+from tuner.lab.tables.schedule import HasRecord, RepeatRule, due, expected_evaluations, rivals
 from tuner.values.values import Configuration
 
 CELLS = tuple(Configuration({"a": value}) for value in range(40))
-THOROUGH = Thoroughness()
+THOROUGH = RepeatRule()
 
 
 def recorded_all(
     sd: float, *, seed: int = 0, lost: frozenset[int] = frozenset(), limit: int = 10_000
-) -> list[Recorded]:
+) -> list[HasRecord]:
     """A recording to its end: cell a takes 10 + a."""
     rng = np.random.default_rng(seed)
-    found: list[Recorded] = []
+    found: list[HasRecord] = []
     while len(found) < limit:
         sweep, waiting = due(CELLS, found, THOROUGH, seed=seed)
         if not waiting:
             return found
         cell = waiting[0]
         value = (10 + int(cell["a"])) * math.exp(sd * rng.normal())
-        found.append(Recorded(sweep, cell, None if cell["a"] in lost else value))
+        found.append(HasRecord(sweep, cell, None if cell["a"] in lost else value))
     raise AssertionError("it does not end")
 
 
@@ -87,7 +93,7 @@ def test_one_launch_each_says_nothing_of_their_spread() -> None:
 
 
 def test_about_as_many_launches_are_expected_as_are_made() -> None:
-    assert expected_launches(len(CELLS), THOROUGH) == pytest.approx(
+    assert expected_evaluations(len(CELLS), THOROUGH) == pytest.approx(
         len(recorded_all(0.03)), rel=0.2
     )
 
@@ -95,7 +101,7 @@ def test_about_as_many_launches_are_expected_as_are_made() -> None:
 def test_a_cell_that_met_good_moments_is_launched_until_they_are_told_from_it() -> None:
     """Cell 20 is twice as slow as the best, and its launches in the passes look like the best one's."""
     unlucky = CELLS[20]
-    found: list[Recorded] = []
+    found: list[HasRecord] = []
     rng = np.random.default_rng(3)
     while True:
         sweep, waiting = due(CELLS, found, THOROUGH, seed=3)
@@ -105,7 +111,7 @@ def test_a_cell_that_met_good_moments_is_launched_until_they_are_told_from_it() 
         value = (10 + int(cell["a"])) * math.exp(0.03 * rng.normal())
         if cell == unlucky and sweep < THOROUGH.passes:
             value = 11.5 * math.exp(0.1 * rng.normal())
-        found.append(Recorded(sweep, cell, value))
+        found.append(HasRecord(sweep, cell, value))
     later = [one for one in found if one.cell == unlucky and one.sweep >= THOROUGH.passes]
     assert len(later) >= 2
     sweeps = {one.sweep for one in later}
@@ -115,11 +121,11 @@ def test_a_cell_that_met_good_moments_is_launched_until_they_are_told_from_it() 
 
 def test_nothing_is_a_rival_that_could_not_be_among_the_best() -> None:
     known = {
-        CELLS[0]: Estimate(math.log(10.0), 0.005, 16),
-        CELLS[1]: Estimate(math.log(11.0), 0.04, 3),
-        CELLS[2]: Estimate(math.log(11.0), 0.01, 8),
+        CELLS[0]: CandidateEstimate(math.log(10.0), 0.005, 16),
+        CELLS[1]: CandidateEstimate(math.log(11.0), 0.04, 3),
+        CELLS[2]: CandidateEstimate(math.log(11.0), 0.01, 8),
     }
-    known[CELLS[3]] = Estimate(math.log(12.5), 0.04, 3)
+    known[CELLS[3]] = CandidateEstimate(math.log(12.5), 0.04, 3)
     rng = np.random.default_rng(0)
     first, beside = rivals(known, THOROUGH, rng)
     assert first == CELLS[1], "the one that is not well known and near enough"

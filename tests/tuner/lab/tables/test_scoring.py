@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.lab.tables import scoring
-from tuner.lab.tables.ground_truth import Truth
-from tuner.lab.tables.scoring import Run
+from tuner.lab.tables.ground_truth import GroundTruth
+from tuner.lab.tables.scoring import ReplayRun
 from tuner.values.values import Configuration
 
 CELLS = tuple(Configuration({"a": value}) for value in range(10))
-TRUTH = Truth(
+TRUTH = GroundTruth(
     cells=CELLS,
     log_mean=np.log(10 + 0.2 * np.arange(10.0)),
     se=np.full(10, 0.004),
@@ -23,9 +23,9 @@ TRUTH = Truth(
 )
 
 
-def run(*places: int | None) -> Run:
+def run(*places: int | None) -> ReplayRun:
     found = tuple(None if place is None else CELLS[place] for place in places)
-    return Run(seed=0, cells=CELLS[: len(found)], recommended=found)
+    return ReplayRun(seed=0, cells=CELLS[: len(found)], recommended=found)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_the_tolerance_is_never_finer_than_the_truth() -> None:
 
 def test_figures_over_runs() -> None:
     runs = [run(*[5] * number, *[0] * (10 - number)) for number in range(10)]
-    found = scoring.reached(runs, TRUTH, 0.03, cells=12)
+    found = scoring.trials_to_tolerance(runs, TRUTH, 0.03, cells=12)
     assert (found.median, found.p90, found.reached) == (5, 9, 1.0)
-    half = scoring.reached([*runs[:4], *[run(*[5] * 10)] * 6], TRUTH, 0.03, cells=12)
+    half = scoring.trials_to_tolerance([*runs[:4], *[run(*[5] * 10)] * 6], TRUTH, 0.03, cells=12)
     assert (half.median, half.p90, half.reached) == (None, None, 0.4)
 
 

@@ -10,18 +10,18 @@ import pytest
 from tests.fakes import benches, recorded
 from tuner.lab import replay
 from tuner.lab.tables import table_evaluator
-from tuner.lab.tables.ground_truth import halves
-from tuner.lab.tables.table_evaluator import DrawnLaunches, Wrappers
-from tuner.measurement.cpu_per_request import log_effort
-from tuner.sampling.candidates import Candidates
+from tuner.lab.tables.ground_truth import split
+from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
+from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.sampling.candidates import CandidateSet
 from tuner.values.values import HostNoise
 
 SURFACE = recorded.surface(passes=6)
-HALVES = halves(SURFACE)
+HALVES = split(SURFACE)
 
 
-def bench(seed: int = 0, **given: object) -> DrawnLaunches:
-    return DrawnLaunches(SURFACE, HALVES.drawn, np.random.default_rng(seed), **given)  # type: ignore[arg-type]
+def bench(seed: int = 0, **given: object) -> TableEvaluator:
+    return TableEvaluator(SURFACE, HALVES.drawn, np.random.default_rng(seed), **given)  # type: ignore[arg-type]
 
 
 def test_what_is_drawn_is_never_the_truth() -> None:
@@ -72,13 +72,13 @@ def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
     launch = next(one for one in SURFACE.launches if one.histogram is not None)
     noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
     launch = dataclasses.replace(launch, noise=noise)
-    before = table_evaluator.log_effort_of(SURFACE, launch)
+    before = table_evaluator.log_cpu_per_request_of(SURFACE, launch)
     assert before is not None
-    assert table_evaluator.log_effort_of(
+    assert table_evaluator.log_cpu_per_request_of(
         SURFACE, table_evaluator.slowed(launch, 1.5)
     ) == pytest.approx(before, abs=0.01)
     harder = table_evaluator.slowed(launch, 1.5, effort=1.2)
-    assert table_evaluator.log_effort_of(SURFACE, harder) == pytest.approx(
+    assert table_evaluator.log_cpu_per_request_of(SURFACE, harder) == pytest.approx(
         before + np.log(1.2), abs=0.01
     )
 
@@ -88,10 +88,12 @@ def test_a_shortened_launch_keeps_the_cpu_time_of_a_request() -> None:
     launch = next(one for one in SURFACE.launches if len(one.blocks) > 2)
     noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
     launch = dataclasses.replace(launch, noise=noise)
-    whole = table_evaluator.log_effort_of(SURFACE, launch)
+    whole = table_evaluator.log_cpu_per_request_of(SURFACE, launch)
     rates = [block.throughput_per_s for block in launch.blocks]
     for blocks in (1, 2):
-        short = table_evaluator.log_effort_of(SURFACE, table_evaluator.shortened(launch, blocks))
+        short = table_evaluator.log_cpu_per_request_of(
+            SURFACE, table_evaluator.shortened(launch, blocks)
+        )
         assert short is not None
         assert whole is not None
         # The same CPU seconds per second; what differs is the rate of the blocks that are left.
@@ -120,14 +122,14 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
             )
         )
     surface = dataclasses.replace(SURFACE, launches=tuple(launches))
-    ground = replay.ground_of(surface)
-    found = replay.launches_of(ground, Wrappers(is_resampled=True), 0)
+    ground = replay.prepare_table(surface)
+    found = replay.make_evaluator(ground, Perturbations(is_resampled=True), 0)
     cell = ground.truth.cells[ground.truth.best]
     rows = []
     for _ in range(200):
         measured = found.launch(cell).measurement
         assert measured is not None
-        effort = log_effort(measured)
+        effort = log_cpu_per_request(measured)
         assert effort is not None
         rows.append((np.log(measured.mean_ms), effort))
     assert np.corrcoef(np.array(rows).T)[0, 1] > 0.5
@@ -143,11 +145,11 @@ def test_on_a_null_surface_no_cell_is_better() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_walls_leave_the_default_and_the_optimum(seed: int) -> None:
     arena = benches.arena()
-    candidates = Candidates.of(tuple(SURFACE.by_cell), arena.space.encode)
+    candidates = CandidateSet.of(tuple(SURFACE.by_cell), arena.space.encode)
     kept = (SURFACE.head.default, candidates.cells[7])
-    walled = table_evaluator.walled(candidates, kept, np.random.default_rng(seed))
+    walled = table_evaluator.with_oom(candidates, kept, np.random.default_rng(seed))
     assert not walled & set(kept)
-    assert 0.1 < len(walled) / len(candidates.cells) <= table_evaluator.WALLED_SHARE + 0.01
+    assert 0.1 < len(walled) / len(candidates.cells) <= table_evaluator.OOM_SHARE + 0.01
     lost = bench(walled=walled).launch(next(iter(walled)))
     assert lost.measurement is None
     assert lost.outcome.cause == "oom"

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes import recorded
-from tuner.errors import InvalidSurface, WrongUse
+from tuner.errors import InvalidTable, UsageError
 from tuner.lab.tables import table_files
-from tuner.lab.tables.table import RecordedLaunch, Surface
-from tuner.lab.tables.table_files import CELLS, HEAD, HISTOGRAMS, SurfaceFolder
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
+from tuner.lab.tables.table_files import EVALUATIONS, HEAD, HISTOGRAMS, TableFolder
 
 
-def written(path: pathlib.Path, surface: Surface, *, finish: bool = True) -> pathlib.Path:
-    with SurfaceFolder(path) as folder:
+def written(path: pathlib.Path, surface: BenchmarkTable, *, finish: bool = True) -> pathlib.Path:
+    with TableFolder(path) as folder:
         folder.begin(surface.head)
         for launch in surface.launches:
             folder.append(launch)
@@ -24,7 +24,7 @@ def written(path: pathlib.Path, surface: Surface, *, finish: bool = True) -> pat
     return path
 
 
-def same(first: RecordedLaunch, second: RecordedLaunch) -> bool:
+def same(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
     """To six digits."""
     return (
         (first.number, first.cell, first.sweep, first.outcome.status, first.outcome.cause)
@@ -53,7 +53,7 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path, finish: bool) -> None:
 def test_a_finished_surface_is_packed_and_small(tmp_path: pathlib.Path) -> None:
     path = written(tmp_path / "toy-20", recorded.surface())
     assert sorted(file.name for file in path.iterdir()) == [
-        f"{CELLS}.gz",
+        f"{EVALUATIONS}.gz",
         f"{HISTOGRAMS}.gz",
         HEAD,
     ]
@@ -62,21 +62,21 @@ def test_a_finished_surface_is_packed_and_small(tmp_path: pathlib.Path) -> None:
 def test_packing_gives_the_same_bytes_each_time(tmp_path: pathlib.Path) -> None:
     surface = recorded.surface()
     first, second = (written(tmp_path / name, surface) for name in ("a", "b"))
-    for name in (f"{CELLS}.gz", f"{HISTOGRAMS}.gz", HEAD):
+    for name in (f"{EVALUATIONS}.gz", f"{HISTOGRAMS}.gz", HEAD):
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
 def test_a_packed_surface_is_gone_on_with(tmp_path: pathlib.Path) -> None:
     surface = recorded.surface()
     path = written(tmp_path / "toy-20", surface)
-    with SurfaceFolder(path) as folder:
+    with TableFolder(path) as folder:
         folder.begin(surface.head)
         folder.append(
-            RecordedLaunch(
+            RecordedEvaluation(
                 **{
                     **{
                         name: getattr(surface.launches[0], name)
-                        for name in RecordedLaunch.__slots__
+                        for name in RecordedEvaluation.__slots__
                     },
                     "number": 10_000,
                 }
@@ -86,7 +86,7 @@ def test_a_packed_surface_is_gone_on_with(tmp_path: pathlib.Path) -> None:
     assert [one.number for one in table_files.read(path).launches][-1] == 10_000
 
 
-@pytest.mark.parametrize("name", [CELLS, HISTOGRAMS])
+@pytest.mark.parametrize("name", [EVALUATIONS, HISTOGRAMS])
 def test_a_row_that_a_kill_has_cut_off_is_left_out(tmp_path: pathlib.Path, name: str) -> None:
     surface = recorded.surface()
     path = written(tmp_path / "toy-20", surface, finish=False)
@@ -94,16 +94,16 @@ def test_a_row_that_a_kill_has_cut_off_is_left_out(tmp_path: pathlib.Path, name:
     (path / name).write_bytes(whole[:-5])
     before = table_files.read(path).launches
     assert len(before) >= len(surface.launches) - 1
-    with SurfaceFolder(path) as folder:
+    with TableFolder(path) as folder:
         folder.begin(surface.head)
     assert (path / name).read_bytes() == whole[: whole[:-5].rfind(b"\n") + 1]
 
 
 def test_two_processes_do_not_record_into_one_folder(tmp_path: pathlib.Path) -> None:
     surface = recorded.surface()
-    with SurfaceFolder(tmp_path / "a") as first, SurfaceFolder(tmp_path / "a") as second:
+    with TableFolder(tmp_path / "a") as first, TableFolder(tmp_path / "a") as second:
         first.begin(surface.head)
-        with pytest.raises(WrongUse, match="another `tune record`"):
+        with pytest.raises(UsageError, match="another `tune record`"):
             second.begin(surface.head)
 
 
@@ -116,11 +116,11 @@ def _no_yaml(path: pathlib.Path) -> None:
 
 
 def _no_rows(path: pathlib.Path) -> None:
-    (path / f"{CELLS}.gz").unlink()
+    (path / f"{EVALUATIONS}.gz").unlink()
 
 
 def _no_gzip(path: pathlib.Path) -> None:
-    (path / f"{CELLS}.gz").write_bytes(b"x")
+    (path / f"{EVALUATIONS}.gz").write_bytes(b"x")
 
 
 def _no_model(path: pathlib.Path) -> None:
@@ -143,11 +143,11 @@ def test_what_is_wrong_is_one_line(
 ) -> None:
     path = written(tmp_path / "toy-20", recorded.surface())
     spoil(path)
-    with pytest.raises(InvalidSurface, match=told) as caught:
+    with pytest.raises(InvalidTable, match=told) as caught:
         table_files.read(path)
     assert "\n" not in str(caught.value)
 
 
 def test_no_folder_is_one_line(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InvalidSurface, match="tune record"):
+    with pytest.raises(InvalidTable, match="tune record"):
         table_files.read(tmp_path / "none")

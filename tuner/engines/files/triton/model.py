@@ -30,9 +30,9 @@ class TritonPythonModel:
         """The inputs and outputs, as the model's file has them; Triton adds the batch to each."""
         session = _session()
         for node in session.get_inputs():
-            config.add_input(_described(node))
+            config.add_input(_describe(node))
         for node in session.get_outputs():
-            config.add_output(_described(node))
+            config.add_output(_describe(node))
         return config
 
     def initialize(self, args: dict[str, str]) -> None:  # noqa: ARG002  Triton's signature
@@ -68,7 +68,7 @@ def _session() -> onnxruntime.InferenceSession:
     )
 
 
-def _described(node: onnxruntime.NodeArg) -> dict[str, Any]:
+def _describe(node: onnxruntime.NodeArg) -> dict[str, Any]:
     kind = DATATYPES[node.type.removeprefix("tensor(").removesuffix(")")]
     sizes = [size if isinstance(size, int) else -1 for size in node.shape[1:]]
     return {"name": node.name, "data_type": f"TYPE_{kind}", "dims": sizes}
