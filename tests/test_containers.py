@@ -25,7 +25,7 @@ from serving import wire, zoo
 from serving.values import Tensor
 from serving.wire import ActionStatus
 from tests.fakes.admin import token_fields
-from tests.serving.replica.conftest import Talk
+from tests.serving.conftest import Talk
 
 ROOT = pathlib.Path(__file__).parent.parent
 LANGUAGES = {

@@ -21,7 +21,7 @@ from serving import wire
 from serving.replica import main_loop
 from serving.values import Tensor
 from tests.fakes.admin import token_fields
-from tests.serving.replica.conftest import Talk
+from tests.serving.conftest import Talk
 
 SLOW, SLOW_S = [[-3.0, 0.0]], 0.3
 """What makes the served model `scaled` take so long."""

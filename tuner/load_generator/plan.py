@@ -111,7 +111,7 @@ class PhasePlan:
         _ = self.arrivals  # checks its numbers
 
     @property
-    def arrivals(self) -> arrivals.Closed | arrivals.Open:
+    def arrivals(self) -> arrivals.ClosedLoop | arrivals.OpenLoop:
         """Schedule of the phase."""
         if self.rate_per_s is None:
             return arrivals.ClosedLoop(self.concurrency)

@@ -59,7 +59,7 @@ def _blocks_of_few():
     """So that small batches show what large ones do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collation, "MIN_ROWS", 4)
-        patch.setattr(output_frames, "FEWEST_ROWS", 4)
+        patch.setattr(output_frames, "MIN_ROWS", 4)
         yield
 
 

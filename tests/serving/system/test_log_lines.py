@@ -48,7 +48,7 @@ def test_what_warms_up_logs_all_fields_in_that_form(tmp_path):
     program = (
         "from serving.replica import warm; from serving.system.log_lines import log_lines;"
         "from serving import models; models.KINDS['broken'] = 'broken_runtime';"
-        "log_lines('WARNING'); warm.warm_up('fortran'); warm.warm_up('broken')"
+        "log_lines('WARNING'); warm.import_runtime('fortran'); warm.import_runtime('broken')"
     )
     (tmp_path / "broken_runtime.py").write_text("from json import no_such_name\n")
     root = pathlib.Path(__file__).parents[3]

@@ -156,7 +156,7 @@ def test_an_option_wins_over_what_the_card_tells():
 
 def test_large_requests_are_fewer(monkeypatch):
     """Together they stay below a bound, however large each is; one there is always."""
-    monkeypatch.setattr(synthetic, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(synthetic, "MAX_BYTES", 10_000)
     assert len(arrays(TEXT, "sequence=100")) == 6
     assert len(arrays(TEXT, "sequence=100000")) == 1
 

@@ -372,7 +372,7 @@ WITHOUT: dict[str, tuple[tuple[object, str, object], ...]] = {
     "the error shared by objectives": ((StoppingRule, "alpha", property(lambda _: ALPHA)),),
     "the error shared by looks": ((sequential, "_boundaries", plain_boundaries),),
     "an interval that is wider where the difference drifts": (
-        (sequential, "known", plainly_known),
+        (sequential, "robust_mean", plainly_known),
     ),
 }
 """What makes up the method, and what stands in its place in one that lacks it."""

@@ -19,7 +19,7 @@ from serving.values import Tensor
 from tests.fakes.proto_messages import classes
 from tests.fakes.servables import array_of
 
-PROTO = pathlib.Path(api.__file__).parent / "grpc_tfs" / "prediction.proto"
+PROTO = pathlib.Path(api.__file__).parent / "tensorflow" / "prediction.proto"
 TensorProto = classes(PROTO)["TensorProto"]
 TYPED = {
     "FP32": "float_val", "FP64": "double_val", "INT32": "int_val", "UINT8": "int_val",
