@@ -40,9 +40,9 @@ LOWEST := $(LOWEST_VENV)/.installed
 # pip does not resolve to the lowest versions.
 INTO_LOWEST = $(BIN)/uv pip install --quiet $(PIP_FIND_LINKS:%=--find-links %) --python $(LOWEST_VENV)/bin/python
 # Of every library that is depended on some use, and a server from end to end.
-ESSENTIAL := tests/flows/test_server.py $(addprefix tests/serving/,metrics models protocol/grpc_oip protocol/http2 selection) \
+ESSENTIAL := tests/flows/test_server.py $(addprefix tests/serving/,metrics models api/grpc api/http2 selection) \
 	$(addprefix tests/tuner/,report store test_notebook.py)
-COMPILED_TESTS := $(addprefix tests/serving/,cache metrics protocol replica scheduling/test_*.py test_*.py)
+COMPILED_TESTS := $(addprefix tests/serving/,api app cache deployment engine metrics replica spawners tensors scheduling/test_*.py wire test_*.py)
 # Of `make test`: a third of their time is waiting.
 WORKERS := $(shell echo $$(( $$(nproc) < 3 ? $$(nproc) + 1 : 4 )))
 # Laws that `make test` tries are tried with fewer examples once more.
