@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 def form() -> str:
     """Return the build that runs, `python` or `compiled` (docs/decisions/0007-compiled-form.md)."""
-    found = importlib.util.find_spec("serving.scheduling.adaptive.batch_times")
+    found = importlib.util.find_spec("serving.wire.batches")
     loader = None if found is None else found.loader
     is_compiled = isinstance(loader, importlib.machinery.ExtensionFileLoader)
     return "compiled" if is_compiled else "python"
