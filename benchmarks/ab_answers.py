@@ -1,4 +1,4 @@
-"""What `tune ab --json` answers about two files, for benchmarks that compare.
+"""Answers of `tune ab --json` about two files, for benchmarks that compare.
 
 In: the contents of two settings or engine files, and the load. Out: its JSON, and its exit code. The files are
 temporary, and nothing is left of a comparison that takes too long.
