@@ -89,10 +89,11 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
     """Return the token files of this user's killed or other servers; port `*` matches all."""
     found = []
     for base in _bases(environment):
-        for file in base.glob(f"luthier-*/admin-{port}.token"):
-            maker = process_identity.of(file.parent.name)
-            if maker is not None and maker.is_gone() is are_left and _is_mine(file.parent):
-                found.append(file)
+        for folder in base.glob("luthier-*"):
+            maker = process_identity.of(folder.name)
+            if maker is not None and maker.is_gone() is are_left and _is_mine(folder):
+                with contextlib.suppress(FileNotFoundError):  # its server has just ended
+                    found += folder.glob(f"admin-{port}.token")
     return found
 
 

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 
 import pytest
 
@@ -147,3 +148,25 @@ def test_a_cleaning_removes_what_is_left(base):
             assert admin_token.remove_left() == [left]
             assert admin_token.remove_left() == []
             assert made.file.exists()
+
+
+def test_servers_that_end_meanwhile_disturb_no_search(base):
+    """Their folders disappear between the steps of the search."""
+    ended = threading.Event()
+
+    def others():
+        while not ended.is_set():
+            folder = base / process_identity.this_process().new_name()
+            folder.mkdir()
+            folder.rmdir()
+
+    with admin_token.generate(PORT) as made:
+        thread = threading.Thread(target=others)
+        thread.start()
+        try:
+            for _ in range(1000):
+                assert admin_token.remove_left() == []
+                assert admin_token.of_port(PORT) == made.text
+        finally:
+            ended.set()
+            thread.join()
