@@ -108,7 +108,7 @@ class FairQueue(DeadlineQueue):
         """Restart with entries of another queue, in order of arrival."""
         self.drain()
         for entry in entries:
-            items = sum(stop - start for start, stop in entry.spans)
+            items = entry.waiting_items
             self._arrivals.append(entry)
             heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
             self.items += items
@@ -142,8 +142,7 @@ class FairQueue(DeadlineQueue):
     def discard(self, entry: QueuedRequest) -> None:
         """Remove an entry."""
         if entry.spans:
-            waiting = sum(stop - start for start, stop in entry.spans)
-            self._flows[entry.flow].items -= waiting
+            self._flows[entry.flow].items -= entry.waiting_items
         super().discard(entry)
 
     def first(self) -> QueuedRequest | None:

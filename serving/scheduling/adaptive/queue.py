@@ -77,7 +77,10 @@ class QueuedRequest:
     @property
     def waiting_items(self) -> int:
         """Number of queued items."""
-        return sum(stop - start for start, stop in self.spans)
+        items = 0
+        for start, stop in self.spans:  # nearly always one: `sum` takes four times as long
+            items += stop - start
+        return items
 
 
 _BY_ARRIVAL = operator.attrgetter("id")
@@ -135,7 +138,7 @@ class DeadlineQueue:
 
     def discard(self, entry: QueuedRequest) -> None:
         """Remove an entry."""
-        self.items -= sum(stop - start for start, stop in entry.spans)
+        self.items -= entry.waiting_items
         entry.spans.clear()
         entry.left = True
         most = 2 * self.items + SLACK

@@ -178,16 +178,17 @@ class AdaptiveScheduler:
         actions = [self._load(worker) for worker in self._to_load]
         self._to_load.clear()
         self._expire(now_s)
-        queue = self._queue
-        while queue.items:
+        due_s = math.inf
+        while self._queue.items:
             worker = self._next_worker(now_s)
-            if worker is None or self._due_s(worker, now_s) > now_s:
+            due_s = math.inf if worker is None else self._due_s(worker, now_s)
+            if worker is None or due_s > now_s:
                 break
             action = self._infer(worker, now_s)
             if action is not None:
                 actions.append(action)
         refusals, self._refusals = self._refusals, []
-        return Plan(actions, refusals, self._wake_at_s(now_s))
+        return Plan(actions, refusals, self._wake_at_s(due_s))
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
         id_, flow = event.id, event.flow
@@ -403,16 +404,15 @@ class AdaptiveScheduler:
     def _has_idle(self) -> bool:
         return any(worker.free and not worker.unfinished for worker in self._workers.values())
 
-    def _wake_at_s(self, now_s: float) -> float | None:
+    def _wake_at_s(self, due_s: float) -> float | None:
+        """Return the first of all deadlines and, if a request is queued, the next batch's time."""
         wake_s = math.inf
         for batch in self._batches.values():
-            wake_s = min(wake_s, batch.deadline_s)
+            if batch.deadline_s < wake_s:  # noqa: PLR1730  `min` is a call for each
+                wake_s = batch.deadline_s
         head = self._queue.head()
         if head is not None:
-            wake_s = min(wake_s, head.deadline_s)
-            worker = self._next_worker(now_s)
-            if worker is not None:
-                wake_s = min(wake_s, self._due_s(worker, now_s))
+            wake_s = min(wake_s, head.deadline_s, due_s)
         return None if wake_s == math.inf else wake_s
 
     def _next_action(self) -> int:
