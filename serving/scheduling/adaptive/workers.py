@@ -79,11 +79,9 @@ class AdaptiveWorker:
 def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWorker | None:
     """Return the free worker with the fewest batches; ties go to the one that is free first."""
     free = [worker for worker in workers if worker.free]
-    if len(free) < 2:  # noqa: PLR2004
+    if len(free) < 2:
         return free[0] if free else None
-    return min(
-        free, key=lambda worker: (worker.unfinished, worker.free_s(now_s), worker.last_turn)
-    )
+    return min(free, key=lambda worker: (worker.unfinished, worker.free_s(now_s), worker.last_turn))
 
 
 def round_robin(workers: Iterable[AdaptiveWorker], _now_s: float) -> AdaptiveWorker | None:
