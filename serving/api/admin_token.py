@@ -87,7 +87,7 @@ def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | Non
 
 def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list[pathlib.Path]:
     """Return the token files of this user's killed or other servers; port `*` matches all."""
-    found = []
+    found: list[pathlib.Path] = []
     for base in _bases(environment):
         for folder in base.glob("luthier-*"):
             maker = process_identity.of(folder.name)

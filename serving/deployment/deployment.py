@@ -119,12 +119,11 @@ class Deployment:
         elif limit_s > self._longest_deadline_s:
             limit_s = self._longest_deadline_s
         deadline_s = now_s + limit_s
-        dispatcher = self.dispatcher
-        if not self._caching:
-            return dispatcher.submit(
-                query, waiter, self.place.model, deadline_s, now_s, query.priority, application
-            )
-        return self._looked_up(query, waiter, application, deadline_s, now_s)
+        if self._caching:
+            return self._looked_up(query, waiter, application, deadline_s, now_s)
+        return self.dispatcher.submit(
+            query, waiter, self.place.model, deadline_s, now_s, query.priority, application
+        )
 
     def _looked_up(
         self,
@@ -156,7 +155,10 @@ class Deployment:
 
     def done(self, status: int, seconds: float) -> None:
         """Count a response: HTTP status, and seconds from the request's last byte."""
-        self.counters.done(status, seconds)
+        counters = self.counters
+        responses = counters.responses
+        responses[status] = responses.get(status, 0) + 1
+        counters.latency_s.observe(seconds)
         if status != _OK:
             self._statistics.failed(seconds)
 

@@ -79,11 +79,6 @@ class Counters:
         self.replica_deaths: dict[str, int] = {}
         """Unexpected replica exits, by reason."""
 
-    def done(self, status: int, seconds: float) -> None:
-        """Record a response."""
-        self.responses[status] = self.responses.get(status, 0) + 1
-        self.latency_s.observe(seconds)
-
     def died(self, reason: str, _text: str = "") -> None:
         """Record an unexpected replica exit."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1

@@ -467,14 +467,9 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        asked = self._asked
-        inserted, closes = asked.inserted, not asked.keep_alive
-        if self._listener.draining and not closes:
-            inserted, closes = CLOSE + inserted.removeprefix(KEEP_ALIVE), True
-        if inserted:
-            head = head.replace(b"\r\n", b"\r\n" + inserted, 1)
-        if asked.method == "HEAD":
-            head, body = head[: head.index(b"\r\n\r\n") + 4], b""
+        closes = False
+        if not self._asked.is_plain or self._listener.draining:
+            head, body, closes = self._adapted(head, body)
         transport.write(b"".join((head, body)))
         if self._blocked:
             self._count_unsent(transport.get_write_buffer_size())
@@ -485,6 +480,18 @@ class HttpConnection(asyncio.Protocol):
             transport.close()
         elif self._pipelined and not self._taking_up:
             self._listener.soon(self._next)
+
+    def _adapted(self, head: bytes, body: Buffer) -> tuple[bytes, Buffer, bool]:
+        """Return what is sent for a response, and whether the connection is closed behind it."""
+        asked = self._asked
+        inserted, closes = asked.inserted, not asked.keep_alive
+        if self._listener.draining and not closes:
+            inserted, closes = CLOSE + inserted.removeprefix(KEEP_ALIVE), True
+        if inserted:
+            head = head.replace(b"\r\n", b"\r\n" + inserted, 1)
+        if asked.method == "HEAD":
+            head, body = head[: head.index(b"\r\n\r\n") + 4], b""
+        return head, body, closes
 
     def _next(self) -> None:
         """Handle pipelined requests until one is in flight, without recursion."""

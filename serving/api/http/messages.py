@@ -56,6 +56,7 @@ class RequestHead:
         "handle",
         "inference_header_bytes",
         "inserted",
+        "is_plain",
         "keep_alive",
         "meaning",
         "method",
@@ -86,6 +87,8 @@ class RequestHead:
         """Flow of the request, from header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
         """Headers of every response: Connection, if not implied, and those of `add`."""
+        self.is_plain = not self.inserted and method != "HEAD"
+        """Whether responses are sent as they are."""
         self.meaning: Any = None
         """Parsed path, cached by the routes."""
         self.handle: Callable[..., Any] | None = None
@@ -96,6 +99,7 @@ class RequestHead:
     def add(self, fields: bytes) -> None:
         """Add headers to every response to this head."""
         self.inserted += fields
+        self.is_plain = False
 
     def copied(self, *, content_encoding: str) -> RequestHead:
         """Return a copy for a body in another encoding, without `meaning` and `handle`."""

@@ -141,18 +141,14 @@ class RequestDecoder:
                 if layout is None:
                     return self._mixed_query(header, body)
                 self._keep(header, layout)
-        given = len(body) - header_bytes
-        if given != layout.data_bytes:
-            raise self._wrong_size(given, layout.data_bytes)
-        frame = (layout.descriptor, body[header_bytes:])
+        descriptor, data_bytes, items, wanted, timeout_s, priority = layout
+        data = body[header_bytes:]
+        given = len(data)
+        if given != data_bytes:
+            raise self._wrong_size(given, data_bytes)
+        frame_bytes = len(descriptor) + given
         return RestInferRequest(
-            frame,
-            len(layout.descriptor) + given,
-            _TENSORS,
-            layout.items,
-            layout.wanted,
-            layout.timeout_s,
-            layout.priority,
+            (descriptor, data), frame_bytes, _TENSORS, items, wanted, timeout_s, priority
         )
 
     def _keep(self, header: bytes, layout: _Layout) -> None:

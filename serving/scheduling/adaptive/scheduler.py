@@ -151,9 +151,38 @@ class AdaptiveScheduler:
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
-        if isinstance(event, Submitted):  # the only event per request
-            self._submitted(event, now_s)
+        if not isinstance(event, Submitted):
+            self._take_note(event, now_s)
             return
+        # The only event per request: handled here to save a call.
+        id_, items, flow = event.id, event.items, event.flow
+        level = event.priority or self._default_priority
+        cost = 1
+        if event.bytes >= _LARGE_BYTES:
+            cost += event.bytes // (items * _LARGE_BYTES)
+            if cost > 1:
+                self._has_large = True
+                if not flow and level == self._default_priority:
+                    flow = _LARGE
+        queue = self._queue
+        if level != self._level or flow != self._flow:
+            queue = self._queue_for(flow, level)
+        is_full = queue.items + items > self._capacity
+        if is_full and (queue is self._plain or items > self._capacity):
+            fits = items <= self._capacity
+            reason = RejectionReason.QUEUE_FULL if fits else RejectionReason.TOO_MANY_ITEMS
+            self._refusals.append(Rejection(id_, reason, str(self._capacity)))
+            return
+        entry = self._entries[id_] = QueuedRequest(
+            id_, items, event.deadline_s, now_s, level, flow, cost
+        )
+        queue.push(entry)
+        if is_full:
+            self._make_room(entry)
+        if self._sizing.watches_arrivals:
+            self._sizing.arrived(now_s)
+
+    def _take_note(self, event: Event, now_s: float) -> None:
         match event:
             case ActionResult():
                 self._result(event, now_s)
@@ -189,34 +218,6 @@ class AdaptiveScheduler:
                 actions.append(action)
         refusals, self._refusals = self._refusals, []
         return Plan(actions, refusals, self._wake_at_s(due_s))
-
-    def _submitted(self, event: Submitted, now_s: float) -> None:
-        id_, flow = event.id, event.flow
-        level = event.priority or self._default_priority
-        cost = 1
-        if event.bytes >= _LARGE_BYTES:
-            cost += event.bytes // (event.items * _LARGE_BYTES)
-            if cost > 1:
-                self._has_large = True
-                if not flow and level == self._default_priority:
-                    flow = _LARGE
-        queue = self._queue
-        if level != self._level or flow != self._flow:
-            queue = self._queue_for(flow, level)
-        is_full = queue.items + event.items > self._capacity
-        if is_full and (queue is self._plain or event.items > self._capacity):
-            fits = event.items <= self._capacity
-            reason = RejectionReason.QUEUE_FULL if fits else RejectionReason.TOO_MANY_ITEMS
-            self._refusals.append(Rejection(id_, reason, str(self._capacity)))
-            return
-        entry = self._entries[id_] = QueuedRequest(
-            id_, event.items, event.deadline_s, now_s, level, flow, cost
-        )
-        queue.push(entry)
-        if is_full:
-            self._make_room(entry)
-        if self._sizing.watches_arrivals:
-            self._sizing.arrived(now_s)
 
     def _queue_for(self, flow: str, level: int) -> DeadlineQueue:
         """Return the queue for such a request, after moving queued ones there."""
