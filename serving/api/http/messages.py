@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from serving.errors import ServingError
 
@@ -99,7 +99,7 @@ class RequestHead:
     def add(self, fields: bytes) -> None:
         """Add headers to every response to this head."""
         self.inserted += fields
-        self.is_plain = False
+        self.is_plain = self.is_plain and not fields
 
     def copied(self, *, content_encoding: str) -> RequestHead:
         """Return a copy for a body in another encoding, without `meaning` and `handle`."""
@@ -114,6 +114,7 @@ class RequestHead:
         )
 
 
+@final
 class Response(NamedTuple):
     """Status, headers except the length, and body."""
 

@@ -118,20 +118,20 @@ class RequestDecoder:
         Raises:
             InvalidRequest: names the input and what was expected.
         """
-        if header_bytes is None:
-            return self._json_query(body)
-        if header_bytes == 0:
-            return self._raw_query(body)
-        if not 0 < header_bytes <= len(body):
-            raise InvalidRequest(
-                f"Inference-Header-Content-Length is {header_bytes}, expected 0 to {len(body)}, the Content-Length"
-            )
         layout = self._last_layout
         if (
             layout is None
             or header_bytes != len(self._last_header)
             or not body.startswith(self._last_header)
         ):
+            if header_bytes is None:
+                return self._json_query(body)
+            if header_bytes == 0:
+                return self._raw_query(body)
+            if not 0 < header_bytes <= len(body):
+                raise InvalidRequest(
+                    f"Inference-Header-Content-Length is {header_bytes}, expected 0 to {len(body)}, the Content-Length"
+                )
             header = body[:header_bytes]
             layout = None
             if header_bytes <= _CACHED_HEADER_BYTES:

@@ -61,7 +61,6 @@ class _RestResponseHandler:
 
     __slots__ = (
         "_answers",
-        "_batch",
         "_connection",
         "_slices",
         "_slow",
@@ -86,16 +85,15 @@ class _RestResponseHandler:
         self._started_s = started_s
         self._target = target
         self._slices = slices
-        self._slow: IncrementalJob | None = None
-        self._batch: BatchInfo | None = None
-        """Saved for responses in pieces; the ticket forgets it."""
+        self._slow: tuple[IncrementalJob, BatchInfo | None] | None = None
+        """Job of a response in pieces, and its batch, which the ticket forgets."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
         if len(frame) > LONG_BYTES and self._answers.is_long(frame, self._wanted):
             pieces, rest = self._answers.written(memoryview(bytes(frame)), self._wanted)
-            self._batch = self.batch()
-            self._slow = self._slices.begin(pieces, functools.partial(self._written, rest))
+            job = self._slices.begin(pieces, functools.partial(self._written, rest))
+            self._slow = job, self.batch()
             return
         form, data = self._answers.answer(frame, self._wanted)
         if form.meaning is None:
@@ -109,7 +107,6 @@ class _RestResponseHandler:
 
     def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
         """Send the JSON part written in pieces, then the binary data."""
-        self._slow = None
         if isinstance(outcome, Exception):
             fail_handler(self, outcome)
             return
@@ -120,14 +117,13 @@ class _RestResponseHandler:
 
     def cancel(self) -> None:
         if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
+            self._slow[0].cancel()
         self.ticket.cancel()
         self._target.done(499, time.monotonic() - self._started_s)
 
     def batch(self) -> BatchInfo | None:
-        if self._batch is not None:
-            return self._batch
+        if self._slow is not None:
+            return self._slow[1]
         return self.ticket.batch() if isinstance(self.ticket, HasBatch) else None
 
 

@@ -77,6 +77,9 @@ log = logging.getLogger(__name__)
 SLOTS = 2
 """Batches per worker: one running, one buffered, to hide the gateway's latency."""
 
+_LATE_LOOK_S = 1.0
+"""Deadlines beyond this are not compared with the clock: delivering a batch takes less."""
+
 _LOG_EVERY_S = 1.0
 """Least time between logs of too large batches; others are counted."""
 
@@ -461,8 +464,7 @@ class Dispatcher:
             took.output_ns * 1e-9,
         )
         assert known is not None
-        clock = self._clock
-        known.heard_s = now_s = clock()
+        known.heard_s = now_s = self._clock()
         if self._on_action is not None:
             self._ended(action, message.status, times)
         if message.status == wire.ActionStatus.UNKNOWN_MODEL:
@@ -477,9 +479,23 @@ class Dispatcher:
         self._scheduler.on(ActionResult(action.id, worker, True, times), now_s)
         self._pump()
         self._answering = (sent_s, times)
-        jobs, most = self._jobs, known.connection.max_message_bytes
-        items = parts = late = 0
+        self._deliver(action, message, sent_s, times, now_s, known.connection.max_message_bytes)
+        self._answering = None
+
+    def _deliver(
+        self,
+        action: Action,
+        message: wire.ResultMessage,
+        sent_s: float,
+        times: StageTimes,
+        now_s: float,
+        most: int,
+    ) -> None:
+        """Answer a batch's requests, each with at most so many bytes."""
+        jobs, clock = self._jobs, self._clock
+        items = parts = late = answered = 0
         waited_s = 0.0
+        soon_s = now_s + _LATE_LOOK_S
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
             items += stop - start
             job = jobs.get(id_)
@@ -491,18 +507,19 @@ class Dispatcher:
                 self._fail(id_, status, frame)
             elif stop - start == job.items:
                 del jobs[id_]
-                self._unfinished[action.model] -= 1
+                answered += 1
                 waiter, job.waiter = job.waiter, NO_HANDLER  # as `release`
                 try:  # `waiter.answer`, inlined for speed
                     waiter.answer(frame)
                 except Exception as error:
                     fail_handler(waiter, error)
-                if clock() > job.deadline_s:
+                if job.deadline_s < soon_s and clock() > job.deadline_s:
                     late += 1
             elif self._join(id_, job, start, stop, frame, most) and clock() > job.deadline_s:
                 late += 1
-        self._answering = None
-        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
+        if answered:
+            self._unfinished[action.model] -= answered
+        self._on_batch(BatchDone(action.worker, action.model, items, times, parts, waited_s, late))
 
     def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
         """Report an ended action."""

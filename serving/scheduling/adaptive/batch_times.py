@@ -137,8 +137,10 @@ class BatchTimeEstimator:
             self._seen[size] = known = _Size()
         if not known.seen:
             self._measured_first(size, known, took_s)
-        elif (most_s := _OUT_OF_LINE * took_s) < self._measured[size] and self._is_old(
-            known, known.last_beyond(most_s)
+        elif (
+            self._batches - known.when[known.next][0] >= DOUBTED_AFTER
+            and (most_s := _OUT_OF_LINE * took_s) < self._measured[size]
+            and self._is_old(known, known.last_beyond(most_s))
         ):
             known.forget()
         self._batches += 1
