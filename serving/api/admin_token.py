@@ -91,7 +91,7 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
     for base in _bases(environment):
         for folder in base.glob("luthier-*"):
             maker = process_identity.of(folder.name)
-            if maker is not None and maker.is_gone() is are_left and _is_mine(folder):
+            if maker is not None and _is_mine(folder) and maker.is_gone() is are_left:
                 with contextlib.suppress(FileNotFoundError):  # its server has just ended
                     found += folder.glob(f"admin-{port}.token")
     return found

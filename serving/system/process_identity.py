@@ -15,7 +15,8 @@ import pathlib
 import re
 import secrets
 
-_NAME = re.compile(r"luthier-(\d+)-(\d+)-(\d+)-[0-9a-f]{8}")
+_NAME = re.compile(r"luthier-([0-9]{1,7})-([0-9]+)-([0-9]+)-[0-9a-f]{8}")
+"""A pid has at most seven digits: others may create names, and no larger number is one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

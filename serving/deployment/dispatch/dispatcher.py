@@ -77,8 +77,9 @@ log = logging.getLogger(__name__)
 SLOTS = 2
 """Batches per worker: one running, one buffered, to hide the gateway's latency."""
 
-_LATE_LOOK_S = 1.0
-"""Deadlines beyond this are not compared with the clock: delivering a batch takes less."""
+_LATE_LOOK_S = 10.0
+"""Deadlines beyond this are not compared with the clock: delivering a batch, even of thousands of
+long answers, takes less."""
 
 _LOG_EVERY_S = 1.0
 """Least time between logs of too large batches; others are counted."""
@@ -479,8 +480,10 @@ class Dispatcher:
         self._scheduler.on(ActionResult(action.id, worker, True, times), now_s)
         self._pump()
         self._answering = (sent_s, times)
-        self._deliver(action, message, sent_s, times, now_s, known.connection.max_message_bytes)
-        self._answering = None
+        try:
+            self._deliver(action, message, sent_s, times, now_s, known.connection.max_message_bytes)
+        finally:
+            self._answering = None
 
     def _deliver(
         self,

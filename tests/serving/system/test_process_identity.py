@@ -17,7 +17,14 @@ def test_names_tell_their_owner():
 
 
 @pytest.mark.parametrize(
-    "name", ["luthier", "luthier-1", "luthier-1-2-3", "luthier-x-2-3-01234567"]
+    "name",
+    [
+        "luthier",
+        "luthier-1",
+        "luthier-1-2-3",
+        "luthier-x-2-3-01234567",
+        "luthier-99999999999999999999-0-3-01234567",
+    ],
 )
 def test_other_names_have_no_owner(name):
     """What does not look like ours is not ours."""
