@@ -23,19 +23,19 @@ HEAD = """\
 
 <!-- Written by docs/generate_settings.py (`make docs`); a test holds it equal to the code. -->
 
-Every setting of the serving core has one dotted name.
-It is the same in settings files, search spaces, studies, reports and exports.
-A later source wins over an earlier one:
+Every setting of the serving core has one dotted name, the same in settings files, search spaces,
+studies, reports and exports.
+Later sources override earlier ones:
 
 1. the defaults below,
 2. a YAML file: `python -m serving --model resnet --settings settings.yaml`,
 3. the environment: `LUTHIER_BATCHING__MAX_SIZE=16`,
 4. the command line: `python -m serving --model resnet --set batching.max_size=16`,
-5. what was changed while the server ran, where it has a `server.state_dir` and is started as before
-   ([versions](versions.md)).
+5. live changes saved in `server.state_dir`, unless the start gives that setting another value than
+   before ([versions](versions.md)).
 
-Where several models are served, `models.NAME.` before a setting is for that model alone, as in
-`--set models.resnet.replica.count=2`, or in a file:
+`models.NAME.` before a setting is for one model: `--set models.resnet.replica.count=2`, or in a
+file:
 
 ```yaml
 batching: {max_size: 8}       # for all models
@@ -44,13 +44,12 @@ models:
     replica: {count: 2}       # for this one
 ```
 
-Live settings change while the server runs, without a failed request:
-`PATCH /admin/settings` on the admin port.
+Change live settings without a failed request by `PATCH /admin/settings` on the admin port.
 The others are fixed when the server starts.
-An unknown name or a value out of range is refused with one line that names the source, the setting
-and what is allowed.
-A model may come later than its settings, so a name under `models` that no served model has is no
-error: the log at the start and the answer of the `PATCH` (`notes`) tell of it.
+An unknown name or a value out of range is an error of one line with the source, the setting and the
+allowed values.
+`models.NAME` may name a model that is deployed later; until then the log at the start and `notes`
+in the response to the `PATCH` list it.
 """
 
 TABLE_HEAD = """
