@@ -87,7 +87,7 @@ class Evaluation:
     started_at: float
     """Unix time."""
     slices_ms: tuple[float, ...] = ()
-    """Mean latency of each time slice; empty without slices."""
+    """Mean latency of each time slice, 0 for one left out; empty without slices."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -392,9 +392,14 @@ class Evaluator:
         """
         plan, before, after = slices[0].plan, slices[0].before, slices[-1].after
         repeats = sum(one.repeats for one in slices)
+        slices_ms = [_mean_ms(one.load) for one in slices]
         quiet = [one for one in slices if not one.is_disturbed]
         if 2 * len(quiet) >= len(slices):
             repeats += len(slices) - len(quiet)
+            slices_ms = [
+                0.0 if one.is_disturbed else mean_ms
+                for one, mean_ms in zip(slices, slices_ms, strict=True)
+            ]
             slices = quiet
         load = concatenation.concatenate([one.load for one in slices])
         loaded_s = sum(one.load.measured_end_s for one in slices)
@@ -411,7 +416,7 @@ class Evaluator:
             launch_s=launch_s,
             loaded_s=loaded_s,
             started_at=started_at,
-            slices_ms=tuple(_mean_ms(one.load) for one in slices) if measurement else (),
+            slices_ms=tuple(slices_ms) if measurement else (),
         )
 
     def batch_times(self) -> statistics.BatchTimes:

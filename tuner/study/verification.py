@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
-
-import numpy as np
 
 from tuner.errors import LaunchFailed
 from tuner.evaluation.evaluator import Evaluation, Evaluator
@@ -239,13 +238,23 @@ def evaluation_sd(
         starts: of whole rounds; those with a failure are skipped.
     """
     sides = [[start for start in starts if start.role == role] for role in roles]
-    pairs = [
-        np.log(np.array(second.slices_ms) / np.array(first.slices_ms))
-        for first, second in zip(*sides, strict=True)
-        if first.slices_ms and len(first.slices_ms) == len(second.slices_ms)
+    return comparison.excess_sd(
+        [
+            _log_ratios(first.slices_ms, second.slices_ms)
+            for first, second in zip(*sides, strict=True)
+            if first.slices_ms and len(first.slices_ms) == len(second.slices_ms)
+        ]
+    )
+
+
+def _log_ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float]:
+    """Return the log ratio of each quartet of slices (ABBA), without those that lack a slice."""
+    logs = [
+        math.log(b / a) if a > 0.0 and b > 0.0 and math.isfinite(a + b) else math.nan
+        for a, b in zip(first_ms, second_ms, strict=True)
     ]
-    pairs = [pair for pair in pairs if np.isfinite(pair).all()]
-    return comparison.excess_sd([pair.reshape(-1, 2).mean(axis=1) for pair in pairs])
+    means = [(one + other) / 2 for one, other in zip(logs[::2], logs[1::2], strict=False)]
+    return [mean for mean in means if not math.isnan(mean)]
 
 
 def count_rounds(starts: Sequence[RoundEvaluation], roles: Sequence[str]) -> Rounds:

@@ -402,7 +402,7 @@ class RoundEvaluation:
     measurement: Measurement | None
     """None unless ok."""
     slices_ms: tuple[float, ...] = ()
-    """Mean latency per time slice; empty if unsliced."""
+    """Mean latency per time slice, 0 for one left out; empty if unsliced."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""

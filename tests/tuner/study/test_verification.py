@@ -206,3 +206,33 @@ def test_pairs_are_compared_alike_whoever_else_was_launched(
     assert found is not None
     assert len(found.best) == len(found.default) == rounds.counted
     assert pairs.verdict(among(rounds.starts[: len(roles)], *roles)) is None
+
+
+def test_a_slice_that_was_left_out_takes_its_neighbour_with_it() -> None:
+    """The slices of both sides stay side by side; a round that lacks some is unlike the others."""
+
+    def rounds(left_out: int | None) -> list[RoundEvaluation]:
+        found = []
+        for number, factor in enumerate((1.0, 1.1, 0.9)):
+            whole = [1.0, 1.01, 0.99, 1.0]
+            if number == 0 and left_out is not None:
+                whole[left_out] = 0.0
+            best = [factor * one for one in (1.0, 1.0, 1.0, 1.0)]
+            for role, slices_ms in (("default", whole), ("best", best)):
+                found.append(
+                    RoundEvaluation(
+                        role=role,
+                        outcome=Outcome(status="ok"),
+                        measurement=None,
+                        slices_ms=tuple(slices_ms),
+                    )
+                )
+        return found
+
+    whole = verification.evaluation_sd(rounds(None))
+    assert whole is not None
+    assert whole == pytest.approx(0.1, abs=0.01)
+    for place in range(4):
+        cut = verification.evaluation_sd(rounds(place))
+        assert cut is not None
+        assert cut == pytest.approx(0.14, abs=0.01)  # of the two rounds that are whole
