@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -223,22 +222,6 @@ def between_session_interval(
         low=ratio * math.exp(-math.hypot(below, moved)),
         high=ratio * math.exp(math.hypot(above, moved)),
     )
-
-
-def excess_sd(rounds: Sequence[Sequence[float]]) -> float | None:
-    """Return the sd between rounds beyond that within them; 0 if chance explains it.
-
-    One-way analysis of variance (Searle, Casella and McCulloch, Variance Components, section 3.6)
-    of each round's differences (quartets of slices). Rounds of unusual length are dropped; None
-    under two rounds of two parts.
-    """
-    size = statistics.mode(map(len, rounds)) if rounds else 0
-    alike = np.array([one for one in rounds if len(one) == size], dtype=float)
-    if size < MIN_PAIRS or len(alike) < MIN_PAIRS:
-        return None
-    within = float(alike.var(axis=1, ddof=1).mean())
-    between = size * float(alike.mean(axis=1).var(ddof=1))
-    return math.sqrt(max(0.0, (between - within) / size))
 
 
 def compare_with_prediction(

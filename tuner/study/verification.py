@@ -20,7 +20,7 @@ from typing import Protocol
 from tuner.errors import LaunchFailed
 from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds
-from tuner.measurement import comparison
+from tuner.measurement import comparison, variance_components
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.values.values import Configuration, Measurement, RoundEvaluation, Trial, Verdict
 
@@ -232,29 +232,35 @@ class Pairs:
 def evaluation_sd(
     starts: Sequence[RoundEvaluation], roles: Sequence[str] = ("default", "best")
 ) -> float | None:
-    """Return the sd between evaluations of two arms' log ratio (`comparison.excess_sd`).
+    """Return the sd between evaluations of two arms' log ratio, beyond that within them.
 
     Args:
         starts: of whole rounds; those with a failure are skipped.
+
+    Returns:
+        0 if chance explains it; None under two rounds, or with no round of two quartets.
     """
     sides = [[start for start in starts if start.role == role] for role in roles]
-    return comparison.excess_sd(
+    found = variance_components.components(
         [
-            _log_ratios(first.slices_ms, second.slices_ms)
-            for first, second in zip(*sides, strict=True)
-            if first.slices_ms and len(first.slices_ms) == len(second.slices_ms)
+            [
+                _ratios(first.slices_ms, second.slices_ms)
+                for first, second in zip(*sides, strict=True)
+                if first.slices_ms and len(first.slices_ms) == len(second.slices_ms)
+            ]
         ]
     )
+    return None if found is None else found.launch_sd
 
 
-def _log_ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float]:
-    """Return the log ratio of each quartet of slices (ABBA), without those that lack a slice."""
-    logs = [
-        math.log(b / a) if a > 0.0 and b > 0.0 and math.isfinite(a + b) else math.nan
+def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float]:
+    """Return the mean ratio of each quartet of slices (ABBA), without those that lack a slice."""
+    ratios = [
+        b / a if a > 0.0 and b > 0.0 and math.isfinite(a + b) else math.nan
         for a, b in zip(first_ms, second_ms, strict=True)
     ]
-    means = [(one + other) / 2 for one, other in zip(logs[::2], logs[1::2], strict=False)]
-    return [mean for mean in means if not math.isnan(mean)]
+    pairs = zip(ratios[::2], ratios[1::2], strict=False)
+    return [math.sqrt(one * other) for one, other in pairs if not math.isnan(one * other)]
 
 
 def count_rounds(starts: Sequence[RoundEvaluation], roles: Sequence[str]) -> Rounds:
