@@ -1,4 +1,4 @@
-"""The page of the campaign, `benchmarks/results/abuse.md`, from its ledger; pure but for what stands at the end."""
+"""Results page of the campaign, `benchmarks/results/abuse.md`, from its ledger. Pure except for `write`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tests.abuse.stage import Stage
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "abuse.md"
 RUNS = 2
-"""The newest ones stand on the page: both halves are to pass twice in a row, with different seeds."""
+"""Newest runs on the page."""
 _SHOWN = 12
 
 
 def rendered(runs: Sequence[Sequence[Entry]], stages: Sequence[Stage], machine: str) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         runs: entries of each run, the newest run last.
-        stages: all there are, in their order.
-        machine: what it ran on.
+        stages: all stages, in order.
+        machine: description of the machine.
     """
     parts = [
-        "# The campaign of abuse",
-        "Written by `make abuse`; what the stages do is in [tests/abuse](../../tests/abuse/README.md).",
-        f"Machine: {machine}. The server has core 0 and 2 GiB, what abuses and what observes it core 1.",
+        "# The abuse campaign",
+        "`make abuse` writes this page; [tests/abuse](../../tests/abuse/README.md) describes the stages.",
+        f"Machine: {machine}. The server has core 0 and 2 GiB; attackers and observer have core 1.",
         (
-            "Worst health and echo are the slowest answers that an observer got that asks every 20 ms; the null "
-            "server stands on the server's core and does nothing, so what it shows is the machine's."
+            "The slowest health, echo and null responses are those of an observer that sends each request every "
+            "20 ms. The null server does nothing on the server's core, so its delays are those of the machine."
         ),
     ]
     for entries in reversed(runs):
@@ -49,8 +49,8 @@ def _run(entries: dict[str, Entry], stages: Sequence[Stage]) -> list[str]:
     if missing:
         sentence += f" Not run: {', '.join(missing)}."
     head = (
-        "| stage | what | cases | failed | s | worst health ms | worst echo ms | null ms | memory after MiB "
-        "| at worst MiB | |"
+        "| stage | subject | cases | failed | s | slowest health, ms | echo, ms | null, ms "
+        "| memory growth, MiB | at its peak, MiB | result |"
     )
     rows = [head, "|" + "---|" * 11]
     rows += [_row(entries[stage.name]) for stage in stages if stage.name in entries]
@@ -95,7 +95,7 @@ def _told(entry: Entry) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """One line that is nothing but text to Markdown."""
+    """Return the text on one line, with Markdown escaped."""
     line = " ".join(text.split())
     for mark in "\\`|<>*_[]":
         line = line.replace(mark, f"\\{mark}" if mark != "`" else "'")
@@ -107,7 +107,7 @@ def _number(value: float | None, form: str = ".0f") -> str:
 
 
 def write(ledger: Ledger, stages: Sequence[Stage], path: pathlib.Path = PAGE) -> None:
-    """Write the page of the newest whole runs; quick ones only where there are no others."""
+    """Write the page of the newest complete runs, or of quick ones if there are no others."""
     keys = ledger.runs()
     chosen = [key for key in keys if not key[2]] or list(keys)
     runs = [
