@@ -19,7 +19,7 @@ import yaml
 from serving import __version__, form, zoo
 from serving.app.server import Server
 from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
-from serving.settings import resolve
+from serving.settings.sources import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines
 from serving.system.yaml_problem import yaml_problem

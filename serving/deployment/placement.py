@@ -17,7 +17,8 @@ from serving.errors import InvalidSettings
 from serving.metrics.counters import Counters
 from serving.scheduling import SCHEDULERS
 from serving.scheduling.interface import WarmupMeasured
-from serving.settings import ReplicaSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import ReplicaSettings
 from serving.values import ModelId, ModelSpec, Signature
 
 _REAL = ("file", "model")

@@ -35,7 +35,8 @@ from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.scheduling import SHARED
 from serving.scheduling.interface import ModelUp, Profiled
-from serving.settings import ModelSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import ModelSettings
 from serving.system.fingerprint import Fingerprint, fingerprint_of
 from serving.values import ModelId, ModelSpec
 

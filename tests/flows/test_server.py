@@ -19,7 +19,7 @@ import pytest
 
 from serving import zoo
 from serving.app.server import _make_connection_limiter
-from serving.settings import ServerSettings
+from serving.settings.server import ServerSettings
 from serving.system.cgroups import manager
 from tests.fakes import control_groups
 from tests.fakes.admin import token_fields

@@ -7,7 +7,8 @@ import pytest
 
 from serving.app import server
 from serving.errors import InvalidSettings, NotReady
-from serving.settings import SETTINGS, resolve
+from serving.settings import SETTINGS
+from serving.settings.sources import resolve
 
 
 @pytest.fixture(name="free")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from serving import wire
-from serving.settings import ModelSettings
+from serving.settings.replica import ModelSettings
 from serving.tensors.input_values import values_of
 from serving.tensors.item_axes import detect_item_axes
 from serving.tensors.sizes import pads_of, sizes_of, to_texts

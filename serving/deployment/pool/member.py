@@ -10,7 +10,8 @@ from typing import Any
 from serving.deployment.dispatch import ReplicaConnection
 from serving.deployment.pool.spawner import Replica
 from serving.errors import LimitsUnavailable
-from serving.settings import AcceleratorSettings, ModelSettings, ReplicaSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import AcceleratorSettings, ModelSettings, ReplicaSettings
 
 log = logging.getLogger(__name__)
 

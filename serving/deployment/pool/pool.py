@@ -20,7 +20,8 @@ from serving.deployment.pool.contents import ReplicaContents
 from serving.deployment.pool.member import Death, Member
 from serving.deployment.pool.spawner import Replica, Spawner
 from serving.errors import ReplicaStartFailed, ServingError
-from serving.settings import ReplicaSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import ReplicaSettings
 from serving.values import ModelId
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import pathlib
 import socket
 from typing import Protocol
 
-from serving.settings import AcceleratorSettings
+from serving.settings.replica import AcceleratorSettings
 from serving.spawners.exit_status import ExitStatus
 from serving.system.cgroups.cgroup import Usage
 from serving.values import ModelSpec

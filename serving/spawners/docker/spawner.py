@@ -27,7 +27,7 @@ from serving import __version__, wire
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.models import EXTRAS
-from serving.settings import AcceleratorSettings
+from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
 from serving.spawners.docker import client
 from serving.spawners.docker.client import (

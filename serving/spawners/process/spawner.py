@@ -21,7 +21,7 @@ from typing import Any
 from serving import wire
 from serving.accelerator import devices, mps
 from serving.errors import NotReady, ReplicaStartFailed
-from serving.settings import AcceleratorSettings
+from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
 from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.forkserver_client import ForkServerClient
