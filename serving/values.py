@@ -12,7 +12,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from serving.errors import InvalidSettings, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings
 
 ITEM_BYTES: dict[str, int] = {
     "BOOL": 1,

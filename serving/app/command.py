@@ -18,7 +18,8 @@ import yaml
 
 from serving import __version__, form, zoo
 from serving.app.server import Server
-from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings, ModelMissing, ServingError
 from serving.settings.sources import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines

@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InferenceFailed, ModelLoadFailed, ModelMissing, nearest, one_line
+from serving.error_text import nearest, one_line
+from serving.errors import InferenceFailed, ModelLoadFailed, ModelMissing
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 

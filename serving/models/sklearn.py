@@ -29,7 +29,8 @@ import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from serving.errors import InvalidRequest, ModelLoadFailed, one_line
+from serving.error_text import one_line
+from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 

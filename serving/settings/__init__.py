@@ -12,7 +12,8 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, cast
 
-from serving.errors import InvalidSettings, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings
 from serving.settings.replica import AcceleratorSettings, ModelSettings, ReplicaSettings
 from serving.settings.scheduling import (
     BatchingSettings,

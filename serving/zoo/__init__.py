@@ -30,7 +30,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.models import KINDS, ONLY_TRUSTED
 from serving.system import private_folder
 from serving.values import ModelSpec, Program, Variant

@@ -9,7 +9,7 @@ import pathlib
 import types
 from collections.abc import Callable, Mapping
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from serving.values import ModelSpec
 from tuner import advice
 from tuner.advice import Advice

@@ -23,7 +23,8 @@ from serving.api.parsing import bounded_json
 from serving.api.parsing import tensors as tensors_of
 from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
 from serving.api.triton import classification, unsupported
-from serving.errors import InvalidRequest, nearest, short_repr
+from serving.error_text import nearest, short_repr
+from serving.errors import InvalidRequest
 from serving.tensors import json_tensors
 from serving.tensors.shapes import item_axis
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec

@@ -16,14 +16,8 @@ from serving.api.open_inference.requests import LARGE_JSON_BYTES, RequestDecoder
 from serving.api.parsing import bounded_json
 from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, ParseBudget
 from serving.api.tensorflow import rest_codec
-from serving.errors import (
-    InvalidRequest,
-    JsonTooLarge,
-    ServingError,
-    UnknownModel,
-    nearest,
-    short_repr,
-)
+from serving.error_text import nearest, short_repr
+from serving.errors import InvalidRequest, JsonTooLarge, ServingError, UnknownModel
 from serving.settings import ServingSettings
 from serving.values import Signature, TensorSpec
 from tests.corpora import CORPORA, header_bytes, signature
