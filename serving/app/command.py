@@ -20,11 +20,11 @@ from serving import __version__, form, zoo
 from serving.app.server import Server
 from serving.error_text import nearest
 from serving.errors import InvalidSettings, ModelMissing, ServingError
+from serving.model_spec import ModelSpec
 from serving.settings.sources import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines
 from serving.system.yaml_problem import yaml_problem
-from serving.values import ModelSpec
 
 _OBJECTS_PER_COLLECTION = 20_000
 """GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""

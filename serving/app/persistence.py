@@ -27,11 +27,12 @@ from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository, Stamp
 from serving.errors import ServingError, UnknownModel
+from serving.model_spec import ModelSpec
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.state import record_schema
 from serving.state.records import RecordKey, Rows, SqliteRecords
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 from serving.zoo import model_specs as card_form
 
 log = logging.getLogger(__name__)

@@ -51,11 +51,11 @@ from serving.engine.engine import Engine
 from serving.errors import NotReady, ServingError
 from serving.metrics.clipper_metrics import Registry
 from serving.metrics.exposition import Exposition
+from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.settings.server import ServerSettings
 from serving.state.folder import lock_folder
 from serving.system import malloc, open_files, secret_variables
-from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,12 @@ from serving.deployment.shared_pool import SharedPool
 from serving.deployment.single_model import SingleModelContents
 from serving.errors import InvalidSettings
 from serving.metrics.counters import Counters
+from serving.model_spec import ModelSpec
 from serving.scheduling import SCHEDULERS
 from serving.scheduling.interface import WarmupMeasured
 from serving.settings import ServingSettings
 from serving.settings.replica import ReplicaSettings
-from serving.values import ModelId, ModelSpec, Signature
+from serving.values import ModelId, Signature
 
 _REAL = ("file", "model")
 """Sources of samples that are real inputs."""

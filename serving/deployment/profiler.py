@@ -17,9 +17,10 @@ from typing import Any, Self
 from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, declared_inputs
 from serving.deployment.pool import Member, Pool, Spawner
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.model_spec import ModelSpec
 from serving.scheduling.interface import Action, ActionResult, ActionType, Event, Plan, WorkerUp
 from serving.settings import ServingSettings
-from serving.values import ModelId, ModelSpec, Signature, StageTimes
+from serving.values import ModelId, Signature, StageTimes
 
 MIN_LOADS = 3
 """Minimum loads; all but the first count for the load time."""

@@ -33,12 +33,13 @@ from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.errors import InvalidSettings, ServingError
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
+from serving.model_spec import ModelSpec
 from serving.scheduling import SHARED
 from serving.scheduling.interface import ModelUp, Profiled
 from serving.settings import ServingSettings
 from serving.settings.replica import ModelSettings
 from serving.system.fingerprint import Fingerprint, fingerprint_of
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from serving.errors import (
     ServingError,
     UnknownModel,
 )
-from serving.values import ModelId, ModelSpec
+from serving.model_spec import ModelSpec
+from serving.values import ModelId
 from serving.zoo import mlflow_folder, recognition
 
 log = logging.getLogger(__name__)

@@ -32,9 +32,9 @@ from typing import Any
 
 from serving.error_text import nearest
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.model_spec import ModelSpec, Program, Variant
 from serving.models import KINDS, ONLY_TRUSTED
 from serving.system import private_folder
-from serving.values import ModelSpec, Program, Variant
 from serving.zoo import inputs, mlflow_folder, plain_yaml, recognition
 
 FOLDER = pathlib.Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import ModelLoadFailed
-from serving.values import ModelSpec, Program, Variant
+from serving.model_spec import ModelSpec, Program, Variant
 from serving.zoo import FOLDER, build_weights, built_folder, check_trusted
 
 _BUNDLED = "zoo:"

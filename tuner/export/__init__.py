@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Mapping
 
 from serving.error_text import nearest
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tuner import advice
 from tuner.advice import Advice
 from tuner.errors import UsageError

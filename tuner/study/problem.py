@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from serving import zoo
 from serving.accelerator import clocks, mps
 from serving.errors import ServingError
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tuner.errors import UsageError
 from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan

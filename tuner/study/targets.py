@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable
 
 from serving import zoo
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
 from tuner.engines.description import (

@@ -18,10 +18,10 @@ from serving import wire
 from serving.deployment import shared_pool
 from serving.deployment.profile_store import ProfileStore
 from serving.errors import InvalidSettings, ModelLoadFailed, ReplicaStartFailed, UnknownModel
+from serving.model_spec import ModelSpec, Program
 from serving.scheduling.interface import RejectionReason
 from serving.spawners.docker.spawner import DockerSpawner
 from serving.spawners.process.spawner import ProcessSpawner
-from serving.values import ModelSpec, Program
 from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway, retired
