@@ -25,6 +25,7 @@ from serving.settings.sources import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines
 from serving.system.yaml_problem import yaml_problem
+from serving.zoo import bundled
 
 _OBJECTS_PER_COLLECTION = 20_000
 """GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
@@ -148,7 +149,7 @@ def _specs(
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             "nothing to serve; name a model with --model (bundled: "
-            f"{', '.join(zoo.names())}), a folder of models with --model-repository, or start with --allow-empty"
+            f"{', '.join(bundled.names())}), a folder of models with --model-repository, or start with --allow-empty"
         )
     cards: dict[str, ModelSpec] = {}
     for text in models:

@@ -3,7 +3,7 @@
     DIR/resnet/1/model.onnx
     DIR/resnet/2/model.onnx        the highest number is current
     DIR/resnet/2/samples.npz       real inputs for the warm-up
-    DIR/reviews/7/model.yaml       a folder with a model spec, as in `serving.zoo`
+    DIR/reviews/7/model.yaml       a folder with a model spec (`zoo.spec_file`)
 
 A new version is loaded and made current; then older ones beyond the number to retain are retired,
 as are versions whose folders disappear. A version set by hand stays current until a new one
@@ -33,7 +33,7 @@ from serving.errors import (
 )
 from serving.model_spec import ModelSpec
 from serving.values import ModelId
-from serving.zoo import mlflow_folder, recognition
+from serving.zoo import bundled, mlflow_folder, recognition, spec_file
 
 log = logging.getLogger(__name__)
 
@@ -123,23 +123,23 @@ def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
 
 
 def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
-    if (path / zoo.SPEC_FILE).is_file() or mlflow_folder.is_one(path):
+    if (path / bundled.SPEC_FILE).is_file() or mlflow_folder.is_one(path):
         card = zoo.find(str(path), name=id_.name)
     else:
         files = [
             file
             for file in sorted(path.iterdir())
-            if recognition.file_kind(file) is not None and not zoo.is_samples(file)
+            if recognition.file_kind(file) is not None and not spec_file.is_samples(file)
         ]
         if len(files) != 1:
             listed = ", ".join(file.name for file in files) or "none"
             raise ModelLoadFailed(
                 str(path),
-                f"expected one model file or a {zoo.SPEC_FILE} in the version's folder, found {listed}",
+                f"expected one model file or a {bundled.SPEC_FILE} in the version's folder, found {listed}",
             )
         text = str(files[0])
         card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
-    samples = path / zoo.SAMPLES_FILE
+    samples = path / spec_file.SAMPLES_FILE
     if card.sample is None and samples.is_file():
         card = dataclasses.replace(card, sample=samples.absolute())
     return dataclasses.replace(card, version=id_.version)

@@ -25,6 +25,7 @@ from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import onnx
 from serving.system import machine
 from serving.system.fingerprint import fingerprint_of
+from serving.zoo import bundled
 from tests.fakes.adding import adding, of_three
 
 FLOAT32, UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 7, 8, 9, 10, 16
@@ -231,9 +232,9 @@ def test_batches_of_every_size_hold_no_more_memory_than_the_largest():
     assert not result.stderr  # the runtime says nothing
 
 
-def bundled():
+def bundled_files():
     """The ONNX files that the repository holds, but for parts of a model in Python."""
-    return sorted(zoo.FOLDER.glob("*/model*.onnx"))
+    return sorted(bundled.FOLDER.glob("*/model*.onnx"))
 
 
 @pytest.fixture(name="copies")
@@ -254,7 +255,9 @@ def added(model, items=8):
     return model.predict_batch({"x": np.zeros((1, items), np.float32)})["y"][0, 0]
 
 
-@pytest.mark.parametrize("path", bundled(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "path", bundled_files(), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_an_optimised_copy_answers_as_its_file_does(path, copies):
     """Bit by bit, for any batch; it is written once, where that is asked for, and loaded from then on."""
     own = told(path)
