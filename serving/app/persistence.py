@@ -25,7 +25,8 @@ from serving.api.clipper.catalogue import RegisteredModel
 from serving.api.clipper.service import ClipperService
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
-from serving.engine.repository import Repository, Stamp
+from serving.engine.repository import Repository
+from serving.engine.version_folders import Stamp
 from serving.errors import ServingError, UnknownModel
 from serving.model_spec import ModelSpec
 from serving.selection.application import Application
