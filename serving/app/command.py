@@ -87,6 +87,19 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
     )
+    _add_ports(options)
+    options.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="least level that is logged to stderr (default info)",
+    )
+    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
+    return options
+
+
+def _add_ports(options: argparse.ArgumentParser) -> None:
+    """Add the options of the ports and their access."""
     options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
     options.add_argument(
         "--port", type=int, help="query port (default 8000, with gRPC at 8001; 0: free ones)"
@@ -102,14 +115,6 @@ def parser() -> argparse.ArgumentParser:
         help="the admin port asks for no token: every user and container that reaches it may run code as this one "
         "(docs/security.md)",
     )
-    options.add_argument(
-        "--log-level",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-        help="least level that is logged to stderr (default info)",
-    )
-    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
-    return options
 
 
 def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
