@@ -6,48 +6,20 @@ Uses the management REST, and a container manager for replicas. Logs where Clipp
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import logging
-import pathlib
-import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from serving.api.clipper.inputs import INPUT_TYPES
+from serving.clipper_admin.checks import absolute_reference, check_packages, check_versioned_name
 from serving.clipper_admin.container_manager import CONTAINERLESS_MODEL_IMAGE, get, post
 from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
-from serving.clipper_admin.function_source import load_function, save_function
+from serving.clipper_admin.function_trial import run_like_deployed
 from serving.clipper_admin.process_manager import ProcessContainerManager
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PREDICTION_CACHE_SIZE_BYTES = 33_554_432
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_NUMPY = {"integers": np.int32, "floats": np.float32, "doubles": np.float64}
-_PYTHON: dict[str, tuple[type, ...]] = {
-    "integers": (int,),
-    "floats": (int, float),
-    "doubles": (int, float),
-}
-
-
-def check_versioned_name(name: str, version: str) -> None:
-    """Check names that Clipper puts into host names and labels.
-
-    Raises:
-        ClipperException: one is invalid.
-    """
-    for what, value in (("name", name), ("version", version)):
-        if not isinstance(value, str) or not _NAME.fullmatch(value):
-            raise ClipperException(
-                f"Invalid value: {value}: a model {what} must be a valid DNS-1123 subdomain. It "
-                "must consist of lower case alphanumeric characters or '-', and must start and end "
-                f"with an alphanumeric character (regex used for validation is {_NAME.pattern!r})"
-            )
 
 
 class ClipperConnection:
@@ -191,16 +163,7 @@ class ClipperConnection:
         """
         check_versioned_name(name, str(version))
         check_packages(pkgs_to_install)
-        file, separator, attribute = model_data_path, "", ""
-        if not pathlib.Path(model_data_path).exists():
-            file, separator, attribute = model_data_path.rpartition(":")
-        path = pathlib.Path(file or model_data_path)
-        if not path.exists():
-            raise ClipperException(
-                f"There is no file or folder {path.absolute()}; expected a model file, a folder "
-                "with a model.yaml, or path/to/file.py:Name"
-            )
-        return f"{path.absolute()}{separator}{attribute}"
+        return absolute_reference(model_data_path)
 
     def deploy_model(
         self,
@@ -376,26 +339,7 @@ class ClipperConnection:
         Returns:
             The outputs, or a text beginning with "Invalid input type".
         """
-        if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
-            return "Invalid input type or JSON key"
-        kind = INPUT_TYPES[input_type]
-        inputs = query["input_batch"] if "input_batch" in query else [query["input"]]
-        if not isinstance(inputs, list | tuple):
-            return "Invalid input type or JSON key"
-        given: list[Any] = []
-        for value in inputs:
-            if kind in _PYTHON:
-                if not isinstance(value, list | tuple) or not all(
-                    isinstance(item, _PYTHON[kind]) and not isinstance(item, bool) for item in value
-                ):
-                    return "Invalid input type"
-                given.append(np.array(value, dtype=_NUMPY[kind]))
-            elif not isinstance(value, str if kind == "strings" else bytes):
-                return "Invalid input type"
-            else:
-                given.append(value)
-        with tempfile.TemporaryDirectory() as folder:
-            return load_function(save_function(func, folder, input_type=kind))(given)
+        return run_like_deployed(query, func, input_type)
 
     # The paper's early names
 
@@ -419,26 +363,3 @@ class ClipperConnection:
     def _find(self, command: str, **data: object) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(self._ask(command, **data))
         return found or None
-
-
-def check_packages(packages: Sequence[str] | None) -> None:
-    """Check that packages are installed: models run in the server's environment.
-
-    Raises:
-        ClipperException: one is missing.
-    """
-    missing = [name for name in packages or () if not _is_installed(name)]
-    if missing:
-        raise ClipperException(
-            f"{', '.join(missing)} is not installed where the models run; install it there with pip"
-        )
-
-
-def _is_installed(package: str) -> bool:
-    """Whether a distribution is installed, in any version."""
-    name = re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0]
-    try:
-        importlib.metadata.distribution(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return False
-    return True
