@@ -82,15 +82,10 @@ class ClipperConnection:
         slo_micros: int,
         **selection: object,
     ) -> None:
-        """Create an application.
+        """Create an application, with a latency limit in microseconds.
 
-        Args:
-            name: in its query path.
-            input_type: integers, floats, doubles, strings or bytes.
-            default_output: response if no model is in time.
-            slo_micros: latency limit in microseconds.
-            selection: beyond Clipper: `policy`, `options`, `costs`, `task`, `contexts`,
-                `most_users`, `confidence_threshold`, `suspicious_threshold`.
+        `default_output` is the response if no model is in time. `selection`, beyond Clipper:
+        `policy`, `options`, `costs`, `task`, `contexts`, `most_users` and the thresholds.
         """
         self._ask(
             "add_app",
@@ -156,10 +151,8 @@ class ClipperConnection:
     ) -> str:
         """Return the image of a model: its absolute path.
 
-        Args:
-            model_data_path: a model file, a folder with `model.yaml`, or `path/to/file.py:Name`.
-            base_image, container_registry: have no effect.
-            pkgs_to_install: must be installed on the server.
+        The model is a file, a folder with `model.yaml`, or `path/to/file.py:Name`. Packages must be
+        installed on the server.
         """
         check_versioned_name(name, str(version))
         check_packages(pkgs_to_install)
@@ -177,11 +170,8 @@ class ClipperConnection:
     ) -> None:
         """Start a version and make it current when ready.
 
-        Args:
-            name, version: as in host names; not yet registered.
-            input_type: integers, floats, doubles, strings or bytes.
-            image: a bundled model's name, a model file, or `path/to/file.py:function`.
-            batch_size: largest; -1: adaptive.
+        `image` is a bundled model's name, a model file, or `path/to/file.py:function`; a
+        `batch_size` of -1 is adaptive.
         """
         self._need_connection()
         version = str(version)
@@ -330,14 +320,9 @@ class ClipperConnection:
     def test_predict_function(
         self, query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
     ) -> Any:
-        """Return a function's outputs, after saving and loading it as for deployment.
+        """Return a function's outputs, or a text beginning with "Invalid input type".
 
-        Args:
-            query: {"input": ...} or {"input_batch": [...]}.
-            func: maps a list of inputs to as many strings.
-
-        Returns:
-            The outputs, or a text beginning with "Invalid input type".
+        The query is {"input": ...} or {"input_batch": [...]}; `func` maps inputs to as many strings.
         """
         return run_like_deployed(query, func, input_type)
 
