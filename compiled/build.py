@@ -55,6 +55,7 @@ MODULES = (
     "serving/api/http/messages.py",
     "serving/api/http/reader.py",
     "serving/api/http/head_cache.py",
+    "serving/api/http/head_fields.py",
     "serving/api/open_inference/binary_part.py",
     "serving/api/open_inference/codec.py",
     "serving/api/open_inference/infer_request.py",
