@@ -130,7 +130,6 @@ def build(
 
 
 def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
-    """Return the store of policy states."""
     if address is not None:
         return RedisStore(address, password=password)
     return MemoryStore() if folder is None else SqliteStore(folder / "states.db")

@@ -99,7 +99,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_ports(options: argparse.ArgumentParser) -> None:
-    """Add the options of the ports and their access."""
     options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
     options.add_argument(
         "--port", type=int, help="query port (default 8000, with gRPC at 8001; 0: free ones)"

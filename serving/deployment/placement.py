@@ -307,7 +307,6 @@ class SharedPlacement:
 
 
 def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list[str]:
-    """Return changed settings with which a model is loaded."""
     old, new = before.flat(), after.flat()
     return [
         name for name, value in new.items() if name.startswith(_OF_LOADING) and value != old[name]

@@ -240,7 +240,6 @@ class _ProfilingRun:
             self.done.exception()
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """Return the settings: all are possible."""
         return settings
 
     def died(self, reason: str, text: str) -> None:
@@ -340,7 +339,6 @@ def _sum_s(times: StageTimes) -> float:
 
 
 def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Return the median of each stage."""
     inputs_s, model_s, outputs_s = (
         statistics.median(column) for column in zip(*stages, strict=True)
     )

@@ -184,7 +184,6 @@ def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
 
 
 def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
-    """Metrics of shared pools."""
     actions = CounterMetricFamily(
         "luthier_pool_actions",
         "What shared replicas were given to do, by how it ended (too_late: not begun in its window).",
@@ -246,7 +245,6 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
 
 
 def _of_server(now: Snapshot) -> Iterator[Metric]:
-    """Metrics of the server."""
     yield _plain_counter(
         "luthier_unresolved_requests",
         "Responses by HTTP status to requests that named no known model.",

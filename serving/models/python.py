@@ -188,7 +188,6 @@ def _make(target: type, *, file: pathlib.Path, threads: int) -> object:
 
 
 def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Convert declared tensors to specs."""
     return tuple(
         item if isinstance(item, TensorSpec) else TensorSpec.from_json(item) for item in declared
     )

@@ -191,7 +191,6 @@ def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | Non
 
 
 def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpec:
-    """Return the declared or default input spec."""
     if declared is not None:
         spec = TensorSpec.from_json(declared)
         return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(-1, *spec.shape))

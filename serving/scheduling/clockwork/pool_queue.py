@@ -150,7 +150,6 @@ class PoolQueue:
         return found
 
     def _shrink(self, bundle: BatchReservation, model: PoolModel, items: int) -> None:
-        """Remove items from a bundle."""
         by = bundle.by
         by.owes -= items
         bundle.count -= items
