@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from serving import settings
+from serving.settings.setting import SettingSpec
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
 
@@ -92,14 +93,14 @@ def page() -> str:
     return "".join(parts)
 
 
-def _row(knob: settings.SettingSpec, meaning: str) -> str:
+def _row(knob: SettingSpec, meaning: str) -> str:
     default = "none" if knob.default is None else f"`{_plain(knob.default)}`"
     live = "yes" if knob.limits.live else "no"
     cells = (f"`{knob.name}`", _allowed(knob), default, live, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _allowed(knob: settings.SettingSpec) -> str:
+def _allowed(knob: SettingSpec) -> str:
     choices = ", ".join(f"`{choice}`" for choice in knob.choices)
     if not knob.kinds:
         return choices
