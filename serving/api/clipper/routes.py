@@ -87,7 +87,6 @@ class QueryService(Protocol):
 
 
 class _ParsedClipperPath(NamedTuple):
-    """Parsed method and path."""
 
     verb: str
     application: str

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 from serving.deployment.dispatch import ReplicaConnection
 from serving.deployment.pool.spawner import Replica
 from serving.errors import LimitsUnavailable
 from serving.settings import ServingSettings
-from serving.settings.replica import AcceleratorSettings, ModelSettings, ReplicaSettings
+from serving.settings.replica import ReplicaSettings
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +38,17 @@ class Member:
     def __init__(
         self,
         worker: int,
-        limits: ReplicaSettings,
-        accelerator: AcceleratorSettings,
-        model: ModelSettings,
-        pad_to: int | None,
+        settings: ServingSettings,
+        *,
         max_items: int,
         pages: int | None,
     ) -> None:
         self.worker = worker
-        self.limits = limits
-        self.accelerator = accelerator
-        self.model = model
+        self.limits = settings.replica
+        self.accelerator = settings.accelerator
+        self.model = settings.model
         """Variant and declared inputs of the model it loads."""
-        self.pad_to = pad_to
+        self.pad_to = settings.batching.pad_to
         """Multiple to which it pads requests; None: no padding."""
         self.max_items = max_items
         """Items of its largest warm-up batch."""
@@ -118,3 +116,11 @@ class Death:
     text: str
     at_s: float
     """Unix time."""
+
+
+class DeathCounter(Protocol):
+    """Counter of deaths."""
+
+    def died(self, reason: str, text: str) -> None:
+        """Count one unexpected end of a replica."""
+        ...

@@ -13,11 +13,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from serving.deployment.dispatch import Dispatcher, LoadReport, ReplicaConnection
 from serving.deployment.pool.contents import ReplicaContents
-from serving.deployment.pool.member import Death, Member
+from serving.deployment.pool.hang_watch import watch_hangs
+from serving.deployment.pool.member import Death, DeathCounter, Member
 from serving.deployment.pool.spawner import Replica, Spawner
 from serving.errors import ReplicaStartFailed, ServingError
 from serving.settings import ServingSettings
@@ -28,18 +29,9 @@ log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 10.0
-_WATCH_PERIOD_S = 0.25
 _RETAINED_DEATHS = 100
 _LAST_WORDS_S = 0.5
 """Maximum time to read a dead replica's last messages."""
-
-
-class DeathCounter(Protocol):
-    """Counter of deaths."""
-
-    def died(self, reason: str, text: str) -> None:
-        """Count one unexpected end of a replica."""
-        ...
 
 
 class Pool:
@@ -106,7 +98,9 @@ class Pool:
         Raises:
             ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
         """
-        self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
+        self._watch = asyncio.create_task(
+            watch_hangs(self._members, self._dispatcher), name="watch replicas"
+        )
         await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self, grace_s: float) -> None:
@@ -184,21 +178,13 @@ class Pool:
     ) -> list[Member]:
         """Start replicas together: all become ready, or none stays.
 
-        A replacement warms up with single items only: it is needed soon, and a large batch may have
-        ended its predecessor.
+        A replacement warms up with single items: a large batch may have ended its predecessor.
         """
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(
-                next(self._workers),
-                settings.replica,
-                settings.accelerator,
-                settings.model,
-                settings.batching.pad_to,
-                max_items,
-                self._contents.pages(settings),
-            )
+            pages = self._contents.pages(settings)
+            member = Member(next(self._workers), settings, max_items=max_items, pages=pages)
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -372,28 +358,6 @@ class Pool:
         await asyncio.shield(replica.ended)
         self._members.pop(member.worker, None)
         self._served.discard(member.worker)
-
-    async def _watch_hangs(self) -> None:
-        """Kill replicas that hold one batch for too long."""
-        while True:
-            await asyncio.sleep(_WATCH_PERIOD_S)
-            now_s = time.monotonic()
-            for member in list(self._members.values()):
-                limits = member.limits
-                is_loading = self._dispatcher.is_loading(member.worker)
-                limit_s = limits.ready_timeout_s if is_loading else limits.hang_timeout_s
-                sent_s = self._dispatcher.oldest_sent_s(member.worker)
-                if (
-                    member.state == "ready"
-                    and member.replica is not None
-                    and sent_s is not None
-                    and now_s - sent_s > limit_s
-                ):
-                    text = f"held a batch for over {limit_s:g} s (replica.hang_timeout_s)"
-                    if is_loading:
-                        text = f"loaded for over {limit_s:g} s (replica.ready_timeout_s)"
-                    member.failure = ("hang", text)
-                    member.replica.kill()
 
     def _own(self, work: Any, name: str) -> None:
         task = asyncio.create_task(work, name=name)
