@@ -92,6 +92,19 @@ class Member:
             return True
         return now.memory_mb is not None and wanted.memory_mb > now.memory_mb
 
+    def become_ready(self) -> None:
+        """Let the replica take batches."""
+        self.state = "ready"
+        self.ready.set_result(None)
+
+    def connection_lost(self, fault: str | None) -> None:
+        """End the replica; a fault is its failure."""
+        replica = self.replica
+        if fault is not None:
+            self.failure = ("crash", fault)
+        if self.state != "ended" and replica is not None and not replica.ended.done():
+            replica.kill(asked=fault is not None)
+
     async def limit(self, wanted: ReplicaSettings) -> bool:
         """Set limits; return False if refused, which needs a new replica."""
         assert self.replica is not None

@@ -1,8 +1,7 @@
 """Pool: keeps the wanted replicas alive under the wanted limits, and changes both while serving.
 
 Replica states: starting -> ready -> draining -> ended; one that ends unexpectedly is replaced. The
-back-off counts failures to become useful (ready, and one batch answered), not deaths after a
-healthy life.
+back-off counts failures to become useful: ready, and one batch answered.
 """
 
 from __future__ import annotations
@@ -98,9 +97,8 @@ class Pool:
         Raises:
             ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
         """
-        self._watch = asyncio.create_task(
-            watch_hangs(self._members, self._dispatcher), name="watch replicas"
-        )
+        watch = watch_hangs(self._members, self._dispatcher)
+        self._watch = asyncio.create_task(watch, name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self, grace_s: float) -> None:
@@ -176,10 +174,8 @@ class Pool:
     async def _start_many(
         self, count: int, settings: ServingSettings, *, is_replacement: bool = False
     ) -> list[Member]:
-        """Start replicas together: all become ready, or none stays.
-
-        A replacement warms up with single items: a large batch may have ended its predecessor.
-        """
+        """Start replicas together: all become ready, or none stays."""
+        # A replacement warms up with single items: a large batch may have ended its predecessor.
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
@@ -215,7 +211,11 @@ class Pool:
                     card=self._contents.card,
                 )
                 member.replica = replica
-                self._own(self._follow(member, replica), f"follow replica {member.worker}")
+                follow = asyncio.create_task(
+                    self._follow(member, replica), name=f"follow replica {member.worker}"
+                )
+                self._tasks.add(follow)
+                follow.add_done_callback(self._tasks.discard)
                 await self._connect(member, replica)
                 await member.ready
         except TimeoutError:
@@ -236,11 +236,10 @@ class Pool:
         connection = member.connection = ReplicaConnection(
             self._dispatcher, member.worker, max_answer_bytes
         )
-        loop = asyncio.get_running_loop()
+        contents, loop = self._contents, asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
         def loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
-            contents = self._contents
             if member.ready.done() and not contents.is_shared:
                 return
             if not isinstance(outcome, LoadReport):
@@ -250,31 +249,22 @@ class Pool:
                 return
             reads_json = "json" in replica.features
             if not member.ready.done():
-                member.state = "ready"
-                member.ready.set_result(None)
+                member.become_ready()
             if contents.loaded(model, outcome, member, reads_json=reads_json):
                 possible = contents.possible(self._settings)
                 self._dispatcher.settings_changed(possible, keep_learnt=True)
 
-        def broken(fault: str | None) -> None:
-            if fault is not None:
-                member.failure = ("crash", fault)
-            if member.state != "ended" and not replica.ended.done():
-                replica.kill(asked=fault is not None)
-
-        contents = self._contents
         self._dispatcher.worker_up(
             connection,
             wanted=lambda model: contents.wanted(model, member)._replace(
                 max_answer_bytes=max_answer_bytes
             ),
             on_loaded=loaded,
-            on_broken=broken,
+            on_broken=member.connection_lost,
             pages=member.pages,
         )
         if contents.is_shared and not member.ready.done():
-            member.state = "ready"
-            member.ready.set_result(None)
+            member.become_ready()
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end and handle it."""
@@ -282,7 +272,6 @@ class Pool:
         if member.connection is not None and member.state == "ready":
             with contextlib.suppress(TimeoutError):  # its last responses count
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
-        asked = member.state == "draining"
         was = member.state
         member.state = "ended"
         self._members.pop(member.worker, None)
@@ -293,7 +282,7 @@ class Pool:
             )
             member.ready.exception()
         self._dispatcher.worker_down(member.worker, text)
-        if asked or self._closing:
+        if was == "draining" or self._closing:
             return
         self._counting.died(reason, text)
         death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
@@ -358,8 +347,3 @@ class Pool:
         await asyncio.shield(replica.ended)
         self._members.pop(member.worker, None)
         self._served.discard(member.worker)
-
-    def _own(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
