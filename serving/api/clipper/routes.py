@@ -87,7 +87,6 @@ class QueryService(Protocol):
 
 
 class _ParsedClipperPath(NamedTuple):
-
     verb: str
     application: str
 
