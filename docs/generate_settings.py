@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from `serving.settings`: every knob with meaning, range and default.
+"""Writes docs/settings.md from `serving/settings/`: every knob with meaning, range and default.
 
 In: `serving.settings.SETTINGS` and the docstring under each field, read from the source. Out: one
 Markdown page. `--check` writes nothing and ends with 1 when the page differs from the code; a test
@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from serving import settings
+from serving.settings.setting import SettingSpec
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
 
@@ -75,30 +76,31 @@ def field_texts(source: str) -> dict[str, dict[str, str]]:
 
 def page() -> str:
     """The whole page."""
-    texts = field_texts(pathlib.Path(settings.__file__).read_text(encoding="utf-8"))
     parts = [HEAD]
     for group in dataclasses.fields(settings.ServingSettings):
         if group.name == "models":  # the same settings again, for single models
             continue
         kind: Any = group.default_factory
+        source = pathlib.Path(sys.modules[kind.__module__].__file__ or "")
+        texts = field_texts(source.read_text(encoding="utf-8"))
         parts.append(f"\n## {group.name}\n\n{kind.__doc__.strip().splitlines()[0]}\n{TABLE_HEAD}")
         for field in dataclasses.fields(kind):
             knob = settings.SETTINGS[f"{group.name}.{field.name}"]
             meaning = texts[kind.__name__].get(field.name)
             if meaning is None:
-                raise SystemExit(f"serving/settings.py: {knob.name} has no docstring below it")
+                raise SystemExit(f"{source}: {knob.name} has no docstring below it")
             parts.append(_row(knob, meaning))
     return "".join(parts)
 
 
-def _row(knob: settings.SettingSpec, meaning: str) -> str:
+def _row(knob: SettingSpec, meaning: str) -> str:
     default = "none" if knob.default is None else f"`{_plain(knob.default)}`"
     live = "yes" if knob.limits.live else "no"
     cells = (f"`{knob.name}`", _allowed(knob), default, live, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _allowed(knob: settings.SettingSpec) -> str:
+def _allowed(knob: SettingSpec) -> str:
     choices = ", ".join(f"`{choice}`" for choice in knob.choices)
     if not knob.kinds:
         return choices
@@ -124,7 +126,7 @@ def main() -> int:
         return 0
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
         return 0
-    sys.stderr.write("docs/settings.md differs from serving/settings.py: run `make docs`\n")
+    sys.stderr.write("docs/settings.md differs from serving/settings/: run `make docs`\n")
     return 1
 
 

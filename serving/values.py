@@ -7,12 +7,8 @@ needs them.
 from __future__ import annotations
 
 import dataclasses
-import glob
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-from serving.errors import InvalidSettings, nearest
 
 ITEM_BYTES: dict[str, int] = {
     "BOOL": 1,
@@ -210,125 +206,6 @@ class ModelId(NamedTuple):
 
     name: str
     version: str
-
-
-class Program(NamedTuple):
-    """A program that is itself a replica, and its working folder."""
-
-    words: tuple[str, ...]
-    """Path and arguments; the socket's path is appended."""
-    folder: pathlib.Path
-
-
-class Variant(NamedTuple):
-    """Alternative weights for the same inputs and outputs, for example with fewer layers."""
-
-    path: pathlib.Path
-    """Weights, absolute."""
-    quality: Mapping[str, Any]
-    """Measured quality; see `ModelSpec`."""
-
-    @property
-    def accuracy(self) -> float | None:
-        """Accuracy from 0 to 1, if measured."""
-        return _accuracy(self.quality)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSpec:
-    """Model spec: all that is needed to load a model, from a `model.yaml` or made from a path."""
-
-    name: str
-    version: str
-    kind: str
-    """Key of `serving.models.KINDS` (onnx, sklearn, torch, python, ...)."""
-    path: pathlib.Path | None
-    """Weights, absolute; None if the kind needs none."""
-    program: Program | None = None
-    """Program started as the replica; only for kind command."""
-    description: str = ""
-    sample: pathlib.Path | None = None
-    """npz of real inputs: one array per input, first axis = items; optionally `labels`."""
-    quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Measured quality, such as dataset, metric, value, n."""
-    shapes: tuple[str, ...] = ()
-    """Sizes of free dimensions; `model.shapes` overrides by name."""
-    values: tuple[str, ...] = ()
-    """Values of synthetic inputs; `model.values` overrides by input."""
-    item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """As in `DeclaredInputs`."""
-    shared: tuple[str, ...] = ()
-    """As in `DeclaredInputs`."""
-    pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """As in `DeclaredInputs`."""
-    variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
-    """Variants by name, for `model.variant`; one has the weights of `path`."""
-
-    @property
-    def accuracy(self) -> float | None:
-        """Accuracy from 0 to 1, if measured."""
-        return _accuracy(self.quality)
-
-    @property
-    def default_variant(self) -> str | None:
-        """Variant served by default; None: no variants."""
-        return next((name for name, one in self.variants.items() if one.path == self.path), None)
-
-    def weights(self, variant: str | None) -> pathlib.Path | None:
-        """Return a variant's weights; None: the default's.
-
-        Raises:
-            InvalidSettings: no such variant.
-        """
-        if variant is None:
-            return self.path
-        if variant not in self.variants:
-            names = ", ".join(self.variants)
-            known = f"its variants are {names}" if names else "it has no variants"
-            raise InvalidSettings(
-                f"model.variant = {variant!r}: {self.name} has none of that name"
-                f"{nearest(variant, self.variants)}; {known} (models.NAME.model.variant is one model's own)"
-            )
-        return self.variants[variant].path
-
-    @property
-    def id(self) -> ModelId:
-        """Name and version."""
-        return ModelId(self.name, self.version)
-
-    @property
-    def files(self) -> tuple[pathlib.Path, ...]:
-        """Absolute files and folders that replicas of all variants read, for containers.
-
-        Programs and Python code need their folder, as they may use files beside them; other models
-        their file or folder, all that extend its name (ONNX weights), and the signature.
-        """
-        found: list[pathlib.Path] = []
-        if self.program is not None:
-            found.append(self.program.folder)
-        elif self.path is not None and self.path.is_absolute():
-            paths = dict.fromkeys([self.path, *(one.path for one in self.variants.values())])
-            for path in paths:
-                of_it = [path.parent]
-                if self.kind != "python":
-                    of_it = sorted(path.parent.glob(f"{glob.escape(path.name)}*"))
-                    of_it += path.parent.glob(f"{glob.escape(path.stem)}.signature.yaml")
-                found += [one for one in of_it if one not in found]
-        if self.sample is not None and not any(self.sample.is_relative_to(path) for path in found):
-            found.append(self.sample)
-        return tuple(found)
-
-    @property
-    def label(self) -> str:
-        """Name and path of the weights, for people."""
-        return self.name if self.path is None else f"{self.name} ({self.path})"
-
-
-def _accuracy(quality: Mapping[str, Any]) -> float | None:
-    value = quality.get("value")
-    if quality.get("metric") != "accuracy" or not isinstance(value, int | float):
-        return None
-    return float(value)
 
 
 def is_shape(shape: Sequence[object]) -> bool:

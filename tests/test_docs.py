@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from serving.app.command import parser as serving_parser
-from serving.settings import ENVIRONMENT_PREFIX, SETTINGS
+from serving.settings import SETTINGS
+from serving.settings.sources import ENVIRONMENT_PREFIX
 from tuner.cli import main
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from serving.system import bounded_yaml
 from serving.system.yaml_problem import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, list_names

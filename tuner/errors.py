@@ -27,7 +27,7 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.values.values import Cause
 
 MAX_LISTED = 8

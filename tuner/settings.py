@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from serving.settings import SETTINGS
 from tuner.errors import UsageError
 from tuner.metrics import metric_constraints

@@ -16,11 +16,11 @@ import pathlib
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import zoo
+from serving.zoo import bundled
 
 FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 """Folder of the Debian package."""
-SAMPLE = zoo.FOLDER / "samples.npz"
+SAMPLE = bundled.FOLDER / "samples.npz"
 """Shipped sample: the first `SAMPLE_ITEMS` test images and labels."""
 SAMPLE_ITEMS = 512
 

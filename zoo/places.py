@@ -10,7 +10,7 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-from serving import zoo
+from serving.zoo import bundled
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -35,5 +35,5 @@ def parsed(
     )
     options = parser.parse_args(arguments)
     options.record = options.out or FOLDER / name
-    options.out = options.out or zoo.FOLDER / name
+    options.out = options.out or bundled.FOLDER / name
     return options

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from serving.errors import AcceleratorUnavailable
-from serving.settings import AcceleratorSettings
+from serving.settings.replica import AcceleratorSettings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NONE_VISIBLE = "-1"

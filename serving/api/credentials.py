@@ -10,7 +10,7 @@ from typing import NamedTuple
 from serving.api.http.access import Token
 from serving.api.transport.trusted_hosts import TrustedHosts
 from serving.errors import InvalidSettings
-from serving.settings import ServerSettings
+from serving.settings.server import ServerSettings
 from serving.system import user_files
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 

@@ -19,12 +19,12 @@ from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
+from serving.model_spec import ModelSpec
 from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
 from serving.state.records import SqliteRecords
-from serving.values import ModelSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,6 @@ def build(
 
 
 def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
-    """Return the store of policy states."""
     if address is not None:
         return RedisStore(address, password=password)
     return MemoryStore() if folder is None else SqliteStore(folder / "states.db")

@@ -18,12 +18,14 @@ import yaml
 
 from serving import __version__, form, zoo
 from serving.app.server import Server
-from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
-from serving.settings import resolve
+from serving.error_text import nearest
+from serving.errors import InvalidSettings, ModelMissing, ServingError
+from serving.model_spec import ModelSpec
+from serving.settings.sources import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines
 from serving.system.yaml_problem import yaml_problem
-from serving.values import ModelSpec
+from serving.zoo import bundled
 
 _OBJECTS_PER_COLLECTION = 20_000
 """GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
@@ -85,6 +87,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
     )
+    _add_ports(options)
+    options.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="least level that is logged to stderr (default info)",
+    )
+    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
+    return options
+
+
+def _add_ports(options: argparse.ArgumentParser) -> None:
     options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
     options.add_argument(
         "--port", type=int, help="query port (default 8000, with gRPC at 8001; 0: free ones)"
@@ -100,14 +114,6 @@ def parser() -> argparse.ArgumentParser:
         help="the admin port asks for no token: every user and container that reaches it may run code as this one "
         "(docs/security.md)",
     )
-    options.add_argument(
-        "--log-level",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-        help="least level that is logged to stderr (default info)",
-    )
-    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
-    return options
 
 
 def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -147,7 +153,7 @@ def _specs(
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             "nothing to serve; name a model with --model (bundled: "
-            f"{', '.join(zoo.names())}), a folder of models with --model-repository, or start with --allow-empty"
+            f"{', '.join(bundled.names())}), a folder of models with --model-repository, or start with --allow-empty"
         )
     cards: dict[str, ModelSpec] = {}
     for text in models:

@@ -25,13 +25,15 @@ from serving.api.clipper.catalogue import RegisteredModel
 from serving.api.clipper.service import ClipperService
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
-from serving.engine.repository import Repository, Stamp
+from serving.engine.repository import Repository
+from serving.engine.version_folders import Stamp
 from serving.errors import ServingError, UnknownModel
+from serving.model_spec import ModelSpec
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.state import record_schema
 from serving.state.records import RecordKey, Rows, SqliteRecords
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 from serving.zoo import model_specs as card_form
 
 log = logging.getLogger(__name__)

@@ -6,48 +6,20 @@ Uses the management REST, and a container manager for replicas. Logs where Clipp
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import logging
-import pathlib
-import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from serving.api.clipper.inputs import INPUT_TYPES
+from serving.clipper_admin.checks import absolute_reference, check_packages, check_versioned_name
 from serving.clipper_admin.container_manager import CONTAINERLESS_MODEL_IMAGE, get, post
 from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
-from serving.clipper_admin.function_source import load_function, save_function
+from serving.clipper_admin.function_trial import run_like_deployed
 from serving.clipper_admin.process_manager import ProcessContainerManager
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PREDICTION_CACHE_SIZE_BYTES = 33_554_432
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_NUMPY = {"integers": np.int32, "floats": np.float32, "doubles": np.float64}
-_PYTHON: dict[str, tuple[type, ...]] = {
-    "integers": (int,),
-    "floats": (int, float),
-    "doubles": (int, float),
-}
-
-
-def check_versioned_name(name: str, version: str) -> None:
-    """Check names that Clipper puts into host names and labels.
-
-    Raises:
-        ClipperException: one is invalid.
-    """
-    for what, value in (("name", name), ("version", version)):
-        if not isinstance(value, str) or not _NAME.fullmatch(value):
-            raise ClipperException(
-                f"Invalid value: {value}: a model {what} must be a valid DNS-1123 subdomain. It "
-                "must consist of lower case alphanumeric characters or '-', and must start and end "
-                f"with an alphanumeric character (regex used for validation is {_NAME.pattern!r})"
-            )
 
 
 class ClipperConnection:
@@ -110,15 +82,10 @@ class ClipperConnection:
         slo_micros: int,
         **selection: object,
     ) -> None:
-        """Create an application.
+        """Create an application, with a latency limit in microseconds.
 
-        Args:
-            name: in its query path.
-            input_type: integers, floats, doubles, strings or bytes.
-            default_output: response if no model is in time.
-            slo_micros: latency limit in microseconds.
-            selection: beyond Clipper: `policy`, `options`, `costs`, `task`, `contexts`,
-                `most_users`, `confidence_threshold`, `suspicious_threshold`.
+        `default_output` is the response if no model is in time. `selection`, beyond Clipper:
+        `policy`, `options`, `costs`, `task`, `contexts`, `most_users` and the thresholds.
         """
         self._ask(
             "add_app",
@@ -184,23 +151,12 @@ class ClipperConnection:
     ) -> str:
         """Return the image of a model: its absolute path.
 
-        Args:
-            model_data_path: a model file, a folder with `model.yaml`, or `path/to/file.py:Name`.
-            base_image, container_registry: have no effect.
-            pkgs_to_install: must be installed on the server.
+        The model is a file, a folder with `model.yaml`, or `path/to/file.py:Name`. Packages must be
+        installed on the server.
         """
         check_versioned_name(name, str(version))
         check_packages(pkgs_to_install)
-        file, separator, attribute = model_data_path, "", ""
-        if not pathlib.Path(model_data_path).exists():
-            file, separator, attribute = model_data_path.rpartition(":")
-        path = pathlib.Path(file or model_data_path)
-        if not path.exists():
-            raise ClipperException(
-                f"There is no file or folder {path.absolute()}; expected a model file, a folder "
-                "with a model.yaml, or path/to/file.py:Name"
-            )
-        return f"{path.absolute()}{separator}{attribute}"
+        return absolute_reference(model_data_path)
 
     def deploy_model(
         self,
@@ -214,11 +170,8 @@ class ClipperConnection:
     ) -> None:
         """Start a version and make it current when ready.
 
-        Args:
-            name, version: as in host names; not yet registered.
-            input_type: integers, floats, doubles, strings or bytes.
-            image: a bundled model's name, a model file, or `path/to/file.py:function`.
-            batch_size: largest; -1: adaptive.
+        `image` is a bundled model's name, a model file, or `path/to/file.py:function`; a
+        `batch_size` of -1 is adaptive.
         """
         self._need_connection()
         version = str(version)
@@ -367,35 +320,11 @@ class ClipperConnection:
     def test_predict_function(
         self, query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
     ) -> Any:
-        """Return a function's outputs, after saving and loading it as for deployment.
+        """Return a function's outputs, or a text beginning with "Invalid input type".
 
-        Args:
-            query: {"input": ...} or {"input_batch": [...]}.
-            func: maps a list of inputs to as many strings.
-
-        Returns:
-            The outputs, or a text beginning with "Invalid input type".
+        The query is {"input": ...} or {"input_batch": [...]}; `func` maps inputs to as many strings.
         """
-        if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
-            return "Invalid input type or JSON key"
-        kind = INPUT_TYPES[input_type]
-        inputs = query["input_batch"] if "input_batch" in query else [query["input"]]
-        if not isinstance(inputs, list | tuple):
-            return "Invalid input type or JSON key"
-        given: list[Any] = []
-        for value in inputs:
-            if kind in _PYTHON:
-                if not isinstance(value, list | tuple) or not all(
-                    isinstance(item, _PYTHON[kind]) and not isinstance(item, bool) for item in value
-                ):
-                    return "Invalid input type"
-                given.append(np.array(value, dtype=_NUMPY[kind]))
-            elif not isinstance(value, str if kind == "strings" else bytes):
-                return "Invalid input type"
-            else:
-                given.append(value)
-        with tempfile.TemporaryDirectory() as folder:
-            return load_function(save_function(func, folder, input_type=kind))(given)
+        return run_like_deployed(query, func, input_type)
 
     # The paper's early names
 
@@ -419,26 +348,3 @@ class ClipperConnection:
     def _find(self, command: str, **data: object) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(self._ask(command, **data))
         return found or None
-
-
-def check_packages(packages: Sequence[str] | None) -> None:
-    """Check that packages are installed: models run in the server's environment.
-
-    Raises:
-        ClipperException: one is missing.
-    """
-    missing = [name for name in packages or () if not _is_installed(name)]
-    if missing:
-        raise ClipperException(
-            f"{', '.join(missing)} is not installed where the models run; install it there with pip"
-        )
-
-
-def _is_installed(package: str) -> bool:
-    """Whether a distribution is installed, in any version."""
-    name = re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0]
-    try:
-        importlib.metadata.distribution(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return False
-    return True

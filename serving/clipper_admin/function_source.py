@@ -171,7 +171,6 @@ class _Module:
         self.statements += [maker, *ast.parse(f"{name} = {name}()").body]
 
     def _binding(self, name: str, value: Any, user: types.FunctionType) -> list[ast.stmt]:
-        """Return statements that bind a name."""
         if isinstance(value, types.ModuleType):
             if value.__name__ == "__main__":
                 raise _not_written(name, value, user)

@@ -21,9 +21,10 @@ from serving.deployment.pool import Spawner
 from serving.deployment.shared_pool import SharedPool
 from serving.metrics.counters import Counters
 from serving.metrics.statistics import ModelStatistics, StatisticsCollector
+from serving.model_spec import ModelSpec
 from serving.response_handler import RequestHandle, ResponseHandler
 from serving.settings import ServingSettings
-from serving.values import ModelSpec, Signature
+from serving.values import Signature
 
 _RETRY_S = 0.005
 _OK = 200

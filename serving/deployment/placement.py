@@ -15,10 +15,12 @@ from serving.deployment.shared_pool import SharedPool
 from serving.deployment.single_model import SingleModelContents
 from serving.errors import InvalidSettings
 from serving.metrics.counters import Counters
+from serving.model_spec import ModelSpec
 from serving.scheduling import SCHEDULERS
 from serving.scheduling.interface import WarmupMeasured
-from serving.settings import ReplicaSettings, ServingSettings
-from serving.values import ModelId, ModelSpec, Signature
+from serving.settings import ServingSettings
+from serving.settings.replica import ReplicaSettings
+from serving.values import ModelId, Signature
 
 _REAL = ("file", "model")
 """Sources of samples that are real inputs."""
@@ -305,7 +307,6 @@ class SharedPlacement:
 
 
 def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list[str]:
-    """Return changed settings with which a model is loaded."""
     old, new = before.flat(), after.flat()
     return [
         name for name, value in new.items() if name.startswith(_OF_LOADING) and value != old[name]

@@ -17,12 +17,12 @@ from serving import __version__, models
 from serving.deployment.dispatch import declared_inputs
 from serving.deployment.profiler import ModelProfile
 from serving.errors import ServingError
+from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state import record_schema
 from serving.state.records import RecordKey, SqliteRecords
 from serving.system import machine
 from serving.system.fingerprint import Fingerprint, digest_of
-from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 

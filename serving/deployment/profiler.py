@@ -17,9 +17,10 @@ from typing import Any, Self
 from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, declared_inputs
 from serving.deployment.pool import Member, Pool, Spawner
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.model_spec import ModelSpec
 from serving.scheduling.interface import Action, ActionResult, ActionType, Event, Plan, WorkerUp
 from serving.settings import ServingSettings
-from serving.values import ModelId, ModelSpec, Signature, StageTimes
+from serving.values import ModelId, Signature, StageTimes
 
 MIN_LOADS = 3
 """Minimum loads; all but the first count for the load time."""
@@ -239,7 +240,6 @@ class _ProfilingRun:
             self.done.exception()
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """Return the settings: all are possible."""
         return settings
 
     def died(self, reason: str, text: str) -> None:
@@ -339,7 +339,6 @@ def _sum_s(times: StageTimes) -> float:
 
 
 def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Return the median of each stage."""
     inputs_s, model_s, outputs_s = (
         statistics.median(column) for column in zip(*stages, strict=True)
     )

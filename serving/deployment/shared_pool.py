@@ -13,7 +13,6 @@ import dataclasses
 import itertools
 import logging
 import math
-import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -25,91 +24,34 @@ from serving.deployment.dispatch import (
     Dispatcher,
     LoadReport,
     LoadSpec,
-    declared_inputs,
 )
 from serving.deployment.pool import Member, Pool, Spawner
 from serving.deployment.profile_store import ProfileStore
 from serving.deployment.profiler import ModelProfile, RecentDurations
-from serving.errors import InvalidSettings, ServingError
+from serving.deployment.shared_model import (
+    SharedModel,
+    budget_of,
+    check_fits,
+    digest_of,
+    memory_bytes_of,
+    page_bytes,
+    still_holds,
+)
+from serving.errors import ServingError
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
+from serving.model_spec import ModelSpec
 from serving.scheduling import SHARED
 from serving.scheduling.interface import ModelUp, Profiled
-from serving.settings import ModelSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import ModelSettings
 from serving.system.fingerprint import Fingerprint, fingerprint_of
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 
 log = logging.getLogger(__name__)
 
-FIRST_CALL_S = 1e-6
-"""Warm-up time that allows only the first call, whose cost is part of each load."""
-MODELS_SHARE = 0.5
-"""Models' default share of a replica's memory limit; runtime and batches need the rest."""
-
 MAX_PROFILING_S = 60.0
 """Maximum time to measure models again before new limits take effect."""
-
-
-class _SharedModel:
-    """One model version of the pool."""
-
-    __slots__ = (
-        "card",
-        "identity",
-        "key",
-        "measured",
-        "model",
-        "most",
-        "on_batch",
-        "pad_to",
-        "pages",
-        "profile",
-        "root",
-        "weights",
-    )
-
-    def __init__(
-        self,
-        card: ModelSpec,
-        settings: ServingSettings,
-        root: pathlib.Path | None,
-        pages: int,
-        profile: ModelProfile,
-        on_batch: Callable[[BatchDone], None],
-        identity: Fingerprint | None,
-    ) -> None:
-        self.card = card
-        self.root = root
-        self.model = settings.model
-        self.pad_to = settings.batching.pad_to
-        self.weights = card.weights(self.model.variant)
-        self.most = settings.batching.max_size
-        """Items of its largest batch in its settings."""
-        self.pages = pages
-        self.profile = profile
-        self.measured = RecentDurations(profile)
-        """Measurements since its profile."""
-        self.key: str | None = None
-        """Key of the saved profile."""
-        self.identity = identity
-        """Identity of its files at deployment."""
-        self.on_batch = on_batch
-
-    def settings(self, pool: ServingSettings) -> ServingSettings:
-        """Return the pool's settings with the model's own ones."""
-        batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
-        return dataclasses.replace(pool.changed(batching), model=self.model)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes it takes in a replica."""
-        return _memory_bytes(self.profile, self.identity)
-
-    @property
-    def batch_s(self) -> dict[int, float]:
-        """Items -> seconds of permitted batches."""
-        most = self.most if self.profile.signature.is_batched else 1
-        return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
 
 class SharedPool:
@@ -137,7 +79,7 @@ class SharedPool:
         self._settings = settings
         self._home = home
         self._workers = workers
-        self._tenants: dict[ModelId, _SharedModel] = {}
+        self._tenants: dict[ModelId, SharedModel] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
         self.dispatcher = Dispatcher(
@@ -177,7 +119,7 @@ class SharedPool:
         """
         settings = _of_no_model(settings)
         for tenant in self._tenants.values():
-            _check_fits(tenant.card, tenant.pages, settings)
+            check_fits(tenant.card, tenant.pages, settings)
         changed = {}
         if _limits(self._settings) != _limits(settings):
             changed = await self._measured_anew(settings)
@@ -243,14 +185,14 @@ class SharedPool:
         identity = await asyncio.to_thread(fingerprint_of, card.kind, weights)
         key = await self._key_of(card, settings, identity)
         found = await self._profile(card, settings, key, identity)
-        pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
-        _check_fits(card, pages, settings)
+        pages = max(1, math.ceil(memory_bytes_of(found, identity) / page_bytes(settings)))
+        check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still runs or is being unloaded under its own id.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        tenant = _SharedModel(card, settings, root, pages, found, on_batch, identity)
+        tenant = SharedModel(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
         self.dispatcher.lay_out(model, found.signature)
@@ -259,17 +201,9 @@ class SharedPool:
 
     def facts_of(self, model: ModelId) -> dict[str, Any]:
         """Describe a model for people: profile, memory, and replicas that hold it."""
-        tenant = self._tenants[model]
         held = self.dispatcher.held()
         replicas = sorted(worker for worker, models in held.items() if model in models)
-        return {
-            "load_s": round(tenant.measured.taught().load_s, 6),
-            "memory_mb": round(tenant.memory_bytes / 2**20, 2),
-            "pages": tenant.pages,
-            "in_memory": bool(replicas),
-            "replicas": replicas,
-            "profile": tenant.profile.facts(),
-        }
+        return self._tenants[model].facts(replicas)
 
     def most_items(self, model: ModelId) -> int | None:
         """Return the items of the largest measured batch; None: unbatched."""
@@ -304,9 +238,9 @@ class SharedPool:
     ) -> ModelProfile:
         """Return a saved profile for equal content and limits, or measure one."""
         known = self._profiles.of(key)
-        if known is not None and await asyncio.to_thread(_still_holds, known):
+        if known is not None and await asyncio.to_thread(still_holds, known):
             return known
-        digest = _digest_of(identity)
+        digest = digest_of(identity)
         found = await profiler.profile(card, settings, self._home, self._workers, digest=digest)
         log.info(
             "model profiled",
@@ -333,26 +267,7 @@ class SharedPool:
 
     def wanted(self, model: ModelId, member: Member) -> LoadSpec:
         """Return how a model is loaded while serving: with its first call only."""
-        tenant = self._tenants[model]
-        limits = member.limits
-        return LoadSpec(
-            tenant.card,
-            limits.threads,
-            1,
-            min(limits.warmup_s, FIRST_CALL_S),
-            device=member.accelerator.device,
-            weights=tenant.weights,
-            root=tenant.root,
-            pages=tenant.pages,
-            budget=member.pages,
-            digest=_digest_of(tenant.identity),
-            inputs=declared_inputs(
-                tenant.card,
-                tenant.model,
-                pad_to=tenant.pad_to,
-                known=tenant.profile.signature,
-            ),
-        )
+        return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
         """Return the page budget."""
@@ -422,52 +337,6 @@ class SharedPool:
 def _of_no_model(settings: ServingSettings) -> ServingSettings:
     """Remove the settings with which a single model is loaded."""
     return dataclasses.replace(settings.changed({"batching.pad_to": None}), model=ModelSettings())
-
-
-def page_bytes(settings: ServingSettings) -> float:
-    """Return the bytes of a page."""
-    return settings.clockwork.page_mb * 2**20
-
-
-def budget_of(settings: ServingSettings) -> int | None:
-    """Return the page budget of one replica; None: no limit."""
-    memory_mb: float | None = settings.clockwork.memory_mb
-    if memory_mb is None and settings.replica.memory_mb is not None:
-        memory_mb = MODELS_SHARE * settings.replica.memory_mb
-    return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
-
-
-def _memory_bytes(profile: ModelProfile, identity: Fingerprint | None) -> int:
-    """Return a model's bytes: as measured, at least those of its files."""
-    return max(profile.memory_bytes, 0 if identity is None else identity.size)
-
-
-def _digest_of(identity: Fingerprint | None) -> str | None:
-    """Return the SHA-256 of a model that is one file, which alone can be optimised, or None."""
-    return identity.digest if identity is not None and identity.is_whole else None
-
-
-def _still_holds(profile: ModelProfile) -> bool:
-    """Whether the optimised model that was profiled, if any, still exists: it may be deleted."""
-    optimised = profile.told.optimised
-    try:
-        return optimised is None or pathlib.Path(optimised).is_dir()
-    except OSError:  # a replica may report anything
-        return False
-
-
-def _check_fits(card: ModelSpec, pages: int, settings: ServingSettings) -> None:
-    """Check that an empty replica can hold a model.
-
-    Raises:
-        InvalidSettings: it cannot.
-    """
-    budget = budget_of(settings)
-    if budget is not None and pages > budget:
-        raise InvalidSettings(
-            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
-            f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
-        )
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:

@@ -13,9 +13,9 @@ from serving.deployment.profile_store import ProfileStore
 from serving.deployment.shared_pool import SharedPool
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import InvalidSettings
+from serving.model_spec import ModelSpec
 from serving.scheduling import SHARED
 from serving.settings import ServingSettings
-from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from serving.deployment.dispatch import LoadReport, LoadSpec, declared_inputs
 from serving.deployment.pool import Member
 from serving.errors import ServingError
-from serving.settings import ModelSettings, ReplicaSettings, ServingSettings
-from serving.values import ModelId, ModelSpec, Signature
+from serving.model_spec import ModelSpec
+from serving.settings import ServingSettings
+from serving.settings.replica import ModelSettings, ReplicaSettings
+from serving.values import ModelId, Signature
 
 log = logging.getLogger(__name__)
 

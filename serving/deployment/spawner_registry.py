@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from serving.deployment.pool import Spawner
 from serving.errors import ReplicaStartFailed
-from serving.settings import ReplicaSettings
+from serving.model_spec import ModelSpec
+from serving.settings.replica import ReplicaSettings
 from serving.spawners.docker.spawner import DockerSpawner
 from serving.spawners.process.spawner import ProcessSpawner
-from serving.values import ModelSpec
 
 
 def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:

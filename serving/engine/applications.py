@@ -15,13 +15,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from serving import wire
 from serving.deployment.deployment import InferRequest
-from serving.engine.engine import DeploymentHandle, Engine
+from serving.engine.engine import Engine
+from serving.engine.inflight_query import (
+    InflightQuery,
+    ModelResponseHandler,
+    QueryResponseHandler,
+    ServedApplication,
+)
 from serving.errors import (
-    CannotFinish,
-    CannotLoad,
-    DeadlineExceeded,
     InvalidRequest,
     NotReady,
     ServingError,
@@ -30,11 +32,9 @@ from serving.errors import (
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
-from serving.selection.decisions import DecisionLog, input_hash
+from serving.selection.decisions import input_hash
 from serving.selection.policy import Query as Asking
-from serving.selection.query_session import QueryResponse, QuerySession, Selector
 from serving.selection.stores.state_store import EVERYBODY, StateStore
-from serving.selection.user_states import UserStates
 from serving.values import Signature
 
 log = logging.getLogger(__name__)
@@ -77,168 +77,6 @@ class Feedback(Protocol):
         ...
 
 
-class QueryResponseHandler(Protocol):
-    """Response handler of a query."""
-
-    def answered(self, result: QueryResponse) -> None:
-        """Receive the response: called once, within the latency SLO."""
-        ...
-
-
-class _App:
-    """One application with its user states and decisions."""
-
-    __slots__ = ("application", "contexts", "decisions", "selector")
-
-    def __init__(self, application: Application, store: StateStore) -> None:
-        self.application = application
-        self.selector = Selector(application)
-        self.contexts = UserStates(self.selector, store)
-        self.decisions = DecisionLog()
-
-    def change(self, application: Application) -> None:
-        self.application = application
-        self.selector = Selector(application)
-        self.contexts.relink(self.selector)
-
-
-class _InflightQuery:
-    """In-flight query."""
-
-    __slots__ = ("_app", "_asker", "_passes", "_pending", "_tickets", "_timer")
-
-    def __init__(self, app: _App, pending: QuerySession, asker: QueryResponseHandler) -> None:
-        self._app = app
-        self._pending = pending
-        self._asker: QueryResponseHandler | None = asker
-        self._tickets: dict[str, RequestHandle] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        application = app.application
-        # A threshold needs the output's confidence.
-        self._passes = (
-            application.policy == "fixed"
-            and len(pending.models) == 1
-            and not application.confidence_threshold
-        )
-
-    def sent(self, model: str, ticket: RequestHandle) -> None:
-        """Add a model's ticket."""
-        self._tickets[model] = ticket
-
-    def wait(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Start the SLO timer; respond at once if no model will."""
-        if self._pending.is_complete:
-            loop.call_soon(self._finish)
-        else:
-            self._timer = loop.call_later(seconds, self._finish)
-
-    def arrived(self, model: str, frame: memoryview) -> None:
-        """Add a model's response."""
-        self._tickets.pop(model, None)
-        if self._asker is None:
-            return
-        if self._passes:
-            self._pass_on(model, frame)
-            return
-        try:
-            (answer,) = model_output.model_outputs(
-                self._app.application.task, wire.decode_frame(frame)
-            )
-        except (ServingError, ValueError) as error:
-            log.warning("an answer cannot be combined", extra={"model": model, "why": str(error)})
-            self.failed(model)
-            return
-        if self._pending.arrived(model, answer) or not self._tickets:
-            self._finish()
-
-    def failed(self, model: str) -> None:
-        """Drop a failed model."""
-        self._tickets.pop(model, None)
-        if self._pending.failed(model) or not self._tickets:
-            self._finish()
-
-    def late(self, model: str) -> None:
-        """Drop a model that is too late; it counts as missing."""
-        self._tickets.pop(model, None)
-        if not self._tickets:
-            self._finish()
-
-    def cancel(self) -> None:
-        """Drop the query; its client is gone."""
-        self._asker = None
-        self._end()
-
-    def _pass_on(self, model: str, frame: memoryview) -> None:
-        """Pass on the only model's response; log the decision if readable."""
-        try:
-            (answer,) = model_output.model_outputs(
-                self._app.application.task, wire.decode_frame(frame)
-            )
-        except (ServingError, ValueError):
-            answer = None
-        if answer is not None:
-            self._pending.arrived(model, answer)
-            self._app.decisions.put(self._pending.finish().decision)
-        self._say(QueryResponse(self._pending.query.id, frame))
-
-    def _finish(self) -> None:
-        if self._asker is None:
-            return
-        finished = self._pending.finish()
-        self._app.decisions.put(finished.decision)
-        result = finished.result
-        several = len(self._pending.models) > 1
-        self._say(
-            QueryResponse(
-                query_id=result.query_id,
-                output=None if result.is_default else result.output,
-                is_default=result.is_default,
-                explanation=result.explanation,
-                confidence=result.confidence if several else None,
-                is_suspicious=several and result.is_suspicious,
-            )
-        )
-
-    def _say(self, answered: QueryResponse) -> None:
-        asker, self._asker = self._asker, None
-        self._end()
-        if asker is not None:
-            asker.answered(answered)
-
-    def _end(self) -> None:
-        """Cancel the timer and outstanding requests."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for ticket in self._tickets.values():
-            ticket.cancel()
-        self._tickets.clear()
-
-
-class _ModelResponseHandler:
-    """Response handler of one model for one query."""
-
-    __slots__ = ("_asked", "_model", "_started_s", "_target")
-
-    def __init__(
-        self, asked: _InflightQuery, model: str, target: DeploymentHandle, started_s: float
-    ) -> None:
-        self._asked = asked
-        self._model = model
-        self._target = target
-        self._started_s = started_s
-
-    def answer(self, frame: memoryview) -> None:
-        self._target.done(200, time.monotonic() - self._started_s)
-        self._asked.arrived(self._model, frame)
-
-    def refuse(self, error: ServingError) -> None:
-        self._target.done(error.status, time.monotonic() - self._started_s)
-        if isinstance(error, DeadlineExceeded | CannotFinish | CannotLoad):
-            self._asked.late(self._model)
-        else:
-            self._asked.failed(self._model)
-
-
 class Applications:
     """All applications of one gateway."""
 
@@ -260,7 +98,7 @@ class Applications:
         self._store = store
         self._draw = draw
         self._clock = clock
-        self._apps: dict[str, _App] = {}
+        self._apps: dict[str, ServedApplication] = {}
         self._ids = itertools.count(first_id)
 
     # Applications and their links
@@ -282,7 +120,7 @@ class Applications:
         """
         if application.name in self._apps:
             raise InvalidRequest(f"application {application.name!r} exists already")
-        self._apps[application.name] = _App(application, self._store)
+        self._apps[application.name] = ServedApplication(application, self._store)
 
     def delete(self, name: str) -> None:
         """Delete an application and its policy's state."""
@@ -362,7 +200,7 @@ class Applications:
         asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
-        asked = _InflightQuery(app, pending, asker)
+        asked = InflightQuery(app, pending, asker)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
@@ -372,7 +210,7 @@ class Applications:
                 try:
                     target = self._engine.resolve(model, version)
                     query = question.query(target.signature, slo_s)
-                    waiter = _ModelResponseHandler(asked, model, target, now_s)
+                    waiter = ModelResponseHandler(asked, model, target, now_s)
                     asked.sent(model, target.submit(query, waiter, application))
                     taken += 1
                 except InvalidRequest as error:
@@ -425,7 +263,7 @@ class Applications:
         """Make learned states durable."""
         self._store.close()
 
-    def _of(self, name: str) -> _App:
+    def _of(self, name: str) -> ServedApplication:
         app = self._apps.get(name)
         if app is None:
             raise InvalidRequest(

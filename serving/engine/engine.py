@@ -37,9 +37,10 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
+from serving.model_spec import ModelSpec
 from serving.response_handler import RequestHandle, ResponseHandler
 from serving.settings import ServingSettings
-from serving.values import ModelId, ModelSpec, Signature
+from serving.values import ModelId, Signature
 
 log = logging.getLogger(__name__)
 

@@ -1,147 +1,37 @@
 """Model repository: a folder of models with numbered versions, watched for changes.
 
-    DIR/resnet/1/model.onnx
-    DIR/resnet/2/model.onnx        the highest number is current
-    DIR/resnet/2/samples.npz       real inputs for the warm-up
-    DIR/reviews/7/model.yaml       a folder with a model spec, as in `serving.zoo`
-
 A new version is loaded and made current; then older ones beyond the number to retain are retired,
 as are versions whose folders disappear. A version set by hand stays current until a new one
 appears. A version is taken up once two scans see the same files, so that copying can finish; a
-failed load is retried when they change. `plan_actions` decides and is pure; the disk is read in a thread.
+failed load is retried when they change. `version_folders` decides; the disk is read in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-import os
 import pathlib
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
 
-from serving import zoo
 from serving.engine.engine import RETIRE_S, Engine
+from serving.engine.version_folders import (
+    NUMBER,
+    Stamp,
+    VersionFolder,
+    find_spec,
+    newest,
+    plan_actions,
+    scan,
+)
 from serving.errors import (
     InvalidRequest,
     InvalidSettings,
-    ModelLoadFailed,
     ServingError,
     UnknownModel,
 )
-from serving.values import ModelId, ModelSpec
-from serving.zoo import mlflow_folder, recognition
+from serving.values import ModelId
 
 log = logging.getLogger(__name__)
-
-_NUMBER = re.compile(r"[0-9]{1,18}")
-
-Stamp = tuple[tuple[str, int, int], ...]
-"""Files of a version: path, bytes, modification time in ns."""
-
-
-class VersionFolder(NamedTuple):
-    """A version's folder."""
-
-    path: pathlib.Path
-    stamp: Stamp
-
-
-class ReconcileActions(NamedTuple):
-    """Actions after a scan, in this order."""
-
-    load: tuple[ModelId, ...]
-    """To be loaded and made current, oldest first."""
-    gone: tuple[ModelId, ...]
-    """Folders that disappeared."""
-
-
-def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
-    """Return the versions in a folder.
-
-    Raises:
-        InvalidSettings: the folder is unreadable.
-    """
-    found: dict[ModelId, VersionFolder] = {}
-    try:
-        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    except OSError as error:
-        raise InvalidSettings(
-            f"model repository {root}: {error.strerror or error}; give a folder with one folder for each model"
-        ) from error
-    for name in names:
-        try:
-            versions = [entry.name for entry in os.scandir(root / name) if entry.is_dir()]
-        except OSError:  # it disappeared meanwhile
-            continue
-        for version in versions:
-            if _NUMBER.fullmatch(version):
-                path = root / name / version
-                found[ModelId(name, version)] = VersionFolder(path, _stamp(path))
-    return found
-
-
-def newest(versions: Sequence[str], count: int) -> list[str]:
-    """Return the `count` highest numbers, the highest last."""
-    return sorted(versions, key=int)[-count:]
-
-
-def plan_actions(
-    found: Mapping[ModelId, VersionFolder],
-    before: Mapping[ModelId, VersionFolder],
-    tried: Mapping[ModelId, Stamp],
-) -> ReconcileActions:
-    """Decide what to do after a scan.
-
-    `tried` are versions taken up before, loaded or failed, with their files then.
-    """
-    load = [
-        id_
-        for id_, what in found.items()
-        if what.stamp
-        and tried.get(id_) != what.stamp
-        and id_ in before
-        and before[id_].stamp == what.stamp
-    ]
-    load.sort(key=lambda id_: (id_.name, int(id_.version)))
-    return ReconcileActions(tuple(load), tuple(id_ for id_ in tried if id_ not in found))
-
-
-def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
-    """Return the model spec of a version's folder.
-
-    Raises:
-        ServingError: the folder holds no model or several, or is unreadable.
-    """
-    try:
-        return _read_spec(path, id_)
-    except (OSError, ValueError, RecursionError) as error:  # gone, or an impossible name
-        raise ModelLoadFailed(str(path), f"the version's folder cannot be read: {error}") from error
-
-
-def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
-    if (path / zoo.SPEC_FILE).is_file() or mlflow_folder.is_one(path):
-        card = zoo.find(str(path), name=id_.name)
-    else:
-        files = [
-            file
-            for file in sorted(path.iterdir())
-            if recognition.file_kind(file) is not None and not zoo.is_samples(file)
-        ]
-        if len(files) != 1:
-            listed = ", ".join(file.name for file in files) or "none"
-            raise ModelLoadFailed(
-                str(path),
-                f"expected one model file or a {zoo.SPEC_FILE} in the version's folder, found {listed}",
-            )
-        text = str(files[0])
-        card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
-    samples = path / zoo.SAMPLES_FILE
-    if card.sample is None and samples.is_file():
-        card = dataclasses.replace(card, sample=samples.absolute())
-    return dataclasses.replace(card, version=id_.version)
 
 
 class Repository:
@@ -309,7 +199,7 @@ class Repository:
                 self._engine.roll_back(name)
                 return
             numbers = [id_.version for id_ in self._found if id_.name == name]
-            if _NUMBER.fullmatch(entry.current):
+            if NUMBER.fullmatch(entry.current):
                 numbers = [version for version in numbers if int(version) < int(entry.current)]
             if not numbers:
                 raise InvalidRequest(
@@ -377,7 +267,7 @@ class Repository:
 
     async def _retire_old(self, name: str) -> None:
         entry = self._engine.entry(name)
-        numbered = [version for version in entry.versions if _NUMBER.fullmatch(version)]
+        numbered = [version for version in entry.versions if NUMBER.fullmatch(version)]
         kept = {*newest(numbered, self._kept), entry.current, *entry.labels.values(), *entry.shares}
         kept.add(entry.shadow or entry.current)
         for version in numbered:
@@ -394,7 +284,7 @@ class Repository:
             return
         others = [version for version in entry.versions if version != id_.version]
         if others and entry.current == id_.version:
-            numbered = [version for version in others if _NUMBER.fullmatch(version)]
+            numbered = [version for version in others if NUMBER.fullmatch(version)]
             self._engine.set_version(id_.name, newest(numbered, 1)[0] if numbered else others[-1])
         elif not others:
             left = [other.version for other in self._found if other.name == id_.name]
@@ -411,16 +301,3 @@ class Repository:
             text,
             extra={"model": id_.name, "version": id_.version, "error": str(error)},
         )
-
-
-def _stamp(folder: pathlib.Path) -> Stamp:
-    """Return a version's files, subfolders included; empty if none, or if they disappeared."""
-    files: list[tuple[str, int, int]] = []
-    try:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                status = path.stat()
-                files.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
-    except OSError:
-        return ()
-    return tuple(files)

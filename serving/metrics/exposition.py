@@ -94,6 +94,12 @@ class _Collector(Collector):
 
 def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
     """Metrics by deployment."""
+    yield from _of_requests(models)
+    yield from _of_batches(models)
+
+
+def _of_requests(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
+    """Responses, refusals and latencies by deployment."""
     yield _counter(
         "luthier_requests",
         "Inference responses by HTTP status (499: the client went away).",
@@ -120,6 +126,10 @@ def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
         "Seconds from a request's last byte to its answer.",
         {one.id: one.counters.latency_s for one in models},
     )
+
+
+def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
+    """Batches, queues, replicas and caches by deployment."""
     yield _histogram(
         "luthier_batch_items",
         "Items per batch.",
@@ -174,7 +184,6 @@ def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
 
 
 def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
-    """Metrics of shared pools."""
     actions = CounterMetricFamily(
         "luthier_pool_actions",
         "What shared replicas were given to do, by how it ended (too_late: not begun in its window).",
@@ -236,7 +245,6 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
 
 
 def _of_server(now: Snapshot) -> Iterator[Metric]:
-    """Metrics of the server."""
     yield _plain_counter(
         "luthier_unresolved_requests",
         "Responses by HTTP status to requests that named no known model.",

@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InferenceFailed, ModelLoadFailed, ModelMissing, nearest, one_line
+from serving.error_text import nearest, one_line
+from serving.errors import InferenceFailed, ModelLoadFailed, ModelMissing
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
@@ -187,7 +188,6 @@ def _make(target: type, *, file: pathlib.Path, threads: int) -> object:
 
 
 def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Convert declared tensors to specs."""
     return tuple(
         item if isinstance(item, TensorSpec) else TensorSpec.from_json(item) for item in declared
     )

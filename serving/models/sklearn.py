@@ -29,7 +29,8 @@ import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from serving.errors import InvalidRequest, ModelLoadFailed, one_line
+from serving.error_text import one_line
+from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
@@ -190,7 +191,6 @@ def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | Non
 
 
 def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpec:
-    """Return the declared or default input spec."""
     if declared is not None:
         spec = TensorSpec.from_json(declared)
         return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(-1, *spec.shape))

@@ -107,7 +107,6 @@ def _set_threads(threads: int) -> None:
 
 
 def _default_signature(loaded: Any) -> Any:
-    """Return the function of the default signature."""
     signatures: Mapping[str, Any] = loaded.signatures
     if SIGNATURE not in signatures:
         raise ValueError(

@@ -2,17 +2,7 @@
 
 Inputs are in the order of `forward`; an argument that is a number gets the one in its array, of
 shape []. Outputs: one tensor, a tuple in signature order, or a dictionary by name. PyTorch has no
-texts.
-
-The signature is the first of:
-
-1. `signature.yaml` in the archive (`extra_files` of `torch.jit.save` and `torch.export.save`);
-2. a file beside the model: `net.signature.yaml` for `net.pt`;
-3. the model: an exported program's names, datatypes and shapes (dynamic dimensions are free),
-   or a traced module's example, with a free first dimension.
-
-    inputs: [{name: x, datatype: FP32, shape: [-1, 4]}]
-    outputs: [{name: scores, datatype: FP32, shape: [-1, 10]}]
+texts. The signature is declared or read from the model (`torch_signature`).
 
 Pickles, also state dicts, are rejected because they run code. Both formats hold PyTorch code, which
 is not sandboxed: serve only what you trust.
@@ -38,30 +28,18 @@ from torch.utils import _pytree as trees
 
 from serving.errors import InferenceFailed, InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, as_load_failure, cuda
-from serving.system import bounded_yaml
+from serving.models.torch_signature import (
+    SIGNATURE_FILE,
+    example_signature,
+    number_inputs,
+    program_signature,
+    read_signature,
+    signature_file,
+    trace_signature,
+)
 from serving.values import Signature, TensorSpec
 
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
-SIGNATURE_FILE = "signature.yaml"
-
-DATATYPES: dict[torch.dtype, str] = {
-    torch.bool: "BOOL",
-    torch.uint8: "UINT8",
-    torch.uint16: "UINT16",
-    torch.uint32: "UINT32",
-    torch.uint64: "UINT64",
-    torch.int8: "INT8",
-    torch.int16: "INT16",
-    torch.int32: "INT32",
-    torch.int64: "INT64",
-    torch.float16: "FP16",
-    torch.float32: "FP32",
-    torch.float64: "FP64",
-}
-"""PyTorch type -> Open Inference Protocol datatype; cast bfloat16 inside the model."""
-
-NUMBERS = {"int": "INT64", "float": "FP64", "bool": "BOOL", "number": "FP64", "Scalar": "FP64"}
-"""TorchScript type of a number argument -> Open Inference Protocol datatype."""
 
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Environment variable that makes `torch.load` unpickle tensors only."""
@@ -106,7 +84,7 @@ class Model:
             self._run, (inputs, outputs) = load(path, self._device, has_example=has_example)
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
         self._inputs = [spec.name for spec in inputs]
-        self._numbers = _numbers(self._run, self._inputs) if form == "script" else frozenset()
+        self._numbers = number_inputs(self._run, self._inputs) if form == "script" else frozenset()
         self._outputs = [spec.name for spec in outputs]
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
@@ -209,7 +187,7 @@ def _load_script(
     module.eval()
     arguments = module.forward.schema.arguments[1:]  # the first is `self`
     required = sum(not item.has_default_value() for item in arguments)
-    declared = _read_signature(path, extra[SIGNATURE_FILE])
+    declared = read_signature(path, extra[SIGNATURE_FILE])
     if declared is not None:
         given = len(declared[0])
         if not required <= given <= len(arguments):
@@ -221,71 +199,15 @@ def _load_script(
     if not has_example:
         raise ValueError(
             "a scripted module does not tell its datatypes and shapes: write them beside it, with the "
-            f"true ones (-1: free) in place of these: echo '{_example(module.forward.schema)}' > "
-            f"{shlex.quote(str(_beside(path)))}"
+            f"true ones (-1: free) in place of these: echo '{example_signature(module.forward.schema)}' > "
+            f"{shlex.quote(str(signature_file(path)))}"
         )
     # Restoring shapes runs the example, which stays on the CPU.
     shaped = (
         module if on_cpu else torch.jit.load(str(path), map_location="cpu", _restore_shapes=True)
     )
     kinds = [value.type() for value in list(shaped.graph.inputs())[1:]]
-    return module, _trace_signature(module, kinds, device, [item.name for item in arguments])
-
-
-def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:
-    """Inputs that the module takes as numbers."""
-    arguments = module.forward.schema.arguments[1:]
-    pairs = zip(names, arguments, strict=False)  # arguments with defaults may be omitted
-    return frozenset(name for name, item in pairs if _plain(item.type) in NUMBERS)
-
-
-def _plain(kind: Any) -> str:
-    """Name of a TorchScript type, without Optional."""
-    return str(kind.getElementType() if kind.kind() == "OptionalType" else kind)
-
-
-def _example(schema: Any) -> str:
-    """Build a one-line YAML signature to complete, from the schema of `forward`."""
-
-    def entry(name: str, kind: Any) -> str:
-        datatype, shape = NUMBERS.get(_plain(kind), "FP32"), "[]"
-        if _plain(kind) not in NUMBERS:
-            shape = "[-1, -1]"
-        return f"{{name: {name}, datatype: {datatype}, shape: {shape}}}"
-
-    inputs = [
-        entry(item.name, item.type) for item in schema.arguments[1:] if not item.has_default_value()
-    ]
-    returned = schema.returns[0].type
-    parts = returned.elements() if returned.kind() == "TupleType" else [returned]
-    names = ["output"] if len(parts) == 1 else [f"output_{place}" for place in range(len(parts))]
-    outputs = [entry(name, kind) for name, kind in zip(names, parts, strict=True)]
-    return f"{{inputs: [{', '.join(inputs)}], outputs: [{', '.join(outputs)}]}}"
-
-
-def _trace_signature(
-    module: Any, kinds: Sequence[Any], device: torch.device, names: Sequence[str]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Read inputs from the trace's example, and outputs from a run on zeros."""
-    inputs = tuple(
-        _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
-        for name, kind in zip(names, kinds, strict=True)
-    )
-    zeros = [
-        torch.zeros((1, *kind.sizes()[1:]), dtype=kind.dtype(), device=device) for kind in kinds
-    ]
-    with torch.inference_mode():
-        answer = module(*zeros)
-    if isinstance(answer, Mapping):
-        found = {str(name): value for name, value in answer.items()}
-    elif isinstance(answer, torch.Tensor):
-        found = {"output": answer}
-    else:
-        found = {f"output_{place}": value for place, value in enumerate(answer)}
-    outputs = tuple(
-        _spec(name, value.dtype, (-1, *value.shape[1:])) for name, value in found.items()
-    )
-    return inputs, outputs
+    return module, trace_signature(module, kinds, device, [item.name for item in arguments])
 
 
 def _load_program(
@@ -299,8 +221,8 @@ def _load_program(
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         program = torch.export.load(path, extra_files=extra)
     program = torch.export.passes.move_to_device_pass(program, device)
-    own = _of_program(program)
-    specs = _read_signature(path, extra[SIGNATURE_FILE]) or own
+    own = program_signature(program)
+    specs = read_signature(path, extra[SIGNATURE_FILE]) or own
     for what, given, there in zip(("inputs", "outputs"), specs, own, strict=True):
         if len(given) != len(there):
             raise ValueError(
@@ -316,79 +238,6 @@ def _load_program(
         return leaves
 
     return run, specs
-
-
-def _of_program(
-    program: torch.export.ExportedProgram,
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Read an exported program's inputs and outputs."""
-    values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
-    signature = program.graph_signature
-    names = list(signature.user_outputs)
-    form = program.call_spec.out_spec
-    if form is not None and form.type is dict and len(form.context) == len(names):
-        labels = [str(name) for name in form.context]  # the module's names
-    else:
-        labels = [str(name) for name in names]
-    inputs = tuple(_program_spec(str(name), values.get(name)) for name in signature.user_inputs)
-    outputs = tuple(
-        _program_spec(label, values.get(name)) for label, name in zip(labels, names, strict=True)
-    )
-    for spec in inputs:
-        if spec.shape[:1] != (-1,):
-            raise ValueError(
-                f"input {spec.name!r} has the fixed shape {list(spec.shape)}, which takes no batches; "
-                "export it with a dynamic first dimension: "
-                f"dynamic_shapes={{{spec.name!r}: {{0: torch.export.Dim.DYNAMIC}}}}"
-            )
-    return inputs, outputs
-
-
-def _program_spec(name: str, value: Any) -> TensorSpec:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name!r} is no tensor; only tensors can be served")
-    return _spec(
-        name, value.dtype, tuple(size if isinstance(size, int) else -1 for size in value.shape)
-    )
-
-
-def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
-    if dtype not in DATATYPES:
-        raise ValueError(
-            f"{name!r} is of type {dtype}, expected one of {', '.join(map(str, DATATYPES))}; "
-            "cast it inside the model"
-        )
-    return TensorSpec(name=name, datatype=DATATYPES[dtype], shape=shape)
-
-
-def _read_signature(
-    path: pathlib.Path, inside: str | bytes
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] | None:
-    """Read the declared signature, if any."""
-    beside = _beside(path)
-    if not inside and not beside.is_file():
-        return None
-    where = SIGNATURE_FILE if inside else beside.name
-    try:
-        data = bounded_yaml.parse(inside) if inside else bounded_yaml.read(beside)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-    try:
-        inputs, outputs = (
-            tuple(TensorSpec.from_json(item) for item in data[key]) for key in ("inputs", "outputs")
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{where}: expected inputs and outputs, each a list of name, datatype and shape; {error}"
-        ) from error
-    texts = [spec.name for spec in inputs + outputs if spec.datatype == "BYTES"]
-    if texts:
-        raise ValueError(f"{where}: {texts[0]!r} is of BYTES, and PyTorch has no texts")
-    return inputs, outputs
-
-
-def _beside(path: pathlib.Path) -> pathlib.Path:
-    return path.with_suffix(f".{SIGNATURE_FILE}")
 
 
 @contextlib.contextmanager

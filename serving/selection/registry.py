@@ -7,7 +7,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from serving.errors import InvalidSettings, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings
 from serving.selection.model_output import Task, is_number
 from serving.selection.policies.epsilon_greedy import EpsilonGreedy
 from serving.selection.policies.exp3 import Exp3

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InvalidSettings, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings
 from serving.values import Signature, TensorSpec
 
 FORMS = "LOW..HIGH, one value, or @FILE with a value in each line"

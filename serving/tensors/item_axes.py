@@ -10,7 +10,8 @@ import dataclasses
 import re
 from collections.abc import Collection, Mapping
 
-from serving.errors import ModelLoadFailed, nearest
+from serving.error_text import nearest
+from serving.errors import ModelLoadFailed
 from serving.values import Signature, TensorSpec
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InferenceFailed, InvalidRequest, short_repr
+from serving.error_text import short_repr
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import ITEM_BYTES, Tensor, is_shape
 
 NUMPY: dict[str, str] = {

@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from serving.errors import InvalidSettings, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidSettings
 from serving.tensors.sizes import Size, Sizes
 from serving.values import Signature, TensorSpec
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import ModelLoadFailed
-from serving.values import ModelSpec, Program, Variant
-from serving.zoo import FOLDER, build_weights, built_folder, check_trusted
+from serving.model_spec import ModelSpec, Program, Variant
+from serving.zoo import check_trusted
+from serving.zoo.bundled import FOLDER, build_weights, built_folder
 
 _BUNDLED = "zoo:"
 _BUILT = "built:"

@@ -12,10 +12,10 @@ import docker
 import pytest
 import pytest_asyncio
 
+from serving.model_spec import ModelSpec
 from serving.spawners.docker import reaper, spawner
 from serving.spawners.docker.client import OWNER_LABEL, REQUEST_TIMEOUT_S
 from serving.spawners.docker.spawner import DockerSpawner
-from serving.values import ModelSpec
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.engine_relay import EngineRelay
 

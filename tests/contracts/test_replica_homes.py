@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.model_spec import ModelSpec, Program
 from serving.spawners.docker.spawner import DockerSpawner
 from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
-from serving.values import ModelSpec, Program
 from serving.wire import ActionStatus
 from serving.wire.staged_path import staged_path
 from tests.fakes.docker_engine import needs_docker

@@ -17,8 +17,8 @@ from serving.api.transport.trusted_hosts import TrustedHosts
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
 from serving.metrics.exposition import Exposition
+from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
-from serving.values import ModelSpec
 from tests.fakes.replicas import FakeHome
 
 CARD = ModelSpec(name="echo", version="1", kind="echo", path=None, shapes=("data=3",))

@@ -7,8 +7,9 @@ import struct
 import numpy as np
 
 from serving import wire
+from serving.model_spec import ModelSpec
 from serving.tensors.json_tensors import NUMPY
-from serving.values import ModelId, ModelSpec, Signature, Tensor, TensorSpec
+from serving.values import ModelId, Signature, Tensor, TensorSpec
 from tests.fakes.replicas import FakeHome
 
 

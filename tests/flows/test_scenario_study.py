@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from serving.settings import resolve
+from serving.settings.sources import resolve
 from tests.fakes.commands import Done, tune
 from tuner.store import records
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from serving import zoo
-from serving.app.server import _make_connection_limiter
-from serving.settings import ServerSettings
+from serving.app.ports import make_connection_limiter
+from serving.settings.server import ServerSettings
 from serving.system.cgroups import manager
 from tests.fakes import control_groups
 from tests.fakes.admin import token_fields
@@ -544,7 +544,7 @@ def test_what_clients_send_is_bounded_before_it_is_there(tmp_path):
 @pytest.mark.parametrize(("given", "most"), [(None, 25), (60, 60)])
 def test_one_client_has_a_part_of_the_connections(given, most):
     """A quarter, where no other is set."""
-    door = _make_connection_limiter(
+    door = make_connection_limiter(
         ServerSettings(max_connections=100, max_connections_of_client=given)
     )
     assert (door.most, door.most_of_client) == (100, most)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import optuna
 import pytest
 
-from serving import settings as serving_settings
+from serving.settings import sources as serving_settings
 from tuner.cli import main
 from tuner.store.study_store import StudyStore
 from tuner.values.values import Measurement

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from serving.zoo import find
 from tests.fakes import studies
 from tuner import export

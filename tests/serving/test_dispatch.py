@@ -13,6 +13,7 @@ from serving import wire
 from serving.api.open_inference.requests import RequestDecoder
 from serving.deployment.dispatch import Dispatcher, LoadSpec, ReplicaConnection
 from serving.errors import InferenceFailed, Overloaded, RequestTooLarge, SplitTooLarge, TooManyItems
+from serving.model_spec import ModelSpec
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.interface import (
     Action,
@@ -24,7 +25,7 @@ from serving.scheduling.interface import (
     WorkerDraining,
 )
 from serving.settings import ServingSettings
-from serving.values import ModelId, ModelSpec, Tensor
+from serving.values import ModelId, Tensor
 from tests.fakes.replicas import SIGNATURE
 
 CARD = ModelSpec(name="echo", version="1", kind="echo", path=None)

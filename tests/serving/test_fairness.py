@@ -16,10 +16,10 @@ from serving.api.open_inference.routes import OpenInferenceRoutes
 from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from serving.engine.applications import Applications
 from serving.metrics.clipper_metrics import Registry
+from serving.model_spec import ModelSpec
 from serving.scheduling.interface import BACKGROUND
 from serving.selection.application import Application
 from serving.selection.stores.state_store import MemoryStore
-from serving.values import ModelSpec
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 from tests.fakes.submissions import heard, submissions

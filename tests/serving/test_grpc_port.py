@@ -5,9 +5,10 @@ import socket
 
 import pytest
 
-from serving.app import server
+from serving.app import ports
 from serving.errors import InvalidSettings, NotReady
-from serving.settings import SETTINGS, resolve
+from serving.settings import SETTINGS
+from serving.settings.sources import resolve
 
 
 @pytest.fixture(name="free")
@@ -22,11 +23,11 @@ def _free():
 def _bound(monkeypatch, free):
     """Binds as the command's settings say; the ports are given back at the end."""
     sockets = []
-    monkeypatch.setattr(server, "_GRPC_BESIDE", {8000: free, 0: 0})
+    monkeypatch.setattr(ports, "_GRPC_BESIDE", {8000: free, 0: 0})
 
     def bind(**values):
         named = {f"server.{name}": value for name, value in values.items()}
-        found = server.bind_grpc(resolve(environment={}, command_line=named).server)
+        found = ports.bind_grpc(resolve(environment={}, command_line=named).server)
         if found is None:
             return None
         sockets.append(found)
@@ -75,5 +76,5 @@ def test_what_is_no_port(value):
 
 def test_the_usual_ports():
     """The table that the tests above replace in part."""
-    assert server._GRPC_BESIDE == {8000: 8001, 0: 0}
+    assert ports._GRPC_BESIDE == {8000: 8001, 0: 0}
     assert SETTINGS["server.grpc_port"].default == "auto"

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from serving import wire
+from serving.model_spec import ModelSpec
 from serving.spawners.process.spawner import ProcessSpawner
-from serving.values import ModelSpec, Tensor
+from serving.values import Tensor
 from serving.wire import batches
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway

@@ -3,7 +3,8 @@
 import pytest
 
 from serving.errors import InvalidSettings
-from serving.settings import SETTINGS, ServingSettings, resolve
+from serving.settings import SETTINGS, ServingSettings
+from serving.settings.sources import resolve
 
 
 def test_a_later_source_wins(tmp_path):

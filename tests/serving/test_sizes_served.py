@@ -6,7 +6,7 @@ import json
 import pytest
 
 from serving.errors import ServingError
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tests.fakes.running import gateway
 from tests.serving.deployment.test_shared_pool import Processes
 from tests.serving.models.test_onnx import FLOAT32, identity

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from serving.model_spec import ModelSpec
 from serving.spawners.process.spawner import ProcessSpawner
-from serving.values import ModelSpec
 from tests.fakes.running import gateway
 
 WAIT_S = 20.0

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from serving.errors import InvalidSettings
-from serving.values import ModelSpec, Variant
+from serving.model_spec import ModelSpec, Variant
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 

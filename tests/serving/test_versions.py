@@ -11,7 +11,8 @@ import pytest
 
 from serving import wire
 from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
-from serving.values import ModelSpec, Tensor
+from serving.model_spec import ModelSpec
+from serving.values import Tensor
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway, retired
 

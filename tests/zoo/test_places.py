@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from serving import zoo
+from serving.zoo import bundled
 from zoo import places
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def test_a_model_is_written_into_the_package_and_its_record_beside_the_script():
     options = places.parsed(argparse.ArgumentParser(), "resnet", [])
-    assert options.out == zoo.FOLDER / "resnet" == ROOT / "serving" / "zoo" / "resnet"
+    assert options.out == bundled.FOLDER / "resnet" == ROOT / "serving" / "zoo" / "resnet"
     assert options.record == ROOT / "zoo" / "resnet"
 
 

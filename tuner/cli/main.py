@@ -30,7 +30,8 @@ from typing import Protocol
 import rich.console
 
 from serving import __version__
-from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest, one_line
+from serving.error_text import nearest, one_line
+from serving.errors import InvalidSettings, ServingError, UnknownModel
 from tuner.cli.commands.options import CommandParser
 from tuner.cli.result import CommandResult
 from tuner.errors import Interrupted, TunerError, UnknownSize, UsageError

@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 import sys
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.engines import file as engine_file
 from tuner.engines.description import CommandEngine
 from tuner.errors import UsageError

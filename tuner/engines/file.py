@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from serving.system import user_files
 from tuner import document
 from tuner.document import Document, Path

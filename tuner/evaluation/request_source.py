@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from serving.errors import InvalidSettings
+from serving.model_spec import ModelSpec
 from serving.system import user_files
 from serving.tensors import input_values, shapes, sizes
 from serving.tensors.sizes import Size
-from serving.values import ModelSpec, Signature, TensorSpec
+from serving.values import Signature, TensorSpec
 from tuner.errors import TunerError, UnknownSize, UsageError
 from tuner.load_generator import payload_files, stacking, synthetic
 from tuner.load_generator.payloads import Payloads

@@ -9,8 +9,8 @@ import pathlib
 import types
 from collections.abc import Callable, Mapping
 
-from serving.errors import nearest
-from serving.values import ModelSpec
+from serving.error_text import nearest
+from serving.model_spec import ModelSpec
 from tuner import advice
 from tuner.advice import Advice
 from tuner.errors import UsageError

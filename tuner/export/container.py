@@ -13,8 +13,9 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from serving import __version__, zoo
+from serving import __version__
 from serving.models import EXTRAS
+from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.export import provenance, serving, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
@@ -170,7 +171,7 @@ def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount
     """
     built = _built_folder(subject)
     if built is not None:
-        place = built.relative_to(zoo.built_folder("").parents[1])
+        place = built.relative_to(bundled.built_folder("").parents[1])
         return Mount(source=built, target=str(folder / place))
     named = _model_location(subject)
     if named is None:
@@ -219,14 +220,14 @@ def name_of(subject: ExportInput) -> str:
 def _built_folder(subject: ExportInput) -> pathlib.Path | None:
     """Return the folder of a bundled model's locally built weights, or None."""
     path = subject.model.path
-    is_built = path is not None and path.is_relative_to(zoo.built_folder(""))
+    is_built = path is not None and path.is_relative_to(bundled.built_folder(""))
     return path.parent if path is not None and is_built else None
 
 
 def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | None:
     """Return the model's folder and file, or None for a model in the image."""
     given, card = subject.record.target, subject.model
-    if given in zoo.names():
+    if given in bundled.names():
         return None
     path = card.path
     is_code = card.kind == "python" and ":" in given

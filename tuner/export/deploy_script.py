@@ -10,7 +10,7 @@ import pathlib
 import shlex
 from collections.abc import Iterator
 
-from serving.settings import ServerSettings
+from serving.settings.server import ServerSettings
 from tuner.export import provenance
 from tuner.values.values import SharedModels
 

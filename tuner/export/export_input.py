@@ -6,9 +6,9 @@ import dataclasses
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 
+from serving.model_spec import ModelSpec
 from serving.models import EXTRAS
 from serving.settings import SETTINGS
-from serving.values import ModelSpec
 from tuner.advice import Advice
 from tuner.errors import UsageError
 from tuner.values.values import StudyRecord, Value

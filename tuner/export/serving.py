@@ -34,7 +34,7 @@ def files(subject: ExportInput) -> Files:
 
 
 def of_study(record: StudyRecord, advice: Advice) -> Files:
-    """Return the study folder's files; `serving.settings.resolve` reads `best.yaml`."""
+    """Return the study folder's files; `serving.settings.sources.resolve` reads `best.yaml`."""
     place = pathlib.PurePath(record.folder) / FILE_NAME
     return files(ExportInput(record=record, advice=advice, place=place.with_suffix("")))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serving.values import ModelSpec, Signature, TensorSpec
+from serving.model_spec import ModelSpec
+from serving.values import Signature, TensorSpec
 from tuner.errors import UsageError
 from tuner.export import container, provenance, templates
 from tuner.export.export_input import ExportInput, Files, Knobs

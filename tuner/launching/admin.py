@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from serving.errors import one_line
+from serving.error_text import one_line
 from tuner.errors import LaunchFailed
 from tuner.values.values import Cause
 

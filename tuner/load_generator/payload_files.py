@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from serving.system import user_files
 from serving.tensors import shapes
 from serving.values import Signature, TensorSpec

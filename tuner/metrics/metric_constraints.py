@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.errors import UsageError, list_names
 from tuner.metrics import tail_latency
 from tuner.values.values import Measurement

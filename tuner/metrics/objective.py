@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.errors import UsageError
 from tuner.values.values import UNKNOWN, Interval, Measurement, Trial, VerdictOutcome
 

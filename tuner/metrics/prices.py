@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from serving.errors import one_line
+from serving.error_text import one_line
 from serving.system import user_files
 from tuner import document
 from tuner.errors import InvalidPrices, UsageError

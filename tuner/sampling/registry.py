@@ -13,7 +13,7 @@ from typing import Any
 
 from optuna.samplers import BaseSampler
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.errors import UsageError
 from tuner.sampling.botorch_nei import BotorchSampler
 from tuner.sampling.candidate_sampler import CandidateSampler

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.values.values import Value
 
 MAX_LENGTH = 500

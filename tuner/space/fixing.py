@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.errors import InvalidSpace, UsageError
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, IntKnob, Knob, NumberKnob
 from tuner.space.space import SearchSpace

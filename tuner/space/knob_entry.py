@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from serving.errors import InvalidSettings
-from serving.settings import SettingSpec as Setting
+from serving.settings.setting import SettingSpec as Setting
 from tuner.document import Document, Path
 from tuner.space.knob_schema import RESERVED, SERVING, KnobSchema
 from tuner.space.knobs import (

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from serving.settings import SETTINGS
-from serving.settings import SettingSpec as Setting
+from serving.settings.setting import SettingSpec as Setting
 from tuner.space import equivalence
 from tuner.space.narrowing import ENGINE_CPU, ENGINE_MEMORY, OF_DEVICE
 

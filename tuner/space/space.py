@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.errors import InvalidSpace
 from tuner.space import enumeration, equivalence, narrowing
 from tuner.space.environment import (

@@ -21,7 +21,8 @@ import yaml
 
 from serving import zoo
 from serving.errors import InvalidSettings, ServingError
-from serving.settings import SETTINGS, ServingSettings, read_file
+from serving.settings import SETTINGS, ServingSettings
+from serving.settings.sources import read_file
 from serving.system import bounded_yaml
 from serving.system.yaml_problem import yaml_problem
 from tuner.advice import advise

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from serving.accelerator import clocks
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tuner.engines.description import (
     COPY,
     SCENARIO_COPY,

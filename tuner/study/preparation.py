@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
+from serving.model_spec import ModelSpec
 from serving.tensors.input_values import SMALL
-from serving.values import ModelSpec
 from tuner.engines.description import OtherEngine, ScenarioEngine
 from tuner.errors import LaunchFailed, UsageError
 from tuner.evaluation import probe

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from serving import zoo
 from serving.accelerator import clocks, mps
 from serving.errors import ServingError
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
+from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
@@ -105,7 +106,7 @@ def find_spec(model: str, *, is_trusted: bool = False) -> ModelSpec:
 
 def absolute_model(model: str, card: ModelSpec) -> str:
     """Return the model with an absolute path, if it is a file."""
-    if model in zoo.names() or card.path is None or not pathlib.Path(model).exists():
+    if model in bundled.names() or card.path is None or not pathlib.Path(model).exists():
         return model
     return str(pathlib.Path(model).absolute())
 
@@ -120,8 +121,8 @@ def space_text_of(target: TargetSettings, card: ModelSpec) -> str | None:
     if target.space is not None:
         files.load(target.space)
         return files.read_text(target.space)
-    bundled = files.load_bundled(card.name) if target.model in zoo.names() else None
-    return None if bundled is None else files.dump(bundled)
+    space = files.load_bundled(card.name) if target.model in bundled.names() else None
+    return None if space is None else files.dump(space)
 
 
 def with_variants(text: str, target: TargetSettings, card: ModelSpec, *, source: str) -> str:

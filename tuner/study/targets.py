@@ -11,8 +11,8 @@ import re
 import shlex
 from collections.abc import Callable
 
-from serving import zoo
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
+from serving.zoo import bundled
 from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
 from tuner.engines.description import (
@@ -83,7 +83,7 @@ def find_spec(target: TargetSettings, engine: OtherEngine | None) -> ModelSpec:
         name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-") or "scenario"
         return ModelSpec(name=name, version="", kind="scenario", path=None)
     is_file = "/" in model or pathlib.Path(model).exists()
-    if engine is None or model in zoo.names() or is_file:
+    if engine is None or model in bundled.names() or is_file:
         return problem.find_spec(model, is_trusted=target.trust)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", model):
         raise UsageError(f"--model {model}: expected a name of letters, digits, _ and -, or a file")

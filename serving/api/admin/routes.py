@@ -242,7 +242,6 @@ class AdminRoutes:
 
 
 def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
-    """Parse a PATCH body."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from serving.api.clipper import requests
 from serving.api.parsing.bounded_json import write
 from serving.api.tensorflow.rest_tensors import json_type
-from serving.errors import InvalidRequest, nearest
+from serving.error_text import nearest
+from serving.errors import InvalidRequest
 
 _INT32 = range(-(2**31), 2**31)
 

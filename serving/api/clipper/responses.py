@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving import wire
 from serving.api.parsing.bounded_json import JsonError, read, shortest, write
-from serving.api.tensorflow.rest_tensors import (
+from serving.api.tensorflow.rest_outputs import (
     array_pieces,
     byte_strings,
     number_pieces,

@@ -24,8 +24,9 @@ from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import JSON_TYPE, RequestHead, Response, json_response
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
 from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
-from serving.engine.applications import QueryResponseHandler
-from serving.errors import InvalidRequest, NotReady, ServingError, nearest, short_repr
+from serving.engine.inflight_query import QueryResponseHandler
+from serving.error_text import nearest, short_repr
+from serving.errors import InvalidRequest, NotReady, ServingError
 from serving.metrics.clipper_metrics import Registry
 from serving.response_handler import RequestHandle
 from serving.selection.application import Application
@@ -86,8 +87,6 @@ class QueryService(Protocol):
 
 
 class _ParsedClipperPath(NamedTuple):
-    """Parsed method and path."""
-
     verb: str
     application: str
 

@@ -16,8 +16,9 @@ from typing import Any
 from serving import zoo
 from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE, Container, RegisteredModel
 from serving.api.clipper.inputs import input_types
-from serving.engine.applications import Applications, Feedback, QueryInput, QueryResponseHandler
+from serving.engine.applications import Applications, Feedback, QueryInput
 from serving.engine.engine import RETIRE_S, Engine
+from serving.engine.inflight_query import QueryResponseHandler
 from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection.application import Application

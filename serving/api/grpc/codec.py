@@ -17,7 +17,8 @@ from serving.api.parsing import varints
 from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.triton import classification, unsupported
 from serving.api.triton.classification import classify
-from serving.errors import InferenceFailed, InvalidRequest, nearest, short_repr
+from serving.error_text import nearest, short_repr
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import Buffer, Signature, Tensor
 
 _RAW_OUTPUT = b"\x32"

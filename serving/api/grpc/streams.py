@@ -303,7 +303,6 @@ class InferStream:
 
 
 def _refuse(part: _StreamRequest, error: BaseException) -> None:
-    """Send an error for a request."""
     if not isinstance(error, ServingError):
         log.error("a request of a stream met a fault of the server", exc_info=error)
         error = ServingError("internal error; the server's log has the reason")

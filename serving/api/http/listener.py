@@ -20,13 +20,14 @@ from serving.api.http.messages import (
     JSON_TYPE,
     KEEP_ALIVE,
     REASONS,
+    EarlyResponse,
     RequestHead,
     Response,
     ending,
     error_response,
     json_response,
 )
-from serving.api.http.reader import EarlyResponse, RequestReader
+from serving.api.http.reader import RequestReader
 from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
 from serving.api.transport.connection_limiter import TEXT, ConnectionLimiter, acknowledged_bytes
 from serving.api.transport.incremental import IncrementalRunner

@@ -123,6 +123,14 @@ class Response(NamedTuple):
     body: bytes
 
 
+class EarlyResponse(ServingError):
+    """Response before a body that the client has not sent; nothing more is read."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response)
+        self.response = response
+
+
 def ending(fields: bytes, body_bytes: int) -> bytes:
     """Return the end of a head: its headers, the length, and the empty line."""
     return b"%bContent-Length: %d\r\n\r\n" % (fields, body_bytes)

@@ -8,35 +8,29 @@ parser, which would copy it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 
 import httptools
 
 from serving.api.http.head_cache import HeadCache
-from serving.api.http.messages import OTHERS, RequestHead, Response, error_response
+from serving.api.http.head_fields import (
+    MAX_HEAD_BYTES,
+    HeadTooLarge,
+    check_first,
+    check_head,
+    whole_number,
+)
+from serving.api.http.messages import OTHERS, EarlyResponse, RequestHead, Response, error_response
 from serving.api.transport.buffered_bytes import BufferedBytes
-from serving.errors import BodyTooLarge, InvalidRequest, ServingError, Unimplemented
+from serving.errors import BodyTooLarge, InvalidRequest, ServingError
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Limit of a head, trailers or a chunk extension; more is answered 431."""
 PIECE_BYTES = 16 * 1024
 """Bytes parsed per call; within a piece, body and other bytes are not distinguished."""
 _SMALL_BYTES = 4096
 """From this size, body pieces stay separate; object overhead is then at most 1 %."""
 _LISTS = frozenset({b"accept-encoding"})
 """Headers that may repeat and are joined; repeats of others are ambiguous."""
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*)?")
-"""RFC 9110, section 7.2."""
-
-
-class EarlyResponse(ServingError):
-    """Response before a body that the client has not sent; nothing more is read."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__(response)
-        self.response = response
 
 
 class RequestReader:
@@ -85,12 +79,8 @@ class RequestReader:
     ) -> None:
         """Wait for a request.
 
-        Args:
-            heads: head cache.
-            max_body_bytes: larger bodies are rejected.
-            held: counts incomplete bodies.
-            on_head: gets each head and whether 100 Continue is expected; may return a rejection.
-            on_request: gets each complete request.
+        `held` counts incomplete bodies. `on_head` gets each head and whether 100 Continue is
+        expected, and may return a rejection; `on_request` gets each complete request.
         """
         self._heads = heads
         self._max_body_bytes = max_body_bytes
@@ -101,7 +91,6 @@ class RequestReader:
         self._raw_head: bytes | None = None
         self._url = b""
         self._head: RequestHead | None = None
-        """Head, once complete."""
         self._length: int | None = None
         self._inference_header: int | None = None
         self._encoding: str | None = None
@@ -115,7 +104,6 @@ class RequestReader:
         """Last piece, if small ones may be appended."""
         self._body_bytes = 0
         self._held_bytes = 0
-        """Counted bytes of the body."""
         self._direct_bytes = 0
         """Remaining body bytes that bypass the parser."""
         self._head_bytes = 0
@@ -145,11 +133,7 @@ class RequestReader:
         self._held_bytes = 0
 
     def begin(self, raw_head: bytes) -> None:
-        """Start a request.
-
-        Args:
-            raw_head: bytes up to the first empty line, if complete.
-        """
+        """Start a request; `raw_head` is up to the first empty line, if complete."""
         self._raw_head = raw_head
         self._outside_bytes = 0
         self.is_between_requests = False
@@ -179,11 +163,10 @@ class RequestReader:
             self._parse(piece)
         if self.is_between_requests:
             return
-        # Counted here, because the parser hides unfinished headers. The piece in which a request or
-        # body part began may hold other bytes before it, so only later pieces count.
+        # The piece in which a request or body part began may hold other bytes: later ones count.
         self._outside_bytes = 0 if self._has_moved else self._outside_bytes + len(piece)
         if self._outside_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
+            raise HeadTooLarge
         if self._body_bytes > self._held_bytes and self._refusal is None:
             self._hold(self._body_bytes - self._held_bytes)
         head = self._head
@@ -224,7 +207,6 @@ class RequestReader:
         self._is_replayed = self._is_cut = False
 
     def _hold(self, size: int) -> None:
-        """Count more of an incomplete body."""
         if self._held.has_let_in(size):
             self._held_bytes += size
         else:
@@ -261,7 +243,7 @@ class RequestReader:
         self._url += url
         self._head_bytes += len(url)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
+            raise HeadTooLarge
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Read one header or trailer."""
@@ -270,34 +252,33 @@ class RequestReader:
         self.parts += 1
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
+            raise HeadTooLarge
         if self._head is not None:
             return
         key = name.lower()
         if key == b"content-length":
-            self._length = _whole_number(value, "Content-Length")
+            self._length = whole_number(value, "Content-Length")
             if self._length > self._max_body_bytes:
                 raise BodyTooLarge(self._max_body_bytes)
         elif key == b"inference-header-content-length":
-            _check_first(name, self._inference_header)
-            self._inference_header = _whole_number(value, "Inference-Header-Content-Length")
+            check_first(name, self._inference_header)
+            self._inference_header = whole_number(value, "Inference-Header-Content-Length")
         elif key == b"content-encoding":
-            _check_first(name, self._encoding)
+            check_first(name, self._encoding)
             self._encoding = value.decode("latin-1").strip().lower()
         elif key in OTHERS:
             self._keep(key, value)
         elif key == b"transfer-encoding":
-            _check_first(name, self._coding)
+            check_first(name, self._coding)
             self._coding = value.strip().lower()
         elif key == b"expect":
             self._expect = value.lower() == b"100-continue"
 
     def _keep(self, key: bytes, value: bytes) -> None:
-        """Store an unparsed header."""
         before = self._others.get(key)
         if before is not None:
             if key not in _LISTS:
-                _check_first(key, before)
+                check_first(key, before)
             value = before + b", " + value
         self._others[key] = value
 
@@ -307,7 +288,7 @@ class RequestReader:
         if self._is_replayed or parser is None:
             return
         version, method = parser.get_http_version(), parser.get_method().decode("latin-1")
-        self._check(version, method)
+        check_head(version, method, self._others.get(b"host"), self._coding)
         head = self._head = RequestHead(
             method=method,
             path=self._url.decode("latin-1"),
@@ -324,31 +305,6 @@ class RequestReader:
             if self._expect:
                 raise EarlyResponse(refusal)
             self._refuse(refusal)
-
-    def _check(self, version: str, method: str) -> None:
-        """Reject heads that make the rest unreadable or ambiguous."""
-        if version not in {"1.0", "1.1"}:
-            raise _UnknownVersion(version)
-        host = self._others.get(b"host")
-        if host is None and version == "1.1":
-            raise InvalidRequest("a request of HTTP/1.1 needs a field Host (RFC 9112, section 3.2)")
-        if host is not None and not _HOST.fullmatch(host.strip()):
-            raise InvalidRequest(
-                f"Host is {_short_repr(host)}, expected a name or an address and a port"
-            )
-        if method == "CONNECT":
-            raise Unimplemented("CONNECT is not offered: this server is no proxy")
-        coding = self._coding
-        if coding is None or (coding == b"chunked" and version == "1.1"):
-            return
-        if version == "1.1" and coding.rpartition(b",")[2].strip() == b"chunked":
-            raise Unimplemented(
-                f"Transfer-Encoding {_short_repr(coding)} is not supported, only chunked; "
-                f"compressed bodies have a Content-Encoding"
-            )
-        raise InvalidRequest(
-            f"Transfer-Encoding is {_short_repr(coding)}, expected chunked, in HTTP/1.1"
-        )
 
     def on_body(self, body: bytes) -> None:
         """Append to the body."""
@@ -370,7 +326,6 @@ class RequestReader:
             self._small += body
 
     def _joined(self) -> bytes:
-        """Return the received body, mostly a single piece."""
         pieces = self._pieces
         first = pieces[0] if len(pieces) == 1 else None
         return first if isinstance(first, bytes) else b"".join(pieces)
@@ -393,36 +348,3 @@ class RequestReader:
         self._body_bytes = 0
         self.is_between_requests = True
         self._on_request(head, body)
-
-
-class _HeadTooLarge(InvalidRequest):
-    status = 431
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"the request's head, its trailers or the extension of a chunk is larger than {MAX_HEAD_BYTES} bytes"
-        )
-
-
-class _UnknownVersion(InvalidRequest):
-    status = 505
-
-    def __init__(self, version: str) -> None:
-        super().__init__(f"HTTP/{version} is not spoken here, only HTTP/1.1 and HTTP/1.0")
-
-
-def _check_first(name: bytes, before: object) -> None:
-    if before is not None:
-        raise InvalidRequest(f"the field {_short_repr(name)} is there twice, expected once")
-
-
-def _short_repr(value: bytes) -> str:
-    return repr(value[:40].decode("latin-1"))
-
-
-def _whole_number(value: bytes, name: str) -> int:
-    if not value.isdigit() or len(value) > 18:
-        raise InvalidRequest(
-            f"Unable to parse {name}, got: {_short_repr(value)}, expected a whole number of bytes"
-        )
-    return int(value)

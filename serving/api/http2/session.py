@@ -700,7 +700,6 @@ class Session:
         self._drop(stream, known)
 
     def _drop(self, stream: int, known: _Stream) -> None:
-        """Drop a stream."""
         if known.waits:
             self._events.append(StreamReset(stream))
         self._forget(stream, known)

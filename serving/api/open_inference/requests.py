@@ -18,70 +18,26 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from serving import wire
+from serving.api.open_inference.binary_part import ELEMENTS, binary_size, without_data, wrong_size
+from serving.api.open_inference.infer_request import TENSORS, RestInferRequest, tensor_request
+from serving.api.open_inference.parameters import flag, limits_of, parameters_of
 from serving.api.open_inference.responses import OutputRequest
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, check_empty, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing import tensors as tensors_of
-from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
+from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.triton import classification, unsupported
-from serving.errors import InvalidRequest, nearest, short_repr
+from serving.error_text import nearest, short_repr
+from serving.errors import InvalidRequest
 from serving.tensors import json_tensors
 from serving.tensors.shapes import item_axis
-from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
-
-LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
-"""Larger JSON is decoded in the replica, to let other requests run."""
-
-_DATA = b'"data"'
-_ARRAY = re.compile(rb"\s*:\s*\[")
-"""Follows the name of an array member."""
-
-_EMPTY = b"[]"
-_BLANKS = b" \t\r\n"
-_PIECE_BYTES = 128 * 1024
-"""Fits a processor's cache, which is several times as fast."""
+from serving.values import ITEM_BYTES, Signature, Tensor, TensorSpec
 
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
 """Member `id` of any object, with a value free of escapes."""
 
-_ELEMENTS = "elements of BYTES"
-"""Parsed one by one from binary requests."""
-_TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers
 _CACHED_HEADERS = 1024
 _CACHED_HEADER_BYTES = 4096
-
-
-class RestInferRequest:
-    """Inference request, ready for a replica."""
-
-    __slots__ = (
-        "encoding",
-        "frame",
-        "frame_bytes",
-        "items",
-        "priority",
-        "timeout_s",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        frame: tuple[Buffer, ...],
-        frame_bytes: int,
-        encoding: int,
-        items: int,
-        wanted: OutputRequest,
-        timeout_s: float | None,
-        priority: int,
-    ) -> None:
-        self.frame = frame
-        self.frame_bytes = frame_bytes
-        self.encoding = encoding
-        self.items = items
-        self.wanted = wanted
-        self.timeout_s = timeout_s
-        """From parameter `timeout` (microseconds); None: the server's default."""
-        self.priority = priority
-        """1 is the highest, 0 the default."""
 
 
 class _Layout(NamedTuple):
@@ -145,10 +101,10 @@ class RequestDecoder:
         data = body[header_bytes:]
         given = len(data)
         if given != data_bytes:
-            raise self._wrong_size(given, data_bytes)
+            raise wrong_size(given, data_bytes, self._signature.inputs[0], self._name)
         frame_bytes = len(descriptor) + given
         return RestInferRequest(
-            (descriptor, data), frame_bytes, _TENSORS, items, wanted, timeout_s, priority
+            (descriptor, data), frame_bytes, TENSORS, items, wanted, timeout_s, priority
         )
 
     def _keep(self, header: bytes, layout: _Layout) -> None:
@@ -195,7 +151,7 @@ class RequestDecoder:
         sizes: list[int] = []
         for item in inputs:
             name, datatype, shape = json_tensors.parse_input_header(item)
-            size = _binary_size(item, name)
+            size = binary_size(item, name)
             elements = math.prod(shape)
             if ITEM_BYTES[datatype]:
                 if size != elements * ITEM_BYTES[datatype]:
@@ -218,7 +174,7 @@ class RequestDecoder:
             sum(sizes),
             items,
             self._wanted(request),
-            *_limits(request),
+            *limits_of(request),
         )
 
     def _mixed_query(self, header: bytes, body: bytes) -> RestInferRequest:
@@ -229,12 +185,12 @@ class RequestDecoder:
         items = tensors_of.checked_items(self._name, self._signature, declared)
         tensors = []
         position = len(header)
-        budget = ParseBudget(what=_ELEMENTS)
+        budget = ParseBudget(what=ELEMENTS)
         for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
             if "data" in item:
                 tensors.append(json_tensors.tensor_of(name, datatype, shape, item["data"]))
                 continue
-            size = _binary_size(item, name)
+            size = binary_size(item, name)
             data = body[position : position + size]
             if len(data) < size:
                 raise InvalidRequest(
@@ -248,7 +204,7 @@ class RequestDecoder:
             raise InvalidRequest(
                 f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
             )
-        return _tensor_request(tensors, items, self._wanted(request), *_limits(request))
+        return tensor_request(tensors, items, self._wanted(request), *limits_of(request))
 
     def _raw_query(self, body: bytes) -> RestInferRequest:
         if len(self._signature.inputs) != 1:
@@ -260,7 +216,7 @@ class RequestDecoder:
         data = struct.pack("<I", len(body)) + body if spec.datatype == "BYTES" else body
         tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), data)
         items = tensors_of.checked_items(self._name, self._signature, [tensor])
-        return _tensor_request([tensor], items, OutputRequest(None, None, binary=True), None, 0)
+        return tensor_request([tensor], items, OutputRequest(None, None, binary=True), None, 0)
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
         """Return the shape of one item, or of the whole input of an unbatched model."""
@@ -287,7 +243,7 @@ class RequestDecoder:
                     f"unexpected size for input {spec.name!r}: {size} bytes are no multiple of {fixed_bytes}"
                 )
         elif size != fixed_bytes:
-            raise self._wrong_size(size, fixed_bytes)
+            raise wrong_size(size, fixed_bytes, self._signature.inputs[0], self._name)
         return tuple(shape)
 
     def _json_query(self, body: bytes) -> RestInferRequest:
@@ -302,10 +258,10 @@ class RequestDecoder:
         tensors = [
             json_tensors.tensor_of(name, datatype, shape, item["data"])
             if "data" in item
-            else _without_data(item, name, datatype, shape)
+            else without_data(item, name, datatype, shape)
             for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True)
         ]
-        return _tensor_request(tensors, items, self._wanted(request), *_limits(request))
+        return tensor_request(tensors, items, self._wanted(request), *limits_of(request))
 
     def _large_json_query(self, body: bytes) -> RestInferRequest | None:
         """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
@@ -313,7 +269,7 @@ class RequestDecoder:
         if found is None:
             return None
         request = self._parsed(found)
-        _check_empty(body)
+        check_empty(body)
         declared = []
         for item in self._inputs(request):
             name, datatype, shape = json_tensors.parse_input_header(item)
@@ -323,7 +279,7 @@ class RequestDecoder:
         items = tensors_of.checked_items(self._name, self._signature, declared)
         wanted = self._wanted(request)
         return RestInferRequest(
-            (body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *_limits(request)
+            (body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *limits_of(request)
         )
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
@@ -349,7 +305,7 @@ class RequestDecoder:
         for item in inputs:
             if item.get("data", 0) is None:  # some clients send null for absent
                 del item["data"]
-            parameters = _parameters(item, "an input")
+            parameters = parameters_of(item, "an input")
             unsupported.check_tensor("input", item.get("name"), parameters)
             given = ("data" in item) + ("binary_data_size" in parameters)
             if given != 1:
@@ -359,22 +315,12 @@ class RequestDecoder:
                 )
         return inputs
 
-    def _wrong_size(self, given: int, expected: int) -> InvalidRequest:
-        if given < expected:
-            return InvalidRequest(
-                f"unexpected size for input {self._signature.inputs[0].name!r}, expecting {expected - given} "
-                f"additional bytes for model {self._name!r}"
-            )
-        return InvalidRequest(
-            f"unexpected additional input data for model {self._name!r}: {given - expected} bytes"
-        )
-
     def _wanted(self, request: Mapping[str, Any]) -> OutputRequest:
         id_ = request.get("id")
         if id_ is not None and not isinstance(id_, str):
             raise InvalidRequest(f"id is {short_repr(id_)}, expected a string")
-        parameters = _parameters(request, "the request")
-        binary = _flag(parameters, "binary_data_output", default=False)
+        parameters = parameters_of(request, "the request")
+        binary = flag(parameters, "binary_data_output", default=False)
         listed = request.get("outputs")
         if not listed:
             return OutputRequest(id_, None, binary)
@@ -390,131 +336,8 @@ class RequestDecoder:
                 )
             if name in outputs:
                 raise InvalidRequest(f"an output is requested twice: {name}")
-            own = _parameters(item, f"output {name!r}")
+            own = parameters_of(item, f"output {name!r}")
             unsupported.check_tensor("output", name, own)
             classes = classification.requested_classes(self._outputs[name], own)
-            outputs[name] = _flag(own, "binary_data", default=binary), classes
+            outputs[name] = flag(own, "binary_data", default=binary), classes
         return OutputRequest(id_, tuple((name, *asked) for name, asked in outputs.items()), binary)
-
-
-def _tensor_request(
-    tensors: list[Tensor], items: int, wanted: OutputRequest, timeout_s: float | None, priority: int
-) -> RestInferRequest:
-    descriptor = wire.encode_descriptor(tensors)
-    frame = (descriptor, *(tensor.data for tensor in tensors))
-    return RestInferRequest(
-        frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority
-    )
-
-
-def skeleton(body: bytes) -> bytes | None:
-    """Return a JSON body with its `data` arrays emptied, or None if still large.
-
-    Arrays without texts and objects count as numbers; the replica reports errors. Runs at the speed
-    of memory.
-    """
-    pieces: list[bytes] = []
-    size = done = 0
-    place = body.find(_DATA)
-    while place >= 0:
-        if size + place - done > LARGE_JSON_BYTES:
-            return None
-        array = _ARRAY.match(body, place + len(_DATA))
-        place += len(_DATA)
-        if array is not None:
-            start = place = array.end()
-            stop = _end_of_numbers(body, start)
-            last = body.rfind(b"]", start, stop)
-            if (
-                last >= 0
-                and body[last + 1 : stop].strip() in {b"", b","}
-                and body.count(b"[", start, last) == body.count(b"]", start, last)
-            ):
-                pieces.append(body[done:start])
-                size += start - done
-                done = place = last
-        place = body.find(_DATA, place)
-    if size + len(body) - done > LARGE_JSON_BYTES:
-        return None
-    pieces.append(body[done:])
-    return b"".join(pieces)
-
-
-def _check_empty(body: bytes) -> None:
-    """Check a large text for empty arrays, which become lists of thirty times their bytes.
-
-    Raises:
-        InvalidRequest: too many.
-    """
-    if body.count(b"[") <= MAX_VALUES:
-        return
-    budget = ParseBudget(what="empty arrays")
-    before = b""
-    for at in range(0, len(body), _PIECE_BYTES):
-        piece = body[at : at + _PIECE_BYTES]
-        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
-            piece = piece.translate(None, _BLANKS)
-        budget.spend(piece.count(_EMPTY) + (before + piece[:1] == _EMPTY))
-        before = piece[-1:] or before
-
-
-def _end_of_numbers(body: bytes, start: int) -> int:
-    """Find the next text or object, or the end of the current object."""
-    stop = body.find(b'"', start)
-    if stop < 0:
-        stop = len(body)
-    for brace in (b"}", b"{"):
-        found = body.find(brace, start, stop)
-        if found >= 0:
-            stop = found
-    return stop
-
-
-def _without_data(
-    item: Mapping[str, Any], name: str, datatype: str, shape: tuple[int, ...]
-) -> Tensor:
-    """Return an input of 0 bytes, for which KServe's client sends no binary part."""
-    size = _binary_size(item, name)
-    if size:
-        raise InvalidRequest(
-            f"input {name!r}: binary_data_size is {size}, but the request has no binary part (that needs "
-            f"the header Inference-Header-Content-Length)"
-        )
-    tensors_of.check_bytes(name, datatype, shape, b"", ParseBudget(what=_ELEMENTS))
-    return Tensor(name, datatype, shape, b"")
-
-
-def _binary_size(item: Mapping[str, Any], name: str) -> int:
-    size = item["parameters"]["binary_data_size"]
-    if type(size) is not int or size < 0:
-        raise InvalidRequest(
-            f"input {name!r}: binary_data_size is {short_repr(size)}, expected a number of bytes"
-        )
-    return size
-
-
-def _parameters(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    parameters = item.get("parameters")
-    if parameters is None:
-        return {}
-    if not isinstance(parameters, dict):
-        raise InvalidRequest(
-            f"parameters of {what} are {short_repr(parameters)}, expected an object"
-        )
-    return parameters
-
-
-def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    value = parameters.get(name, default)
-    if not isinstance(value, bool):
-        raise InvalidRequest(f"parameter {name} is {short_repr(value)}, expected true or false")
-    return value
-
-
-def _limits(request: Mapping[str, Any]) -> tuple[float | None, int]:
-    """Return the request's time limit in seconds and its priority."""
-    parameters = _parameters(request, "the request")
-    return (
-        tensors_of.timeout_s(parameters.get("timeout")),
-        tensors_of.priority(parameters.get("priority")),
-    )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES
 from serving.errors import InvalidRequest, JsonTooLarge
-from serving.settings import ServerSettings
+from serving.settings.server import ServerSettings
 
 MAX_DEPTH = 100
 """Nested arrays and objects, as in Triton."""

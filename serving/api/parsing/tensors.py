@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from serving.api.parsing.parse_budget import ParseBudget
-from serving.errors import InvalidRequest, short_repr, shown_names
+from serving.error_text import short_repr, shown_names
+from serving.errors import InvalidRequest
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, is_shape
 
 MAX_TIMEOUT_US = 86_400_000_000

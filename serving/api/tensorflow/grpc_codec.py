@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,11 @@ from serving.api.parsing import proto_fields as fields
 from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.parsing.tensors import checked_items
 from serving.api.tensorflow import rest_codec, rest_examples, tensor_proto
+from serving.api.tensorflow.classify_regress import classifications, regressions
+from serving.api.tensorflow.grpc_examples import MAX_EXAMPLE_FIELDS, decode_examples
+from serving.api.tensorflow.model_status import SIGNATURE_NAME, VersionState
 from serving.api.tensorflow.rest_examples import Example
+from serving.api.tensorflow.rest_tensors import TYPE_NAMES
 from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import Buffer, Signature, Tensor
 
@@ -24,13 +28,6 @@ _STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 
 _UNKNOWN = 2
 """gRPC code UNKNOWN, for failures without a code of their own."""
 _SIGNATURE_DEF = "signature_def"
-MAX_EXAMPLE_FIELDS = 2**14
-"""Limit on fields in a request of examples, five per feature of each.
-
-They cost up to three times those of tensors; 64 examples of 50 features fit.
-"""
-_PACKED = 8
-"""Packed floats, or bytes of integers, counted as a field."""
 _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
 
@@ -94,7 +91,7 @@ def example_request(data: Buffer) -> TensorFlowGrpcRequest:
         if kind == fields.BYTES and number == 1:
             spec = _spec(content, budget)
         elif kind == fields.BYTES and number == 2:
-            examples = _examples(content, budget)
+            examples = decode_examples(content, budget)
     if not examples:
         raise InvalidRequest("Input is empty.")
     return TensorFlowGrpcRequest(spec, {}, (), examples)
@@ -118,7 +115,7 @@ class TensorFlowGrpcCodec:
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._signature = signature
         self._rest = rest_codec.TensorFlowRestCodec(name, version, signature)
-        self._spec = _spec_message(name, version, rest_codec.SIGNATURE_NAME)
+        self._spec = _spec_message(name, version, SIGNATURE_NAME)
         self._inputs = {spec.name: spec for spec in signature.inputs}
         self._outputs = {spec.name for spec in signature.outputs}
 
@@ -133,10 +130,10 @@ class TensorFlowGrpcCodec:
             InvalidRequest: the request does not fit the model.
         """
         name = request.spec.signature_name
-        if name not in {"", rest_codec.SIGNATURE_NAME}:
+        if name not in {"", SIGNATURE_NAME}:
             raise InvalidRequest(
                 f'Serving signature key "{name[:100]}" not found '
-                f"(every model has one, {rest_codec.SIGNATURE_NAME})"
+                f"(every model has one, {SIGNATURE_NAME})"
             )
         if method == "predict":
             tensors = self._tensors(request.inputs)
@@ -176,8 +173,8 @@ class TensorFlowGrpcCodec:
             tensor = tensor_proto.tensor(spec.name, inputs[spec.name], budget)
             if tensor.datatype != spec.datatype:
                 raise InvalidRequest(
-                    f"Expects input {spec.name!r} to be {rest_codec.type_name(spec.datatype)} but "
-                    f"{rest_codec.type_name(tensor.datatype)} is provided"
+                    f"Expects input {spec.name!r} to be {TYPE_NAMES[spec.datatype]} but "
+                    f"{TYPE_NAMES[tensor.datatype]} is provided"
                 )
             tensors.append(tensor)
         return tensors
@@ -206,10 +203,10 @@ class TensorFlowGrpcCodec:
         if query.method == "classify":
             result = b"".join(
                 fields.content(1, b"".join(_class(label, score) for label, score in row))
-                for row in self._rest.classifications(tensors)
+                for row in classifications(tensors, self._signature.outputs)
             )
         else:
-            values = np.array(self._rest.regressions(tensors), dtype="<f4")
+            values = np.array(regressions(tensors, self._signature.outputs), dtype="<f4")
             result = b"".join(
                 fields.content(1, b"\x0d" + value.tobytes() if value else b"") for value in values
             )
@@ -262,13 +259,13 @@ class TensorFlowGrpcCodec:
             for field, specs in ((1, self._signature.inputs), (2, self._signature.outputs))
             for spec in specs
         ) + fields.string(3, "tensorflow/serving/predict")
-        signatures = fields.map_entry(1, rest_codec.SIGNATURE_NAME, definition)
+        signatures = fields.map_entry(1, SIGNATURE_NAME, definition)
         any_ = fields.string(1, _MAP_TYPE) + fields.content(2, signatures)
         spec = _spec_message(self._rest.name, self._rest.version, "")
         return fields.content(1, spec) + fields.map_entry(2, _SIGNATURE_DEF, any_)
 
 
-def status(versions: Sequence[rest_codec.VersionState]) -> bytes:
+def status(versions: Sequence[VersionState]) -> bytes:
     """Encode a GetModelStatusResponse; non-numeric versions become 0."""
     return b"".join(
         fields.content(
@@ -330,60 +327,3 @@ def _version_number(version: str) -> int | None:
 def _class(label: str, score: float) -> bytes:
     value = b"\x15" + struct.pack("<f", score) if score else b""
     return fields.content(1, fields.string(1, label) + value)
-
-
-def _examples(message: memoryview, budget: ParseBudget) -> list[Example]:
-    """Decode an Input."""
-    found: list[Example] = []
-    context: Example = {}
-    for number, kind, _, content in fields.read(message, budget):
-        if kind != fields.BYTES or number not in {1, 2}:
-            continue
-        found, context = [], {}
-        for inner, inner_kind, _, example in fields.read(content, budget):
-            if inner == 1 and inner_kind == fields.BYTES:
-                found.append(_example(example, budget))
-            elif number == 2 and inner == 2 and inner_kind == fields.BYTES:
-                context = _example(example, budget)
-    return rest_examples.in_context(context, found)
-
-
-def _example(message: memoryview, budget: ParseBudget) -> Example:
-    features: dict[str, Sequence[Any]] = {}
-    for number, kind, _, content in fields.read(message, budget):
-        if number != 1 or kind != fields.BYTES:
-            continue
-        for inner, inner_kind, _, item in fields.read(content, budget):
-            if inner == 1 and inner_kind == fields.BYTES:
-                name, feature = fields.entry(item, budget)
-                features[name] = _feature(name, feature, budget)
-    return features
-
-
-def _feature(name: str, message: memoryview, budget: ParseBudget) -> Sequence[Any]:
-    values: Sequence[Any] = ()
-    for number, kind, _, content in fields.read(message, budget):
-        if kind == fields.BYTES and number in {1, 2, 3}:
-            values = _list(name, number, content, budget)
-    return values
-
-
-def _list(name: str, kind: int, message: memoryview, budget: ParseBudget) -> list[Any]:
-    """Decode a BytesList, FloatList or Int64List, packed or not."""
-    values: list[Any] = []
-    for number, wire_type, value, content in fields.read(message, budget):
-        if number != 1:
-            continue
-        if kind == 1:
-            values.append(bytes(content))
-        elif kind == 2:
-            if len(content) % 4:
-                raise InvalidRequest(f"Feature: {name[:100]} holds no whole number of floats")
-            budget.spend(len(content) // (4 * _PACKED))
-            values += np.frombuffer(content, dtype="<f4").tolist()
-        elif wire_type == fields.VARINT:
-            values.append(fields.as_signed(value))
-        else:
-            budget.spend(len(content) // _PACKED)
-            values += fields.whole_numbers(content).view(np.int64).tolist()
-    return values

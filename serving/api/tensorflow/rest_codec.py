@@ -7,45 +7,32 @@ on them. Pure. Source: its REST documentation and, where that is silent, its ser
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from serving import wire
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, short_json, write
 from serving.api.parsing.tensors import checked_items
-from serving.api.tensorflow import rest_examples, rest_tensors
-from serving.api.tensorflow.rest_tensors import tensor_to_json
+from serving.api.tensorflow import rest_examples, rest_outputs, rest_tensors
+from serving.api.tensorflow.classify_regress import (
+    classifications,
+    regressions,
+    scores_output,
+    value_output,
+)
+from serving.api.tensorflow.model_status import SIGNATURE_NAME
+from serving.api.tensorflow.rest_outputs import tensor_to_json
 from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large
 from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.item_axes import why_no_rows
-from serving.values import Buffer, Signature, Tensor, TensorSpec
+from serving.values import Buffer, Signature, Tensor
 
 Method = Literal["predict", "classify", "regress"]
 Form = Literal["row", "columnar", "classify", "regress"]
 """Format of the response."""
 
-MAX_SCORES = 2**17
-"""Per classify response, each written with its label."""
 LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces, to let other requests run."""
-SIGNATURE_NAME = "serving_default"
-State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
-"""State of a version, in TensorFlow Serving's terms."""
-
-
-class VersionState(NamedTuple):
-    """State of one version."""
-
-    version: str
-    state: State
-    error: str = ""
-    """Why it failed to load."""
-
-
-_DATA_TYPES: dict[str, str] = {
-    **{name: f"DT_{text.upper()}" for name, text in rest_tensors.TYPE_NAMES.items()},
-}
 
 
 class JsonBody(NamedTuple):
@@ -162,7 +149,7 @@ class TensorFlowRestCodec:
         """
         self._check_rows()
         outputs = self._signature.outputs
-        chosen = scores(outputs) if method == "classify" else regressions(outputs)
+        chosen = scores_output(outputs) if method == "classify" else value_output(outputs)
         if chosen is None:
             raise InvalidRequest(
                 f'Expected {method} signature method_name to be "tensorflow/serving/{method}". Was: '
@@ -290,9 +277,9 @@ class TensorFlowRestCodec:
             case "columnar":
                 data = {"outputs": {tensor.name: tensor_to_json(tensor) for tensor in tensors}}
             case "classify":
-                data = {"results": self.classifications(tensors)}
+                data = {"results": classifications(tensors, self._signature.outputs)}
             case "regress":
-                data = {"results": self.regressions(tensors)}
+                data = {"results": regressions(tensors, self._signature.outputs)}
         return write(data, constants=True).encode()
 
     def written(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
@@ -309,13 +296,13 @@ class TensorFlowRestCodec:
             _check_rows_of(tensors)
             only = len(tensors) == 1
             pieces = (
-                rest_tensors.tensor_to_json_pieces(tensors[0])
+                rest_outputs.tensor_to_json_pieces(tensors[0])
                 if only
-                else rest_tensors.written_rows(tensors)
+                else rest_outputs.written_rows(tensors)
             )
             return _enclose(b'{"predictions":', pieces, b"}")
         if len(tensors) == 1:
-            return _enclose(b'{"outputs":', rest_tensors.tensor_to_json_pieces(tensors[0]), b"}")
+            return _enclose(b'{"outputs":', rest_outputs.tensor_to_json_pieces(tensors[0]), b"}")
         return self._columns(tensors)
 
     @staticmethod
@@ -323,121 +310,8 @@ class TensorFlowRestCodec:
         for place, tensor in enumerate(tensors):
             start = b"," if place else b'{"outputs":{'
             start += write(tensor.name).encode() + b":"
-            yield from _enclose(start, rest_tensors.tensor_to_json_pieces(tensor), b"")
+            yield from _enclose(start, rest_outputs.tensor_to_json_pieces(tensor), b"")
         yield b"}}"
-
-    def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
-        """Return pairs of label and score, per item.
-
-        Raises:
-            InvalidRequest: too many scores.
-            PredictionFailed: no scores.
-        """
-        score = _find_tensor(tensors, scores(self._signature.outputs))
-        count = math.prod(score.shape)
-        if count > MAX_SCORES:
-            raise InvalidRequest(
-                f"classify would answer with {count} scores and their labels, at most {MAX_SCORES}; send fewer "
-                "examples in one request, or ask the model to predict"
-            )
-        rows = tensor_to_json(score)
-        if len(score.shape) == 1:
-            rows = [[value] for value in rows]
-        label = next((tensor for tensor in tensors if tensor.name == "classes"), None)
-        if label is not None and label.datatype == "BYTES" and label.shape == score.shape:
-            names = tensor_to_json(label)
-            if len(label.shape) == 1:
-                names = [[name] for name in names]
-        else:
-            names = [[str(place) for place in range(len(row))] for row in rows]
-        return [
-            [[name, value] for name, value in zip(*pair, strict=True)]
-            for pair in zip(names, rows, strict=True)
-        ]
-
-    def regressions(self, tensors: Sequence[Tensor]) -> list[float]:
-        """Return one number per item.
-
-        Raises:
-            PredictionFailed: none, or several.
-        """
-        tensor = _find_tensor(tensors, regressions(self._signature.outputs))
-        if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
-            raise InferenceFailed(
-                f"Expected output to be of size [batch], output {tensor.name!r} has "
-                f"{list(tensor.shape)}"
-            )
-        values: list[float] = tensor_to_json(tensor._replace(shape=tensor.shape[:1]))
-        return values
-
-    # About the model
-
-    def metadata(self) -> dict[str, Any]:
-        """Return the model's metadata."""
-        definition = {
-            "inputs": {spec.name: _tensor_info(spec) for spec in self._signature.inputs},
-            "outputs": {spec.name: _tensor_info(spec) for spec in self._signature.outputs},
-            "method_name": "tensorflow/serving/predict",
-            "defaults": {},
-        }
-        return {
-            "model_spec": {"name": self.name, "signature_name": "", "version": self.version},
-            "metadata": {
-                "signature_def": {
-                    "@type": "type.googleapis.com/tensorflow.serving.SignatureDefMap",
-                    "signature_def": {SIGNATURE_NAME: definition},
-                }
-            },
-        }
-
-
-def status(versions: Sequence[VersionState]) -> dict[str, Any]:
-    """Return the model's status."""
-    return {
-        "model_version_status": [
-            {
-                "version": version,
-                "state": state,
-                "status": {"error_code": "UNKNOWN" if error else "OK", "error_message": error},
-            }
-            for version, state, error in versions
-        ]
-    }
-
-
-def scores(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
-    """Return the output for classify: `scores`, or the only one with numbers per class."""
-    return _select_output(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
-
-
-def regressions(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
-    """Return the output for regress: `outputs`, or the only one with a number per item."""
-    fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
-    numbers = tuple(name for name in _DATA_TYPES if name not in {"BYTES", "BOOL"})
-    return _select_output(fitting, "outputs", (1, 2), numbers)
-
-
-def type_name(datatype: str) -> str:
-    """Return TensorFlow's name of a datatype."""
-    return rest_tensors.TYPE_NAMES[datatype]
-
-
-def _select_output(
-    outputs: Sequence[TensorSpec], name: str, ranks: tuple[int, ...], datatypes: tuple[str, ...]
-) -> TensorSpec | None:
-    fitting = [spec for spec in outputs if len(spec.shape) in ranks and spec.datatype in datatypes]
-    named = [spec for spec in fitting if spec.name == name]
-    if named:
-        return named[0]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _find_tensor(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
-    """Return the tensor of an output."""
-    for tensor in tensors:
-        if spec is not None and tensor.name == spec.name:
-            return tensor
-    raise InferenceFailed(f"the model returned no output {spec.name if spec else ''!r}")
 
 
 def _enclose(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes]:
@@ -473,14 +347,3 @@ def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
 def _is_named(value: object) -> bool:
     """Return whether a value is an object of tensors by name."""
     return isinstance(value, dict) and not rest_tensors.is_b64(value)
-
-
-def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "dtype": _DATA_TYPES[spec.datatype],
-        "tensor_shape": {
-            "dim": [{"size": str(length), "name": ""} for length in spec.shape],
-            "unknown_rank": False,
-        },
-    }

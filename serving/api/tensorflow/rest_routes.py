@@ -26,7 +26,7 @@ from serving.api.http.messages import (
     json_response,
 )
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
-from serving.api.tensorflow import rest_codec
+from serving.api.tensorflow import model_status, rest_codec
 from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
 from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
 from serving.engine.engine import DeploymentHandle, Engine
@@ -50,7 +50,7 @@ _MAX_VERSION = 2**63 - 1
 _CODEC = "tensorflow serving"
 """Key of this protocol's codec at a deployment."""
 
-_STATES: Mapping[str, rest_codec.State] = {
+_STATES: Mapping[str, model_status.State] = {
     "ready": "AVAILABLE",
     "unavailable": "LOADING",
     "loading": "LOADING",
@@ -249,9 +249,11 @@ class TensorFlowRoutes:
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:
         if asked.kind == "metadata":
-            return json_response(200, _codec(self._resolved(asked)).metadata())
+            target = self._resolved(asked)
+            body = model_status.metadata(target.id.name, target.id.version, target.signature)
+            return json_response(200, body)
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
-        return json_response(200, rest_codec.status(states(self._engine, asked.name, version)))
+        return json_response(200, model_status.status(states(self._engine, asked.name, version)))
 
     def _asked(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
         """Parse method and path, or return an error."""
@@ -305,14 +307,14 @@ def resolved_version(
     return found
 
 
-def states(engine: Engine, name: str, version: str | None) -> list[rest_codec.VersionState]:
+def states(engine: Engine, name: str, version: str | None) -> list[model_status.VersionState]:
     """Return a model's versions with states, newest first, or the requested one.
 
     Raises:
         NotFound: none.
     """
     found = [
-        rest_codec.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
+        model_status.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
         for id_, (state, why) in engine.states().items()
         if id_.name == name and version in {None, id_.version}
     ]
@@ -331,7 +333,7 @@ def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
     return codec
 
 
-def _age(version: rest_codec.VersionState) -> tuple[int, int, str]:
+def _age(version: model_status.VersionState) -> tuple[int, int, str]:
     """Return a sort key: numeric versions by value, above all others."""
     text = version.version
     if text.isascii() and text.isdecimal() and len(text) <= 19:

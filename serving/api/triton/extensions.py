@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from serving.api.parsing.bounded_json import JsonError, read
-from serving.errors import InvalidRequest, short_repr
+from serving.error_text import short_repr
+from serving.errors import InvalidRequest
 from serving.metrics.statistics import ModelStatistics, Total
 from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec

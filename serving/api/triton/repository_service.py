@@ -16,7 +16,8 @@ from serving.engine.engine import RETIRE_S, Engine
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.metrics.statistics import ModelStatistics
-from serving.values import ModelId, ModelSpec
+from serving.model_spec import ModelSpec
+from serving.values import ModelId
 
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
 """Engine state -> Triton state; others are UNAVAILABLE."""

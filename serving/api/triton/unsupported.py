@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from serving.errors import InvalidRequest, Unimplemented, short_repr
+from serving.error_text import short_repr
+from serving.errors import InvalidRequest, Unimplemented
 
 _SHARED_MEMORY = (
     "shared memory is not offered by this server; send the tensors in the request: binary tensors over REST, raw "

@@ -9,11 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from serving.api.clipper.inputs import INPUT_TYPES
-from serving.clipper_admin.connection import (
-    ClipperConnection,
-    check_packages,
-    check_versioned_name,
-)
+from serving.clipper_admin.checks import check_packages, check_versioned_name
+from serving.clipper_admin.connection import ClipperConnection
 from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
 from serving.clipper_admin.function_source import save_function
 

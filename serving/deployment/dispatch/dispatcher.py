@@ -525,7 +525,6 @@ class Dispatcher:
         self._on_batch(BatchDone(action.worker, action.model, items, times, parts, waited_s, late))
 
     def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
-        """Report an ended action."""
         if self._on_action is not None:
             self._on_action(make_action_ended(action, status, times))
 

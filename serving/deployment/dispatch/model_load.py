@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from serving import wire
-from serving.settings import ModelSettings
+from serving.model_spec import ModelSpec
+from serving.settings.replica import ModelSettings
 from serving.tensors.input_values import values_of
 from serving.tensors.item_axes import detect_item_axes
 from serving.tensors.sizes import pads_of, sizes_of, to_texts
-from serving.values import DeclaredInputs, ModelSpec, Signature, StageTimes
+from serving.values import DeclaredInputs, Signature, StageTimes
 
 Number = TypeVar("Number", int, float)
 

@@ -7,8 +7,9 @@ from typing import Protocol
 from serving.deployment.dispatch import LoadReport, LoadSpec
 from serving.deployment.pool.member import Member
 from serving.errors import ServingError
+from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 
 
 class ReplicaContents(Protocol):

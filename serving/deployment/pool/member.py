@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 from serving.deployment.dispatch import ReplicaConnection
 from serving.deployment.pool.spawner import Replica
 from serving.errors import LimitsUnavailable
-from serving.settings import AcceleratorSettings, ModelSettings, ReplicaSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import ReplicaSettings
 
 log = logging.getLogger(__name__)
 
@@ -37,19 +38,17 @@ class Member:
     def __init__(
         self,
         worker: int,
-        limits: ReplicaSettings,
-        accelerator: AcceleratorSettings,
-        model: ModelSettings,
-        pad_to: int | None,
+        settings: ServingSettings,
+        *,
         max_items: int,
         pages: int | None,
     ) -> None:
         self.worker = worker
-        self.limits = limits
-        self.accelerator = accelerator
-        self.model = model
+        self.limits = settings.replica
+        self.accelerator = settings.accelerator
+        self.model = settings.model
         """Variant and declared inputs of the model it loads."""
-        self.pad_to = pad_to
+        self.pad_to = settings.batching.pad_to
         """Multiple to which it pads requests; None: no padding."""
         self.max_items = max_items
         """Items of its largest warm-up batch."""
@@ -93,6 +92,19 @@ class Member:
             return True
         return now.memory_mb is not None and wanted.memory_mb > now.memory_mb
 
+    def become_ready(self) -> None:
+        """Let the replica take batches."""
+        self.state = "ready"
+        self.ready.set_result(None)
+
+    def connection_lost(self, fault: str | None) -> None:
+        """End the replica; a fault is its failure."""
+        replica = self.replica
+        if fault is not None:
+            self.failure = ("crash", fault)
+        if self.state != "ended" and replica is not None and not replica.ended.done():
+            replica.kill(asked=fault is not None)
+
     async def limit(self, wanted: ReplicaSettings) -> bool:
         """Set limits; return False if refused, which needs a new replica."""
         assert self.replica is not None
@@ -117,3 +129,11 @@ class Death:
     text: str
     at_s: float
     """Unix time."""
+
+
+class DeathCounter(Protocol):
+    """Counter of deaths."""
+
+    def died(self, reason: str, text: str) -> None:
+        """Count one unexpected end of a replica."""
+        ...

@@ -1,8 +1,7 @@
 """Pool: keeps the wanted replicas alive under the wanted limits, and changes both while serving.
 
 Replica states: starting -> ready -> draining -> ended; one that ends unexpectedly is replaced. The
-back-off counts failures to become useful (ready, and one batch answered), not deaths after a
-healthy life.
+back-off counts failures to become useful: ready, and one batch answered.
 """
 
 from __future__ import annotations
@@ -13,32 +12,25 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from serving.deployment.dispatch import Dispatcher, LoadReport, ReplicaConnection
 from serving.deployment.pool.contents import ReplicaContents
-from serving.deployment.pool.member import Death, Member
+from serving.deployment.pool.hang_watch import watch_hangs
+from serving.deployment.pool.member import Death, DeathCounter, Member
 from serving.deployment.pool.spawner import Replica, Spawner
 from serving.errors import ReplicaStartFailed, ServingError
-from serving.settings import ReplicaSettings, ServingSettings
+from serving.settings import ServingSettings
+from serving.settings.replica import ReplicaSettings
 from serving.values import ModelId
 
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 10.0
-_WATCH_PERIOD_S = 0.25
 _RETAINED_DEATHS = 100
 _LAST_WORDS_S = 0.5
 """Maximum time to read a dead replica's last messages."""
-
-
-class DeathCounter(Protocol):
-    """Counter of deaths."""
-
-    def died(self, reason: str, text: str) -> None:
-        """Count one unexpected end of a replica."""
-        ...
 
 
 class Pool:
@@ -105,7 +97,8 @@ class Pool:
         Raises:
             ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
         """
-        self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
+        watch = watch_hangs(self._members, self._dispatcher)
+        self._watch = asyncio.create_task(watch, name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self, grace_s: float) -> None:
@@ -181,23 +174,13 @@ class Pool:
     async def _start_many(
         self, count: int, settings: ServingSettings, *, is_replacement: bool = False
     ) -> list[Member]:
-        """Start replicas together: all become ready, or none stays.
-
-        A replacement warms up with single items only: it is needed soon, and a large batch may have
-        ended its predecessor.
-        """
+        """Start replicas together: all become ready, or none stays."""
+        # A replacement warms up with single items: a large batch may have ended its predecessor.
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(
-                next(self._workers),
-                settings.replica,
-                settings.accelerator,
-                settings.model,
-                settings.batching.pad_to,
-                max_items,
-                self._contents.pages(settings),
-            )
+            pages = self._contents.pages(settings)
+            member = Member(next(self._workers), settings, max_items=max_items, pages=pages)
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -228,7 +211,11 @@ class Pool:
                     card=self._contents.card,
                 )
                 member.replica = replica
-                self._own(self._follow(member, replica), f"follow replica {member.worker}")
+                follow = asyncio.create_task(
+                    self._follow(member, replica), name=f"follow replica {member.worker}"
+                )
+                self._tasks.add(follow)
+                follow.add_done_callback(self._tasks.discard)
                 await self._connect(member, replica)
                 await member.ready
         except TimeoutError:
@@ -249,11 +236,10 @@ class Pool:
         connection = member.connection = ReplicaConnection(
             self._dispatcher, member.worker, max_answer_bytes
         )
-        loop = asyncio.get_running_loop()
+        contents, loop = self._contents, asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
         def loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
-            contents = self._contents
             if member.ready.done() and not contents.is_shared:
                 return
             if not isinstance(outcome, LoadReport):
@@ -263,31 +249,22 @@ class Pool:
                 return
             reads_json = "json" in replica.features
             if not member.ready.done():
-                member.state = "ready"
-                member.ready.set_result(None)
+                member.become_ready()
             if contents.loaded(model, outcome, member, reads_json=reads_json):
                 possible = contents.possible(self._settings)
                 self._dispatcher.settings_changed(possible, keep_learnt=True)
 
-        def broken(fault: str | None) -> None:
-            if fault is not None:
-                member.failure = ("crash", fault)
-            if member.state != "ended" and not replica.ended.done():
-                replica.kill(asked=fault is not None)
-
-        contents = self._contents
         self._dispatcher.worker_up(
             connection,
             wanted=lambda model: contents.wanted(model, member)._replace(
                 max_answer_bytes=max_answer_bytes
             ),
             on_loaded=loaded,
-            on_broken=broken,
+            on_broken=member.connection_lost,
             pages=member.pages,
         )
         if contents.is_shared and not member.ready.done():
-            member.state = "ready"
-            member.ready.set_result(None)
+            member.become_ready()
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end and handle it."""
@@ -295,7 +272,6 @@ class Pool:
         if member.connection is not None and member.state == "ready":
             with contextlib.suppress(TimeoutError):  # its last responses count
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
-        asked = member.state == "draining"
         was = member.state
         member.state = "ended"
         self._members.pop(member.worker, None)
@@ -306,7 +282,7 @@ class Pool:
             )
             member.ready.exception()
         self._dispatcher.worker_down(member.worker, text)
-        if asked or self._closing:
+        if was == "draining" or self._closing:
             return
         self._counting.died(reason, text)
         death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
@@ -371,30 +347,3 @@ class Pool:
         await asyncio.shield(replica.ended)
         self._members.pop(member.worker, None)
         self._served.discard(member.worker)
-
-    async def _watch_hangs(self) -> None:
-        """Kill replicas that hold one batch for too long."""
-        while True:
-            await asyncio.sleep(_WATCH_PERIOD_S)
-            now_s = time.monotonic()
-            for member in list(self._members.values()):
-                limits = member.limits
-                is_loading = self._dispatcher.is_loading(member.worker)
-                limit_s = limits.ready_timeout_s if is_loading else limits.hang_timeout_s
-                sent_s = self._dispatcher.oldest_sent_s(member.worker)
-                if (
-                    member.state == "ready"
-                    and member.replica is not None
-                    and sent_s is not None
-                    and now_s - sent_s > limit_s
-                ):
-                    text = f"held a batch for over {limit_s:g} s (replica.hang_timeout_s)"
-                    if is_loading:
-                        text = f"loaded for over {limit_s:g} s (replica.ready_timeout_s)"
-                    member.failure = ("hang", text)
-                    member.replica.kill()
-
-    def _own(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

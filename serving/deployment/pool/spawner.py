@@ -7,10 +7,10 @@ import pathlib
 import socket
 from typing import Protocol
 
-from serving.settings import AcceleratorSettings
+from serving.model_spec import ModelSpec
+from serving.settings.replica import AcceleratorSettings
 from serving.spawners.exit_status import ExitStatus
 from serving.system.cgroups.cgroup import Usage
-from serving.values import ModelSpec
 
 
 class Replica(Protocol):

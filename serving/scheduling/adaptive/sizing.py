@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.settings import BatchingSettings
+from serving.settings.scheduling import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
 """Running, buffered and its own: what a request meets in a worker with two slots."""

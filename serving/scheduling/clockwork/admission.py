@@ -5,19 +5,19 @@ If its worker or load is lost, an admitted request is placed as if new. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
-from serving.scheduling.clockwork.pool_queue import PoolQueue
-from serving.scheduling.clockwork.pool_state import (
+from serving.scheduling.clockwork.instances import (
     NEVER_S,
     ROUNDING_S,
     InstanceState,
     IssuedAction,
     ModelInstance,
     PoolModel,
-    PoolState,
 )
+from serving.scheduling.clockwork.loading import Loading
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
+from serving.scheduling.clockwork.pool_queue import PoolQueue
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 from serving.scheduling.clockwork.shares import FlowShare
 from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -137,3 +138,21 @@ class Backlog:
             self._untils_s[place] = until_s
             slack_s[place] -= sooner_s
         slack_s[place : len(self._cells_s)] -= work_s
+
+
+class LoadReservation(NamedTuple):
+    """Work in a backlog that belongs to no request."""
+
+    backlog: Backlog
+    cell_s: float
+    work_s: float
+
+    @classmethod
+    def of(cls, backlog: Backlog, cell_s: float, until_s: float, work_s: float) -> Self:
+        """Add it to the backlog."""
+        backlog.add(cell_s, until_s, work_s)
+        return cls(backlog, cell_s, work_s)
+
+    def take_back(self) -> None:
+        """Remove it, done or cancelled."""
+        self.backlog.remove(self.cell_s, self.work_s)

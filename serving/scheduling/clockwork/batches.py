@@ -10,6 +10,7 @@ import bisect
 import heapq
 from typing import NamedTuple
 
+from serving.scheduling.clockwork.instances import NEVER_S, IssuedAction, ModelInstance, PoolWorker
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.model_queue import (
     BatchCandidate,
@@ -18,13 +19,7 @@ from serving.scheduling.clockwork.model_queue import (
 )
 from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_queue import PoolQueue
-from serving.scheduling.clockwork.pool_state import (
-    NEVER_S,
-    IssuedAction,
-    ModelInstance,
-    PoolState,
-    PoolWorker,
-)
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType, Part, RejectionReason
 
 MAX_PASSED_OVER = 8

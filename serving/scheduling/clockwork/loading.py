@@ -5,20 +5,20 @@ A load is planned first and issued when its worker could start it soon. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.memory import Memory, is_evictable, lost_per_s
-from serving.scheduling.clockwork.outbox import ActionOutbox
-from serving.scheduling.clockwork.pool_queue import PoolQueue
-from serving.scheduling.clockwork.pool_state import (
+from serving.scheduling.clockwork.instances import (
     NEVER_S,
     ROUNDING_S,
     InstanceState,
     IssuedAction,
     ModelInstance,
     PoolModel,
-    PoolState,
     PoolWorker,
     Swap,
 )
+from serving.scheduling.clockwork.memory import Memory, is_evictable, lost_per_s
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_queue import PoolQueue
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 from serving.scheduling.clockwork.swap_planner import SwapPlan, plan_swap
 from serving.scheduling.clockwork.swapping import Swapping

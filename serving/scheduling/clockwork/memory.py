@@ -5,15 +5,15 @@ Pure; a step per instance.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.outbox import ActionOutbox
-from serving.scheduling.clockwork.pool_state import (
+from serving.scheduling.clockwork.instances import (
     NEVER_S,
     InstanceState,
     ModelInstance,
     PoolModel,
-    PoolState,
     PoolWorker,
 )
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType
 
 

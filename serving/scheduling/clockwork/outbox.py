@@ -8,14 +8,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from serving.scheduling.clockwork.instances import NEVER_S, IssuedAction, ModelInstance, PoolWorker
 from serving.scheduling.clockwork.model_queue import PendingRequest
-from serving.scheduling.clockwork.pool_state import (
-    NEVER_S,
-    IssuedAction,
-    ModelInstance,
-    PoolState,
-    PoolWorker,
-)
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.interface import Action, ActionType, Part
 

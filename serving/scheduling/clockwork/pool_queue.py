@@ -9,17 +9,12 @@ import heapq
 import itertools
 import math
 
+from serving.scheduling.clockwork.backlog import LoadReservation
+from serving.scheduling.clockwork.instances import NEVER_S, InstanceState, ModelInstance, PoolModel
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
 from serving.scheduling.clockwork.outbox import ActionOutbox
-from serving.scheduling.clockwork.pool_state import (
-    NEVER_S,
-    InstanceState,
-    LoadReservation,
-    ModelInstance,
-    PoolModel,
-    PoolState,
-)
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import Rejection, RejectionReason
 
 
@@ -155,7 +150,6 @@ class PoolQueue:
         return found
 
     def _shrink(self, bundle: BatchReservation, model: PoolModel, items: int) -> None:
-        """Remove items from a bundle."""
         by = bundle.by
         by.owes -= items
         bundle.count -= items

@@ -21,6 +21,9 @@ TICK_S = 1e-3 * REMEMBERS_S
 FIRST_S = 0.5
 """Seconds for which the assumed rate is weighted."""
 
+RELATIVE_DEADLINE_RECOVERS = 0.01
+"""Share by which the shortest relative deadline moves towards that of the next request."""
+
 
 class Rate:
     """Recent amount per second, with exponential decay."""
@@ -70,3 +73,10 @@ class AdmissionMargin:
     def ran(self, items: int) -> None:
         """Record executed items."""
         self.share = max(0.0, self.share - STEP * MAX_DROPPED * items)
+
+
+def relative_deadline_s(before_s: float, within_s: float) -> float:
+    """Return the shortest recent relative deadline after a new one."""
+    if within_s < before_s:
+        return within_s
+    return before_s + RELATIVE_DEADLINE_RECOVERS * (within_s - before_s)

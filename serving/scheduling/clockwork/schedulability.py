@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from serving.scheduling.clockwork.instances import NEVER_S, ModelInstance, PoolModel, PoolWorker
 from serving.scheduling.clockwork.model_queue import BatchReservation
-from serving.scheduling.clockwork.pool_state import (
-    NEVER_S,
-    ModelInstance,
-    PoolModel,
-    PoolState,
-    PoolWorker,
-)
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75

@@ -31,19 +31,19 @@ from typing import Self
 
 from serving.scheduling.clockwork.admission import Admission
 from serving.scheduling.clockwork.batches import Batches
-from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.outbox import ActionOutbox
-from serving.scheduling.clockwork.pool_queue import PoolQueue
-from serving.scheduling.clockwork.pool_state import (
+from serving.scheduling.clockwork.instances import (
     NEVER_S,
     InstanceState,
     ModelInstance,
-    Parameters,
     PoolModel,
-    PoolState,
     PoolWorker,
 )
+from serving.scheduling.clockwork.loading import Loading
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.parameters import Parameters
+from serving.scheduling.clockwork.pool_queue import PoolQueue
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.rates import AdmissionMargin
 from serving.scheduling.interface import (
     MAX_LOSSES,

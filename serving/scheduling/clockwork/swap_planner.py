@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from serving.scheduling.clockwork.pool_state import (
+from serving.scheduling.clockwork.instances import (
     InstanceState,
     ModelInstance,
     PoolModel,
-    PoolState,
     PoolWorker,
 )
+from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 
 WAITS = 0.5

@@ -12,18 +12,18 @@ so nothing waits for itself. Pure.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.outbox import ActionOutbox
-from serving.scheduling.clockwork.pool_queue import PoolQueue
-from serving.scheduling.clockwork.pool_state import (
+from serving.scheduling.clockwork.backlog import LoadReservation
+from serving.scheduling.clockwork.instances import (
     InstanceState,
-    LoadReservation,
     ModelInstance,
     PlannedEviction,
     PoolModel,
     PoolWorker,
     Swap,
 )
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.outbox import ActionOutbox
+from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.swap_planner import SwapPlan
 from serving.scheduling.interface import ActionType
 

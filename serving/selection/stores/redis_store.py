@@ -29,6 +29,39 @@ _RETRY_S = 1.0
 """Interval between probes of an unavailable server."""
 
 
+def _connect(url: str, password: str | None) -> Any:
+    """Return a client of a server that responds; raises as `RedisStore`."""
+    try:
+        import redis  # noqa: PLC0415  an extra
+        from redis.backoff import NoBackoff  # noqa: PLC0415
+        from redis.retry import Retry  # noqa: PLC0415
+    except ImportError:
+        raise InvalidSettings(
+            "server.state_store: states in Redis need the package redis: pip install '.[redis]' in a clone"
+        ) from None
+    options = {
+        "password": password,
+        "decode_responses": True,
+        "socket_timeout": _TIMEOUT_S,
+        "socket_connect_timeout": _TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 1),  # for connections broken by a server restart
+    }
+    try:
+        address = urllib.parse.urlsplit(url)
+        if address.password is not None or "password" in urllib.parse.parse_qs(address.query):
+            raise InvalidSettings(
+                "server.state_store: the address holds a password, which everybody would see "
+                "who may see settings; set LUTHIER_STATE_STORE_PASSWORD instead"
+            )
+        client = redis.Redis.from_url(url, **options)
+        client.ping()  # at startup, where waiting is fine
+    except (TypeError, ValueError) as error:  # TypeError: unknown option
+        raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
+    except redis.RedisError as error:
+        raise NotReady(f"server.state_store: the Redis server does not answer: {error}") from error
+    return client
+
+
 class RedisStore:
     """A `StateStore` in a Redis server."""
 
@@ -53,36 +86,7 @@ class RedisStore:
             InvalidSettings: no package, or the URL is invalid or has a password.
             NotReady: the server is unavailable.
         """
-        try:
-            import redis  # noqa: PLC0415  an extra
-            from redis.backoff import NoBackoff  # noqa: PLC0415
-            from redis.retry import Retry  # noqa: PLC0415
-        except ImportError:
-            raise InvalidSettings(
-                "server.state_store: states in Redis need the package redis: pip install '.[redis]' in a clone"
-            ) from None
-        options = {
-            "password": password,
-            "decode_responses": True,
-            "socket_timeout": _TIMEOUT_S,
-            "socket_connect_timeout": _TIMEOUT_S,
-            "retry": Retry(NoBackoff(), 1),  # for connections broken by a server restart
-        }
-        try:
-            address = urllib.parse.urlsplit(url)
-            if address.password is not None or "password" in urllib.parse.parse_qs(address.query):
-                raise InvalidSettings(
-                    "server.state_store: the address holds a password, which everybody would see "
-                    "who may see settings; set LUTHIER_STATE_STORE_PASSWORD instead"
-                )
-            self._client: Any = redis.Redis.from_url(url, **options)
-            self._client.ping()  # at startup, where waiting is fine
-        except (TypeError, ValueError) as error:  # TypeError: unknown option
-            raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
-        except redis.RedisError as error:
-            raise NotReady(
-                f"server.state_store: the Redis server does not answer: {error}"
-            ) from error
+        self._client = _connect(url, password)
         self._most: dict[str, int] = {}
         self._are_dated: set[str] = set()
         """Applications with complete save times; for the writer thread."""

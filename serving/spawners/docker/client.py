@@ -15,7 +15,8 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from serving.errors import ServingError, one_line
+from serving.error_text import one_line
+from serving.errors import ServingError
 from serving.system import process_identity
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from typing import ParamSpec, TypeVar
 from serving import __version__, wire
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.model_spec import ModelSpec
 from serving.models import EXTRAS
-from serving.settings import AcceleratorSettings
+from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
 from serving.spawners.docker import client
 from serving.spawners.docker.client import (
@@ -45,7 +46,6 @@ from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.forkserver_client import environment
 from serving.system import daemon_threads, process_identity
 from serving.system.cgroups import manager
-from serving.values import ModelSpec
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving.errors import ReplicaStartFailed
+from serving.model_spec import Program
 from serving.system.secret_variables import without_secrets
-from serving.values import Program
 
 log = logging.getLogger(__name__)
 

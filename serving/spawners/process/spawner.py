@@ -21,14 +21,14 @@ from typing import Any
 from serving import wire
 from serving.accelerator import devices, mps
 from serving.errors import NotReady, ReplicaStartFailed
-from serving.settings import AcceleratorSettings
+from serving.model_spec import ModelSpec, Program
+from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
 from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.forkserver_client import ForkServerClient
 from serving.spawners.process.replica import ProcessReplica
 from serving.system import process_identity
 from serving.system.cgroups.manager import CgroupManager, CgroupSupport, cleanup_stale
-from serving.values import ModelSpec, Program
 
 log = logging.getLogger(__name__)
 

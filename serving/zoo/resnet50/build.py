@@ -19,9 +19,8 @@ import pathlib
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import zoo
 from serving.errors import ModelLoadFailed
-from serving.zoo import onnx_file
+from serving.zoo import bundled, onnx_file
 
 SEED = 50
 BLOCKS = (3, 4, 6, 3)
@@ -44,7 +43,7 @@ def weights() -> pathlib.Path:
         OSError: the cache is not writable.
         ModelLoadFailed: the built hash differs.
     """
-    path = zoo.built_folder("resnet50") / FILE_NAME
+    path = bundled.built_folder("resnet50") / FILE_NAME
     if path.is_file() and path.stat().st_size == BYTES and _digest(path) == SHA256:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 
 from serving.accelerator import devices, mps, nvml
 from serving.errors import AcceleratorUnavailable
-from serving.settings import AcceleratorSettings
+from serving.settings.replica import AcceleratorSettings
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from serving import wire
 from serving.api.clipper import requests
 from serving.api.grpc import messages
-from serving.api.open_inference.requests import LARGE_JSON_BYTES, RequestDecoder, skeleton
+from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, ParseBudget
 from serving.api.tensorflow import rest_codec
-from serving.errors import (
-    InvalidRequest,
-    JsonTooLarge,
-    ServingError,
-    UnknownModel,
-    nearest,
-    short_repr,
-)
+from serving.error_text import nearest, short_repr
+from serving.errors import InvalidRequest, JsonTooLarge, ServingError, UnknownModel
 from serving.settings import ServingSettings
 from serving.values import Signature, TensorSpec
 from tests.corpora import CORPORA, header_bytes, signature

@@ -6,7 +6,7 @@ import pytest
 
 from serving.api import credentials
 from serving.errors import InvalidSettings
-from serving.settings import ServerSettings
+from serving.settings.server import ServerSettings
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 from tests.fakes.certificate import certificate_in
 

@@ -13,10 +13,10 @@ from serving.app import bootstrap
 from serving.app.bootstrap import build
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import InvalidSettings, NotReady
+from serving.model_spec import ModelSpec
 from serving.selection.application import Application
 from serving.selection.stores.redis_store import RedisStore
 from serving.settings import ServingSettings
-from serving.values import ModelSpec
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.serving.engine.test_applications import Update

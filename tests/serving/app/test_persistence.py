@@ -13,9 +13,10 @@ from serving.api.triton.repository_service import RepositoryService
 from serving.app.bootstrap import build
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import NotReady, ServingError, UnknownModel
+from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.records import RecordKey, SqliteRecords
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import retired
 from tests.serving.engine.test_repository import put

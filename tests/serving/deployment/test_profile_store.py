@@ -16,10 +16,11 @@ from serving.deployment import profile_store
 from serving.deployment.dispatch import LoadReport
 from serving.deployment.profile_store import FILE, ProfileStore, key_of
 from serving.deployment.profiler import ModelProfile, RecentDurations
+from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.records import SqliteRecords
 from serving.system.fingerprint import fingerprint_of
-from serving.values import ModelSpec, Signature, StageTimes, TensorSpec
+from serving.values import Signature, StageTimes, TensorSpec
 
 TIMES = st.floats(0.0, 1e3, allow_subnormal=False)
 SIGNATURES = st.builds(

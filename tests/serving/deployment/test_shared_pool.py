@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from serving import wire
-from serving.deployment import shared_pool
+from serving.deployment import shared_model, shared_pool
 from serving.deployment.profile_store import ProfileStore
 from serving.errors import InvalidSettings, ModelLoadFailed, ReplicaStartFailed, UnknownModel
+from serving.model_spec import ModelSpec, Program
 from serving.scheduling.interface import RejectionReason
 from serving.spawners.docker.spawner import DockerSpawner
 from serving.spawners.process.spawner import ProcessSpawner
-from serving.values import ModelSpec, Program
 from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway, retired
@@ -945,7 +945,7 @@ def test_a_replica_whose_memory_is_out_of_step_is_replaced(card_of, what):
             number = place.dispatcher.number_of(place.model)
             behind_its_back(running, worker_of(running), wire.encode_unload(0, model=number))
         else:
-            budget = shared_pool.budget_of(running.engine.settings)
+            budget = shared_model.budget_of(running.engine.settings)
             behind_its_back(running, worker_of(running), foreign_load(card, budget))
         for _ in range(3):
             assert ask(running, "m") == (200, 2)

@@ -7,7 +7,7 @@ import pytest
 
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import ReplicaStartFailed
-from serving.values import ModelSpec, Program
+from serving.model_spec import ModelSpec, Program
 from tests.fakes.replicas import FakeHome
 
 

@@ -16,11 +16,11 @@ from serving import wire
 from serving.api.clipper.inputs import ApplicationInput
 from serving.engine.applications import Applications
 from serving.errors import InvalidRequest, NotReady
+from serving.model_spec import ModelSpec
 from serving.selection.application import Application
 from serving.selection.query_session import ALL_FAILED, NO_MODELS, TOO_LATE
 from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.state_store import MemoryStore
-from serving.values import ModelSpec
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway

@@ -10,14 +10,8 @@ import time
 
 import pytest
 
-from serving.engine.repository import (
-    Repository,
-    VersionFolder,
-    find_spec,
-    newest,
-    plan_actions,
-    scan,
-)
+from serving.engine.repository import Repository
+from serving.engine.version_folders import VersionFolder, find_spec, newest, plan_actions, scan
 from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, ServingError
 from serving.values import ModelId
 from tests.fakes.replicas import FakeHome

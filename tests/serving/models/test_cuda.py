@@ -7,7 +7,7 @@ import pytest
 
 from serving import models, zoo
 from serving.errors import ModelLoadFailed
-from serving.models import cuda, onnx
+from serving.models import cuda, onnx, onnx_session
 
 RUNTIME = {"model": "m.onnx", "runtime": "the runtime"}
 
@@ -81,10 +81,10 @@ def test_to_import_a_kind_does_not_begin_cuda(gpu):
 
 def test_sessions_on_a_gpu_fall_back_to_the_cpu_for_what_it_lacks():
     """CUDA first, and the CPU behind it; on the CPU nothing else."""
-    (name, options), behind = onnx.providers("cuda")
+    (name, options), behind = onnx_session.providers("cuda")
     assert (name, behind) == ("CUDAExecutionProvider", "CPUExecutionProvider")
     assert options["device_id"] == 0
-    assert onnx.providers("cpu") == ["CPUExecutionProvider"]
+    assert onnx_session.providers("cpu") == ["CPUExecutionProvider"]
 
 
 @pytest.mark.skipif(

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from serving import __version__, models, zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
-from serving.models import onnx
+from serving.models import onnx, onnx_copies, onnx_session
 from serving.system import machine
 from serving.system.fingerprint import fingerprint_of
+from serving.zoo import bundled
 from tests.fakes.adding import adding, of_three
 
 FLOAT32, UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 7, 8, 9, 10, 16
@@ -197,7 +198,7 @@ def test_the_number_of_threads_changes_no_answer(resnet):
 
 
 def test_options_keep_to_the_threads_and_do_not_spin():
-    options = onnx.session_options(threads=3)
+    options = onnx_session.session_options(threads=3)
     assert options.intra_op_num_threads == 3
     assert options.inter_op_num_threads == 1
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
@@ -231,16 +232,16 @@ def test_batches_of_every_size_hold_no_more_memory_than_the_largest():
     assert not result.stderr  # the runtime says nothing
 
 
-def bundled():
+def bundled_files():
     """The ONNX files that the repository holds, but for parts of a model in Python."""
-    return sorted(zoo.FOLDER.glob("*/model*.onnx"))
+    return sorted(bundled.FOLDER.glob("*/model*.onnx"))
 
 
 @pytest.fixture(name="copies")
 def _copies(tmp_path, monkeypatch):
     """Where optimised copies are."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "luthier" / onnx.COPIES
+    return tmp_path / "cache" / "luthier" / onnx_copies.COPIES
 
 
 def told(path, **how):
@@ -254,7 +255,9 @@ def added(model, items=8):
     return model.predict_batch({"x": np.zeros((1, items), np.float32)})["y"][0, 0]
 
 
-@pytest.mark.parametrize("path", bundled(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "path", bundled_files(), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_an_optimised_copy_answers_as_its_file_does(path, copies):
     """Bit by bit, for any batch; it is written once, where that is asked for, and loaded from then on."""
     own = told(path)
@@ -333,8 +336,8 @@ def test_another_model_is_not_taken_for_it(tmp_path, copies, monkeypatch):
     assert other.optimised not in {None, first}
     assert (added(other), added(told(twin))) == (2.0, 1.0)
     for fact in (onnxruntime.__version__, machine.cpu_digest(), __version__):
-        assert fact in onnx._FITS
-    monkeypatch.setattr(onnx, "_FITS", "others")
+        assert fact in onnx_copies._FITS
+    monkeypatch.setattr(onnx_copies, "_FITS", "others")
     assert told(twin).optimised is None
 
 
@@ -360,14 +363,14 @@ def test_no_copy_is_written_of_half_a_model(tmp_path, copies, caplog):
 def test_two_replicas_that_write_at_once_have_one_copy(tmp_path, copies, monkeypatch, caplog):
     """Who comes second takes the first one's; nothing else is left."""
     file = adding(tmp_path / "m.onnx", 1.0, items=2**16)
-    both, optimise = threading.Barrier(2, timeout=30), onnx._optimise
+    both, optimise = threading.Barrier(2, timeout=30), onnx_copies._optimise
 
     def together(*paths):
         both.wait()
         optimise(*paths)
         both.wait()
 
-    monkeypatch.setattr(onnx, "_optimise", together)
+    monkeypatch.setattr(onnx_copies, "_optimise", together)
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         models = list(threads.map(lambda _: told(file, optimises=True), range(2)))
     assert [model.optimised for model in models] == [str(one) for one in copies.iterdir()] * 2
@@ -417,7 +420,7 @@ def test_what_no_copy_can_be_written_of_is_told(tmp_path, copies, monkeypatch, c
     broken.write_bytes(b"hello world" * 10)
     with pytest.raises(ModelLoadFailed, match="not a readable ONNX file"):
         told(broken, optimises=True)
-    monkeypatch.setattr(onnx, "MOST_BYTES", 25)
+    monkeypatch.setattr(onnx_copies, "MOST_BYTES", 25)
     assert added(told(file, optimises=True)) == 1.0
     assert [record.message for record in caplog.records] == ["no optimised copy is written"] * 2
     assert "has no room for 4 times" in caplog.records[-1].error
@@ -466,7 +469,7 @@ def test_a_link_is_followed_to_where_it_leads(tmp_path, copies):
 
 def test_the_least_recently_loaded_go(tmp_path, copies, monkeypatch):
     """When one is written and all together take too much, or one is very old; what nobody has finished goes, too."""
-    monkeypatch.setattr(onnx, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(onnx_copies, "MOST_BYTES", 1_000_000)
     file = adding(tmp_path / "m.onnx", 1.0, items=8)
     kept = pathlib.Path(told(file, optimises=True).optimised)
     now_s = time.time()

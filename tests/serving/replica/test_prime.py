@@ -8,6 +8,7 @@ import sys
 import serving.models.onnx  # noqa: F401 - what is imported is primed
 from serving import zoo
 from serving.replica import prime
+from serving.zoo import bundled
 
 FIRST_LOAD = """
 import json, pathlib, sys
@@ -48,7 +49,7 @@ def test_the_first_load_imports_nothing():
 def test_what_primes_is_bundled():
     """Files of the zoo, which a wheel holds."""
     for folder in prime.SMALL.values():
-        assert folder.parent == zoo.FOLDER
+        assert folder.parent == bundled.FOLDER
         assert {"model.onnx", "samples.npz"} <= {file.name for file in folder.iterdir()}
 
 

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from serving.errors import ReplicaStartFailed
+from serving.model_spec import ModelSpec, Program
 from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
-from serving.values import ModelSpec, Program
 
 LIMITED = manager.probe()
 WAIT_S = 20.0

@@ -16,7 +16,7 @@ from serving.scheduling.adaptive.sizing import (
     budget_s,
     quantile_line,
 )
-from serving.settings import BatchingSettings
+from serving.settings.scheduling import BatchingSettings
 
 SETTINGS = BatchingSettings(max_size=512, timeout_us=2000, objective_ms=30.0)  # 10 ms a batch
 

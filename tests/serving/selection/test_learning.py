@@ -10,7 +10,8 @@ import pytest
 
 from serving.selection import registry
 from serving.selection.model_output import Label, ModelOutput, Number, Scores, Task
-from serving.selection.policies.per_user import PerUser, not_negative
+from serving.selection.policies.non_negative import not_negative
+from serving.selection.policies.per_user import PerUser
 from tests.fakes.selections import decided, play
 
 ERRORS = {"a": 0.5, "b": 0.3, "c": 0.4, "d": 0.1, "e": 0.6}

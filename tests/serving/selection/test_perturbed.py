@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serving import zoo
 from serving.models import onnx
 from serving.selection.application import Application
 from serving.selection.model_output import ModelOutput, Scores
 from serving.selection.policy import PolicyState, Query
 from serving.selection.query_session import QueryOutcome, QueryResult, Selector
+from serving.zoo import bundled
 
 LABELS = tuple("0123456789")
 MODELS = ("linear", "means", "resnet")
@@ -41,10 +41,10 @@ class Models:
     """Probabilities of three models."""
 
     def __init__(self, images: Images, labels: NDArray[np.int64]) -> None:
-        with np.load(zoo.FOLDER / "linear" / "model.npz") as stored:
+        with np.load(bundled.FOLDER / "linear" / "model.npz") as stored:
             self.coefficients = stored["coef"].astype(np.float64)
             self._intercept = stored["intercept"]
-        self._resnet = onnx.Model(zoo.FOLDER / "resnet" / "model.onnx", threads=1)
+        self._resnet = onnx.Model(bundled.FOLDER / "resnet" / "model.onnx", threads=1)
         flat = self._flat(images)
         self._means = np.stack([flat[labels == label].mean(axis=0) for label in range(10)])
 
@@ -83,7 +83,7 @@ def results(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryResult]:
 
 @pytest.fixture(scope="module")
 def sample() -> Sample:
-    with np.load(zoo.FOLDER / "samples.npz") as stored:
+    with np.load(bundled.FOLDER / "samples.npz") as stored:
         images, labels = stored["image"], stored["labels"]
     models = Models(images[JUDGED:], labels[JUDGED:])
     taught = slice(JUDGED, JUDGED + TAUGHT)

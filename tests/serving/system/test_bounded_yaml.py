@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import InvalidSettings
-from serving.settings import read_file, resolve
+from serving.settings.sources import read_file, resolve
 from serving.system import bounded_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "\n".join(

@@ -5,11 +5,12 @@ import pathlib
 
 import pytest
 
-from serving import settings, zoo
+from serving import zoo
 from serving.api import credentials
 from serving.api.credentials import Tls
 from serving.errors import InvalidSettings, ModelLoadFailed, ServingError
-from serving.settings import ServerSettings
+from serving.settings import sources
+from serving.settings.server import ServerSettings
 from serving.system import bounded_yaml, user_files
 
 
@@ -73,7 +74,7 @@ def test_lines_of_a_text_end_in_one_way(tmp_path):
 
 
 READERS = {
-    "settings": lambda path: settings.resolve(file=path, environment={}),
+    "settings": lambda path: sources.resolve(file=path, environment={}),
     "token": lambda path: credentials.token(ServerSettings(token_file=str(path)), {}),
     "admin token": lambda path: credentials.admin_token(
         ServerSettings(admin_token_file=str(path)), {}

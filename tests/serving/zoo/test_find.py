@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from serving import models, zoo
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
-from serving.zoo import model_specs
+from serving.zoo import bundled, model_specs
 
 BUNDLED = ("echo", "gan", "linear", "mnist", "opennmt", "resnet", "resnet50", "reviews")
 CARD = 'name: mine\nversion: "3"\nkind: echo\n'
 
 
 def test_bundled_models_are_listed_in_order():
-    assert zoo.names() == BUNDLED
+    assert bundled.names() == BUNDLED
 
 
 @pytest.mark.parametrize("name", [name for name in BUNDLED if name != "resnet50"])
@@ -42,7 +42,7 @@ def test_a_bundled_model_can_be_served_under_another_name():
 def test_an_unknown_name_lists_the_known_ones_and_the_nearest():
     with pytest.raises(UnknownModel, match=r"did you mean 'resnet'.*echo, gan, linear") as caught:
         zoo.find("resnett")
-    assert caught.value.known == zoo.names()
+    assert caught.value.known == bundled.names()
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from serving import zoo
-from serving.engine import repository
+from serving.engine import version_folders
 from serving.errors import ModelLoadFailed
 from serving.values import ModelId
 from serving.zoo import mlflow_folder
@@ -66,10 +66,10 @@ def test_a_repository_serves_native_files_and_trusts_nothing(tmp_path):
     mine = folder(tmp_path / "mine" / "2", sklearn={"pickled_model": "model.pkl"})
     (mine / "model.pkl").write_bytes(b"\x80\x04.")
     with pytest.raises(ModelLoadFailed, match="add --trust"):
-        repository.find_spec(mine, ModelId("mine", "2"))
+        version_folders.find_spec(mine, ModelId("mine", "2"))
     folder(mine, xgboost={"data": "model.ubj"})
     (mine / "model.ubj").write_bytes(b"{L\0\0\0\0\0\0\0\7learner{")
-    assert repository.find_spec(mine, ModelId("mine", "2")).kind == "xgboost"
+    assert version_folders.find_spec(mine, ModelId("mine", "2")).kind == "xgboost"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from serving import zoo
 from serving.errors import ModelLoadFailed
-from serving.values import ModelSpec, Program
+from serving.model_spec import ModelSpec, Program
 from serving.zoo import model_specs
 
 PROGRAM = Program(("/bin/cat", "-u"), pathlib.Path("/srv/there"))

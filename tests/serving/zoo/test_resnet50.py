@@ -13,7 +13,7 @@ import pytest
 from serving import models, zoo
 from serving.api.triton.repository_service import RepositoryService
 from serving.errors import ModelLoadFailed
-from serving.zoo import model_specs
+from serving.zoo import bundled, model_specs
 from serving.zoo.resnet50 import build
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
@@ -110,7 +110,7 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    assert zoo.built_folder("resnet50").is_relative_to(tempfile.gettempdir())
+    assert bundled.built_folder("resnet50").is_relative_to(tempfile.gettempdir())
     assert model_specs.as_json(zoo.find("mnist"))["path"] == "zoo:mnist/model.onnx"
 
 
@@ -137,7 +137,7 @@ def test_the_cache_of_a_user_without_a_home_is_his_own(tmp_path, monkeypatch):
     with pytest.raises(ModelLoadFailed, match=r"belongs to user .* or set XDG_CACHE_HOME"):
         zoo.find("resnet50")
     planted.chmod(0o700)
-    zoo.check_cache()
+    bundled.check_cache()
     planted.rmdir()
-    zoo.check_cache()
+    bundled.check_cache()
     assert stat.S_IMODE(planted.stat().st_mode) == 0o700

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tests.fakes import studies
 from tuner import export
 from tuner.study import problem

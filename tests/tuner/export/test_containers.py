@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import yaml
 
-from serving import __version__, settings
-from serving.settings import ServingSettings
+from serving import __version__
+from serving.settings import ServingSettings, sources
 from tests.tuner.export.conftest import STUDY, of_model, own_model, texts_of, with_best
 from tuner.export import container, kubernetes
 
@@ -79,7 +79,7 @@ def test_the_server_reads_the_settings_of_the_container(target, tmp_path):
         text = documents(target)["ConfigMap"]["data"]["settings.yaml"]
     file = tmp_path / "settings.yaml"
     file.write_text(text, encoding="utf-8")
-    read = settings.resolve(file=file, environment={})
+    read = sources.resolve(file=file, environment={})
     assert read == ServingSettings().changed({**TWO.best, "replica.home": "process"})
 
 

@@ -7,8 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving import settings
-from serving.settings import SETTINGS, ServingSettings
+from serving.settings import SETTINGS, ServingSettings, sources
 from tests.fakes import studies
 from tuner import advice, export
 from tuner.errors import UsageError
@@ -52,12 +51,12 @@ def settings_values():
 def resolved(text, tmp_path):
     file = tmp_path / "best.yaml"
     file.write_text(text, encoding="utf-8")
-    return settings.resolve(file=file, environment={})
+    return sources.resolve(file=file, environment={})
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_server_reads_what_was_exported(seed, tmp_path):
-    """`serving.settings.resolve` reads the file as it is and gives the best configuration."""
+    """`serving.settings.sources.resolve` reads the file as it is and gives the best configuration."""
     study = studies.study(seed=seed, trials=30)
     flat = resolved(export.export(study, "serving")["best.yaml"], tmp_path).flat()
     assert {name: flat[name] for name in study.best} == dict(study.best)

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from serving.model_spec import Variant
 from serving.settings import SETTINGS
-from serving.values import Signature, Variant
+from serving.values import Signature
 from tests.tuner.export.conftest import (
     MODEL_TARGETS,
     RESNET,

@@ -8,7 +8,8 @@ import pathlib
 
 import pytest
 
-from serving.values import ModelSpec, Signature
+from serving.model_spec import ModelSpec
+from serving.values import Signature
 from tests.fakes import benches
 from tuner.errors import StudyExists
 from tuner.launching.engine import EngineInfo

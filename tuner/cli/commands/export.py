@@ -6,7 +6,7 @@ import argparse
 import pathlib
 import shutil
 
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tuner import export
 from tuner.cli.commands import options
 from tuner.cli.result import CommandResult

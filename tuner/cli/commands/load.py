@@ -15,6 +15,7 @@ from serving import zoo
 from serving.errors import ServingError
 from serving.system import user_files
 from serving.values import Signature
+from serving.zoo import bundled
 from tuner.cli.commands import options
 from tuner.cli.result import CommandResult
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError, UsageError
@@ -181,7 +182,7 @@ def _choose_payloads(asked: TargetSettings, model: str, signature: Signature) ->
     card = None
     # Ignore another model of the same name, or one that cannot be built here.
     with contextlib.suppress(ServingError):
-        card = zoo.find(model) if model in zoo.names() else None
+        card = zoo.find(model) if model in bundled.names() else None
     try:
         found = request_source.make_request_source(asked, card, signature)
         return found.payloads(model=model, client_batch=asked.client_batch, seed=0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
-from serving.errors import nearest
+from serving.error_text import nearest
 from tuner.errors import UsageError
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.evaluation.scenarios import tuning

@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 from scipy import special
 
-from serving import zoo
 from serving.system import user_files
+from serving.zoo import bundled
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidScenario
@@ -195,12 +195,12 @@ class _ScenarioReader:
     def _model(self, given: object, path: Path) -> str:
         """Return a bundled model or a file beside the scenario's, as FILE.py:NAME for Python."""
         name = self._found.text(given, path)
-        if name in zoo.names():
+        if name in bundled.names():
             return name
         given_file, colon, inside = name.partition(".py:")
         file = self._path.parent / (f"{given_file}.py" if colon else name)
         if not file.exists():
-            text = f"{name!r}, expected a bundled model ({', '.join(zoo.names())}) or a file"
+            text = f"{name!r}, expected a bundled model ({', '.join(bundled.names())}) or a file"
             raise self._error(path, text)
         return f"{file.resolve()}:{inside}" if colon else str(file.resolve())
 

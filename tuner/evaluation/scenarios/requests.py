@@ -13,8 +13,9 @@ import numpy as np
 
 from serving import zoo
 from serving.errors import InvalidSettings, ServingError
+from serving.model_spec import ModelSpec
 from serving.tensors import input_values, sizes
-from serving.values import ModelSpec, Signature
+from serving.values import Signature
 from tuner.errors import UnknownSize, UsageError
 from tuner.evaluation.scenarios import arrivals
 from tuner.evaluation.scenarios.values import ModelGroup, Scenario, Stream

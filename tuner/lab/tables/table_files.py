@@ -25,7 +25,7 @@ from typing import Any, Self
 
 import yaml
 
-from serving.errors import one_line
+from serving.error_text import one_line
 from serving.system import bounded_yaml, user_files
 from serving.system.yaml_problem import yaml_problem
 from tuner.errors import InvalidTable, UsageError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.api.http.head_fields import MAX_HEAD_BYTES
 from serving.api.http.messages import Response
-from serving.api.http.reader import MAX_HEAD_BYTES
 from serving.api.transport.buffered_bytes import BufferedBytes
 from tests.fakes.wire import Kept, Wire, answers, connected, listening, statuses
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import wire
-from serving.api.tensorflow import rest_codec, rest_examples, rest_tensors
+from serving.api.tensorflow import model_status, rest_codec, rest_examples, rest_tensors
 from serving.api.tensorflow.rest_examples import serialize
 from serving.errors import InferenceFailed, InvalidRequest, ServingError
 from serving.tensors.json_tensors import NUMPY
@@ -507,7 +507,7 @@ def test_serialized_integers():
 
 def test_metadata():
     """Every model has one signature, in the form of a SignatureDef's JSON."""
-    made = rest_codec.TensorFlowRestCodec("m", "3", ONE).metadata()
+    made = model_status.metadata("m", "3", ONE)
     assert made["model_spec"] == {"name": "m", "signature_name": "", "version": "3"}
     definition = made["metadata"]["signature_def"]["signature_def"]["serving_default"]
     assert definition["inputs"]["x"]["dtype"] == "DT_FLOAT"
@@ -517,7 +517,7 @@ def test_metadata():
 
 def test_status():
     """A state per version, the version as a text."""
-    assert rest_codec.status([rest_codec.VersionState("2", "AVAILABLE")]) == {
+    assert model_status.status([model_status.VersionState("2", "AVAILABLE")]) == {
         "model_version_status": [
             {
                 "version": "2",

@@ -20,7 +20,7 @@ from serving.api.grpc.codec import GrpcOutputRequest as GrpcWanted
 from serving.api.open_inference.responses import LONG_BYTES, OutputRequest, ResponseEncoder
 from serving.api.parsing.bounded_json import write
 from serving.api.parsing.parse_budget import ParseBudget
-from serving.api.tensorflow import rest_tensors, tensor_proto
+from serving.api.tensorflow import rest_outputs, tensor_proto
 from serving.api.tensorflow.grpc_codec import TensorFlowGrpcCodec as TfsGrpcCodec
 from serving.api.tensorflow.grpc_codec import TensorFlowGrpcInferRequest as TfsQuery
 from serving.api.tensorflow.rest_codec import TensorFlowRestCodec
@@ -104,10 +104,10 @@ def test_pieces_are_the_whole(datatype, shape, few):
     pieces = list(json_tensors.tensor_to_json_pieces(tensor))
     assert "".join(pieces) == whole
     assert len(pieces) >= np.prod(tensor.shape) // PIECE
-    pieces = list(rest_tensors.tensor_to_json_pieces(tensor))
+    pieces = list(rest_outputs.tensor_to_json_pieces(tensor))
     read = json.loads(b"".join(pieces))
     if tensor.datatype == "BYTES":
-        assert read == rest_tensors.tensor_to_json(tensor)
+        assert read == rest_outputs.tensor_to_json(tensor)
     else:
         array = np.array(read, NUMPY[tensor.datatype])
         assert (array.shape, array.tobytes()) == (tensor.shape, bytes(tensor.data))
@@ -197,8 +197,8 @@ def test_rows_in_pieces_are_the_rows(count, outputs, many):
         tensor_of(datatype, (count, *shape), few)._replace(name=name)
         for shape, datatype, name in outputs
     ]
-    pieces = list(rest_tensors.written_rows(tensors))
-    columns = [rest_tensors.tensor_to_json(tensor) for tensor in tensors]
+    pieces = list(rest_outputs.written_rows(tensors))
+    columns = [rest_outputs.tensor_to_json(tensor) for tensor in tensors]
     names = [tensor.name for tensor in tensors]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     assert b"".join(pieces).decode() == write(rows)
@@ -207,7 +207,7 @@ def test_rows_in_pieces_are_the_rows(count, outputs, many):
 def test_of_no_rows_none_is_made():
     """However large one would be: it would be of whatever is in memory, which need not be JSON."""
     for shape in ((0, 2**40), (0, 2, 2**40)):
-        assert list(rest_tensors.rows_of_texts(shape, iter(()))) == []
+        assert list(rest_outputs.rows_of_texts(shape, iter(()))) == []
 
 
 LONG_TEXT = 'ü\U0001f600"x' * PIECE_BYTES
@@ -227,8 +227,8 @@ def test_texts_in_pieces_are_the_texts(texts, width, name):
     pieces = list(json_tensors.tensor_to_json_pieces(tensor))
     whole = json_tensors.tensor_to_json(tensor)
     assert "".join(pieces) == json.dumps(whole, separators=(",", ":"))
-    assert b"".join(rest_tensors.tensor_to_json_pieces(tensor)).decode() == write(
-        rest_tensors.tensor_to_json(tensor)
+    assert b"".join(rest_outputs.tensor_to_json_pieces(tensor)).decode() == write(
+        rest_outputs.tensor_to_json(tensor)
     )
     result = Result(7, frame_of(tensor))
     written = responses.prediction_pieces(result)
@@ -249,9 +249,9 @@ def test_texts_that_are_not_what_their_shape_says(data, shape):
     for write_it in (
         json_tensors.tensor_to_json,
         lambda one: list(json_tensors.tensor_to_json_pieces(one)),
-        rest_tensors.tensor_to_json,
-        lambda one: list(rest_tensors.tensor_to_json_pieces(one)),
-        lambda one: list(rest_tensors.written_rows([one, one._replace(name="z")])),
+        rest_outputs.tensor_to_json,
+        lambda one: list(rest_outputs.tensor_to_json_pieces(one)),
+        lambda one: list(rest_outputs.written_rows([one, one._replace(name="z")])),
         lambda one: list(tensor_proto.message(one)),
     ):
         with pytest.raises(InferenceFailed, match="does not hold the"):

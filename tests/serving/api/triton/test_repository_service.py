@@ -17,7 +17,7 @@ from serving.api.triton.repository_service import RepositoryService, StatisticsD
 from serving.api.triton.routes import TritonRoutes
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest, ServingError
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 from tests.fakes.grpc_running import grpc_gateway
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import CARD, gateway

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from serving.scheduling.clockwork.pool_state import Parameters
+from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.values import ModelId
 from tuner.evaluation.simulation.pool import (

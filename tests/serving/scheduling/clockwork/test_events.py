@@ -8,7 +8,7 @@ import pytest
 
 from serving.deployment.dispatch.rejection_errors import error_for
 from serving.scheduling.clockwork.model_queue import PendingRequest
-from serving.scheduling.clockwork.pool_state import Parameters
+from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.rates import (
     FIRST_MARGIN,
     FIRST_S,

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.scheduling.clockwork.instances import InstanceState, PoolModel
 from serving.scheduling.clockwork.model_queue import Reservations
-from serving.scheduling.clockwork.pool_state import InstanceState, Parameters, PoolModel
+from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import (
     ActionType,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.pool_state import Parameters
+from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import Action, ActionResult, ActionType
 from serving.values import ModelId

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.pool_state import Parameters
+from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.shares import (
     FORGOTTEN_S,
     MAX_FLOWS,

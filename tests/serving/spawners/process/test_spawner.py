@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from serving import wire
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.model_spec import ModelSpec
 from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
-from serving.values import ModelSpec
 
 LIMITED = manager.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")

@@ -1,0 +1,188 @@
+"""Clipper's management commands for applications, their links and policy states. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from serving.api.clipper.catalogue import SINGLE_MODEL_POLICY, Catalogue
+from serving.api.clipper.fields import CommandError, CommandFields
+from serving.api.clipper.inputs import input_type
+from serving.api.clipper.model_commands import INPUT_TYPE, VERBOSE, Command, find_model
+from serving.selection.application import Application
+
+RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
+"""First path segments of other protocols, in any case: not allowed as application names."""
+
+SELECTION = (
+    "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
+)  # fmt: skip
+"""Members of an application unknown to Clipper: how models are chosen and combined."""
+
+_LINKS = '{ "app_name" := string, "model_names" := [string] }'
+
+
+def _application(catalogue: Catalogue, name: str) -> Application | None:
+    return next((found for found in catalogue.applications() if found.name == name), None)
+
+
+# Applications
+
+
+def _add_app(catalogue: Catalogue, fields: CommandFields) -> str:
+    name = fields.string("name")
+    kind = input_type(fields.string("input_type"))
+    default_output = fields.string("default_output")
+    latency_slo_micros = fields.integer("latency_slo_micros")
+    fields.only("name", "input_type", "default_output", "latency_slo_micros", *SELECTION)
+    if _application(catalogue, name) is not None:
+        raise CommandError(f"application '{name}' already exists")
+    if not name or "/" in name or name.lower() in RESERVED_NAMES:
+        raise CommandError(
+            f"Invalid application name supplied: {name!r}. It is a part of paths: neither empty, "
+            f"nor with a slash, nor one of {', '.join(sorted(RESERVED_NAMES))}"
+        )
+    if latency_slo_micros <= 0:
+        raise CommandError(
+            f"latency_slo_micros is {latency_slo_micros}, expected microseconds above 0"
+        )
+    catalogue.add_application(
+        name,
+        input_type=kind,
+        default_output=default_output,
+        latency_slo_s=latency_slo_micros * 1e-6,
+        selection=fields.present(*SELECTION),
+    )
+    return f"Successfully added application with name '{name}'"
+
+
+def _delete_app(catalogue: Catalogue, fields: CommandFields) -> str:
+    name = fields.string("name")
+    if _application(catalogue, name) is None:
+        raise CommandError(f"Application '{name}' does not exist")
+    catalogue.delete_application(name)
+    return f"Successfully deleted application with name '{name}'"
+
+
+def _get_all_applications(catalogue: Catalogue, fields: CommandFields) -> list[Any]:
+    if fields.flag("verbose"):
+        return [_shown_application(application) for application in catalogue.applications()]
+    return [application.name for application in catalogue.applications()]
+
+
+def _get_application(catalogue: Catalogue, fields: CommandFields) -> dict[str, Any]:
+    application = _application(catalogue, fields.string("name"))
+    return {} if application is None else _shown_application(application)
+
+
+def _shown_application(application: Application) -> dict[str, Any]:
+    return {
+        "input_type": application.input_type,
+        "default_output": application.default_output,
+        "latency_slo_micros": round(application.latency_slo_s * 1e6),
+        "name": application.name,
+        "linked_models": list(application.models),
+    }
+
+
+# Links
+
+
+def _add_model_links(catalogue: Catalogue, fields: CommandFields) -> str:
+    name, models = fields.string("app_name"), fields.strings("model_names")
+    application = _application(catalogue, name)
+    if application is None:
+        raise CommandError(f"No app with name '{name}' exists.")
+    for model in models:
+        taken = _input_types(catalogue, model)
+        if taken is None:
+            raise CommandError(f"No model with name '{model}' exists.")
+        if application.input_type not in taken:
+            raise CommandError(
+                f"Model with name '{model}' has incompatible input_type "
+                f"'{' or '.join(taken) or 'none: it does not take one input of one item'}'. "
+                f"Requested app to link to has input_type '{application.input_type}'."
+            )
+    if not models:
+        raise CommandError(
+            "Please provide the name of the model that you want to link to the application "
+            f"'{name}'"
+        )
+    only_one = application.policy == SINGLE_MODEL_POLICY
+    if only_one and len(models) > 1:
+        raise CommandError(
+            "Applications must be linked with at most one model. "
+            f"Attempted to add links to {len(models)} models."
+        )
+    for place, model in enumerate(models):
+        if model in application.models or model in models[:place]:
+            raise CommandError(f"The model with name '{model}' is already linked to '{name}'")
+    if only_one and application.models:
+        raise CommandError(
+            f"A model with name {application.models[0]} is already linked to '{name}'."
+        )
+    catalogue.link(name, models)
+    if only_one:
+        return f"Successfully linked model with name '{models[0]}' to application '{name}'"
+    quoted = ", ".join(f"'{model}'" for model in models)
+    return f"Successfully linked models with names {quoted} to application '{name}'"
+
+
+def _input_types(catalogue: Catalogue, model: str) -> Sequence[str] | None:
+    """Return a model's registered input type, else those its signature fits; None: no such model.
+
+    Unlike in Clipper, models are also served unregistered.
+    """
+    version = catalogue.current_version(model)
+    found = None if version is None else find_model(catalogue, model, version)
+    return catalogue.served_input_types(model) if found is None else (found.input_type,)
+
+
+def _delete_model_links(catalogue: Catalogue, fields: CommandFields) -> str:
+    name, models = fields.string("app_name"), fields.strings("model_names")
+    application = _application(catalogue, name)
+    if application is None:
+        raise CommandError(f"No app with name {name} exists.")
+    for model in models:
+        if model not in application.models:
+            raise CommandError(
+                f"Cannot remove nonexistent link between app {name} and model {model}"
+            )
+    catalogue.unlink(name, list(dict.fromkeys(models)))
+    return "Success!"
+
+
+def _get_linked_models(catalogue: Catalogue, fields: CommandFields) -> list[str]:
+    name = fields.string("app_name")
+    application = _application(catalogue, name)
+    if application is None:
+        raise CommandError(f"No application with name '{name}' exists.")
+    return list(application.models)
+
+
+def _get_state(catalogue: Catalogue, fields: CommandFields) -> str:
+    name, user = fields.string("app_name"), fields.user("uid")
+    if _application(catalogue, name) is None:
+        raise CommandError(f"No application with name '{name}' exists.")
+    return catalogue.selection_state(name, user)
+
+
+COMMANDS: dict[str, tuple[Command, str]] = {
+    "/add_app": (
+        _add_app,
+        (
+            f'{{ "name" := string, "input_type" := {INPUT_TYPE}, "default_output" := string, '
+            '"latency_slo_micros" := int, and optional: "policy" := string, "options" := {}, "costs" := {}, '
+            '"task" := {}, "contexts" := "shared" | "user", "most_users" := int, "confidence_threshold" := float, '
+            '"suspicious_threshold" := float }'
+        ),
+    ),
+    "/delete_app": (_delete_app, '{ "name" := string }'),
+    "/add_model_links": (_add_model_links, _LINKS),
+    "/delete_model_links": (_delete_model_links, _LINKS),
+    "/get_linked_models": (_get_linked_models, '{ "app_name" := string }'),
+    "/get_all_applications": (_get_all_applications, VERBOSE),
+    "/get_application": (_get_application, '{ "name" := string }'),
+    "/get_state": (_get_state, '{ "app_name" := string, "uid" := int }'),
+}
+"""Path below `BASE` -> the command and its body's schema."""

@@ -1,0 +1,83 @@
+"""Large JSON requests without the elements of their arrays, at the speed of memory. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from serving.api.parsing import bounded_json
+from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
+
+LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
+"""Larger JSON is decoded in the replica, to let other requests run."""
+
+_DATA = b'"data"'
+_ARRAY = re.compile(rb"\s*:\s*\[")
+"""Follows the name of an array member."""
+
+_EMPTY = b"[]"
+_BLANKS = b" \t\r\n"
+_PIECE_BYTES = 128 * 1024
+"""Fits a processor's cache, which is several times as fast."""
+
+
+def skeleton(body: bytes) -> bytes | None:
+    """Return a JSON body with its `data` arrays emptied, or None if still large.
+
+    Arrays without texts and objects count as numbers; the replica reports errors. Runs at the speed
+    of memory.
+    """
+    pieces: list[bytes] = []
+    size = done = 0
+    place = body.find(_DATA)
+    while place >= 0:
+        if size + place - done > LARGE_JSON_BYTES:
+            return None
+        array = _ARRAY.match(body, place + len(_DATA))
+        place += len(_DATA)
+        if array is not None:
+            start = place = array.end()
+            stop = _end_of_numbers(body, start)
+            last = body.rfind(b"]", start, stop)
+            if (
+                last >= 0
+                and body[last + 1 : stop].strip() in {b"", b","}
+                and body.count(b"[", start, last) == body.count(b"]", start, last)
+            ):
+                pieces.append(body[done:start])
+                size += start - done
+                done = place = last
+        place = body.find(_DATA, place)
+    if size + len(body) - done > LARGE_JSON_BYTES:
+        return None
+    pieces.append(body[done:])
+    return b"".join(pieces)
+
+
+def check_empty(body: bytes) -> None:
+    """Check a large text for empty arrays, which become lists of thirty times their bytes.
+
+    Raises:
+        InvalidRequest: too many.
+    """
+    if body.count(b"[") <= MAX_VALUES:
+        return
+    budget = ParseBudget(what="empty arrays")
+    before = b""
+    for at in range(0, len(body), _PIECE_BYTES):
+        piece = body[at : at + _PIECE_BYTES]
+        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
+            piece = piece.translate(None, _BLANKS)
+        budget.spend(piece.count(_EMPTY) + (before + piece[:1] == _EMPTY))
+        before = piece[-1:] or before
+
+
+def _end_of_numbers(body: bytes, start: int) -> int:
+    """Find the next text or object, or the end of the current object."""
+    stop = body.find(b'"', start)
+    if stop < 0:
+        stop = len(body)
+    for brace in (b"}", b"{"):
+        found = body.find(brace, start, stop)
+        if found >= 0:
+            stop = found
+    return stop

@@ -1,0 +1,71 @@
+"""Status and metadata of models, as TensorFlow Serving's REST protocol has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from serving.api.tensorflow.rest_tensors import TYPE_NAMES
+from serving.values import Signature, TensorSpec
+
+SIGNATURE_NAME = "serving_default"
+State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
+"""State of a version, in TensorFlow Serving's terms."""
+
+
+class VersionState(NamedTuple):
+    """State of one version."""
+
+    version: str
+    state: State
+    error: str = ""
+    """Why it failed to load."""
+
+
+_DATA_TYPES: dict[str, str] = {
+    **{name: f"DT_{text.upper()}" for name, text in TYPE_NAMES.items()},
+}
+
+
+def status(versions: Sequence[VersionState]) -> dict[str, Any]:
+    """Return the model's status."""
+    return {
+        "model_version_status": [
+            {
+                "version": version,
+                "state": state,
+                "status": {"error_code": "UNKNOWN" if error else "OK", "error_message": error},
+            }
+            for version, state, error in versions
+        ]
+    }
+
+
+def metadata(name: str, version: str, signature: Signature) -> dict[str, Any]:
+    """Return the model's metadata."""
+    definition = {
+        "inputs": {spec.name: _tensor_info(spec) for spec in signature.inputs},
+        "outputs": {spec.name: _tensor_info(spec) for spec in signature.outputs},
+        "method_name": "tensorflow/serving/predict",
+        "defaults": {},
+    }
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": version},
+        "metadata": {
+            "signature_def": {
+                "@type": "type.googleapis.com/tensorflow.serving.SignatureDefMap",
+                "signature_def": {SIGNATURE_NAME: definition},
+            }
+        },
+    }
+
+
+def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "dtype": _DATA_TYPES[spec.datatype],
+        "tensor_shape": {
+            "dim": [{"size": str(length), "name": ""} for length in spec.shape],
+            "unknown_rank": False,
+        },
+    }

@@ -1,0 +1,158 @@
+"""Ports of the server: sockets, accepting, limits, and the sweep of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from serving.api.credentials import Tls
+from serving.api.transport.acceptor import Acceptor
+from serving.api.transport.buffered_bytes import BufferedBytes
+from serving.api.transport.connection_limiter import ConnectionLimiter
+from serving.errors import NotReady
+from serving.settings.server import ServerSettings
+from serving.system import malloc, open_files
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+IDLE_S = 120.0
+REQUEST_S = 30.0
+_SWEEP_S = 5.0
+_MUCH_BYTES = malloc.LARGE_BYTES
+"""Decrease of buffered bytes after which a sweep returns heap memory."""
+HANDSHAKE_S = 10.0
+"""TLS handshake timeout."""
+_TLS_END_S = 3600.0
+"""Maximum time to close a TLS connection with a response in flight; sweeps end slow clients."""
+_GRPC_BESIDE = {8000: 8001, 0: 0}
+"""Inference port -> default gRPC port."""
+
+
+def bind(host: str, port: int, name: str) -> socket.socket:
+    """Return a bound socket that does not listen yet.
+
+    Raises:
+        NotReady: the port is in use, or the address is not local.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except (OSError, OverflowError) as error:
+        sock.close()
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise NotReady(
+                f"port {port} on {host} is in use; choose another with --{name} (0 takes a free one)"
+            ) from error
+        raise NotReady(
+            f"cannot listen on {host}:{port} ({error}); --host takes an address of this machine"
+        ) from error
+    return sock
+
+
+def bind_grpc(settings: ServerSettings) -> socket.socket | None:
+    """Return the gRPC port's bound socket; None: off, or the default port is in use.
+
+    Raises:
+        NotReady: the configured port is in use, or the address is not local.
+    """
+    port = settings.grpc_port
+    if port is None:
+        return None
+    if port != "auto":
+        return bind(settings.host, port, "set server.grpc_port")
+    if settings.port not in _GRPC_BESIDE:
+        return None
+    try:
+        return bind(settings.host, _GRPC_BESIDE[settings.port], "set server.grpc_port")
+    except NotReady as error:
+        log.warning("served without gRPC", extra={"reason": str(error)})
+        return None
+
+
+class SweptListener(Protocol):
+    """A listener whose connections are checked periodically."""
+
+    def sweep(self, now_s: float) -> None:
+        """Close connections idle or incomplete for too long."""
+        ...
+
+
+class InferenceListener(SweptListener, Protocol):
+    """Interface of an inference port's listener, for any protocol."""
+
+    @property
+    def connections(self) -> Collection[object]:
+        """Open connections."""
+        ...
+
+    def protocol(self) -> asyncio.Protocol:
+        """Factory of connections for the event loop's server."""
+        ...
+
+    def drain(self) -> None:
+        """Close each connection once its requests are answered."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections now."""
+        ...
+
+
+def make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
+    """Build the connection limiter, overall and per client."""
+    most = open_files.room_for(settings.max_connections)
+    return ConnectionLimiter(most, settings.max_connections_of_client or max(1, most // 4))
+
+
+def max_buffered_bytes(settings: ServerSettings) -> int:
+    """Return the buffer size for requests: two of the largest at least, for decompression."""
+    return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
+
+
+async def listen(
+    listener: InferenceListener,
+    sock: socket.socket,
+    tls: Tls | None,
+    door: ConnectionLimiter,
+    speaks: str,
+) -> asyncio.Server | Acceptor:
+    """Accept clients on an inference port; `speaks` is its ALPN name."""
+    if tls is None:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(listener.protocol, sock=sock, backlog=BACKLOG)
+    entrance = Acceptor(
+        sock,
+        tls.context(speaks),
+        listener.protocol,
+        door=door,
+        handshake_s=HANDSHAKE_S,
+        end_s=_TLS_END_S,
+    )
+    entrance.open(BACKLOG)
+    return entrance
+
+
+async def sweep(
+    listeners: Sequence[SweptListener], door: ConnectionLimiter, held: BufferedBytes
+) -> None:
+    """Close idle and stalled connections from time to time, and return heap memory."""
+    while True:
+        await asyncio.sleep(_SWEEP_S)
+        try:
+            for listener in listeners:
+                listener.sweep(time.monotonic())
+            door.sweep(time.monotonic())
+            now_bytes = held.bytes + held.unsent_bytes
+            if held.most_seen - now_bytes >= _MUCH_BYTES:
+                held.most_seen = now_bytes
+                await asyncio.to_thread(malloc.trim)
+        except Exception:  # one faulty connection must not stop all sweeps
+            log.exception("a sweep of the connections failed")

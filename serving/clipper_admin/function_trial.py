@@ -1,0 +1,48 @@
+"""Trial of a function before its deployment: it is saved, loaded and called as a replica would."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from serving.api.clipper.inputs import INPUT_TYPES
+from serving.clipper_admin.function_source import load_function, save_function
+
+_NUMPY = {"integers": np.int32, "floats": np.float32, "doubles": np.float64}
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "integers": (int,),
+    "floats": (int, float),
+    "doubles": (int, float),
+}
+
+
+def run_like_deployed(
+    query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
+) -> Any:
+    """Return the function's outputs, or a text beginning with "Invalid input type".
+
+    See `ClipperConnection.test_predict_function`.
+    """
+    if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
+        return "Invalid input type or JSON key"
+    kind = INPUT_TYPES[input_type]
+    inputs = query["input_batch"] if "input_batch" in query else [query["input"]]
+    if not isinstance(inputs, list | tuple):
+        return "Invalid input type or JSON key"
+    given: list[Any] = []
+    for value in inputs:
+        if kind in _PYTHON:
+            if not isinstance(value, list | tuple) or not all(
+                isinstance(item, _PYTHON[kind]) and not isinstance(item, bool) for item in value
+            ):
+                return "Invalid input type"
+            given.append(np.array(value, dtype=_NUMPY[kind]))
+        elif not isinstance(value, str if kind == "strings" else bytes):
+            return "Invalid input type"
+        else:
+            given.append(value)
+    with tempfile.TemporaryDirectory() as folder:
+        return load_function(save_function(func, folder, input_type=kind))(given)

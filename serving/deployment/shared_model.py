@@ -1,0 +1,164 @@
+"""A model in a pool of shared replicas: its profile, and the pages of memory that it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from serving.deployment.dispatch import BatchDone, LoadSpec, declared_inputs
+from serving.deployment.pool import Member
+from serving.deployment.profiler import ModelProfile, RecentDurations
+from serving.errors import InvalidSettings
+from serving.model_spec import ModelSpec
+from serving.settings import ServingSettings
+from serving.system.fingerprint import Fingerprint
+
+FIRST_CALL_S = 1e-6
+"""Warm-up time that allows only the first call, whose cost is part of each load."""
+
+MODELS_SHARE = 0.5
+"""Models' default share of a replica's memory limit; runtime and batches need the rest."""
+
+
+class SharedModel:
+    """One model version of the pool."""
+
+    __slots__ = (
+        "card",
+        "identity",
+        "key",
+        "measured",
+        "model",
+        "most",
+        "on_batch",
+        "pad_to",
+        "pages",
+        "profile",
+        "root",
+        "weights",
+    )
+
+    def __init__(
+        self,
+        card: ModelSpec,
+        settings: ServingSettings,
+        root: pathlib.Path | None,
+        pages: int,
+        profile: ModelProfile,
+        on_batch: Callable[[BatchDone], None],
+        identity: Fingerprint | None,
+    ) -> None:
+        self.card = card
+        self.root = root
+        self.model = settings.model
+        self.pad_to = settings.batching.pad_to
+        self.weights = card.weights(self.model.variant)
+        self.most = settings.batching.max_size
+        """Items of its largest batch in its settings."""
+        self.pages = pages
+        self.profile = profile
+        self.measured = RecentDurations(profile)
+        """Measurements since its profile."""
+        self.key: str | None = None
+        """Key of the saved profile."""
+        self.identity = identity
+        """Identity of its files at deployment."""
+        self.on_batch = on_batch
+
+    def settings(self, pool: ServingSettings) -> ServingSettings:
+        """Return the pool's settings with the model's own ones."""
+        batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
+        return dataclasses.replace(pool.changed(batching), model=self.model)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes it takes in a replica."""
+        return memory_bytes_of(self.profile, self.identity)
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> seconds of permitted batches."""
+        most = self.most if self.profile.signature.is_batched else 1
+        return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
+
+    def load_spec(self, member: Member) -> LoadSpec:
+        """Return how the model is loaded while serving: with its first call only."""
+        limits = member.limits
+        return LoadSpec(
+            self.card,
+            limits.threads,
+            1,
+            min(limits.warmup_s, FIRST_CALL_S),
+            device=member.accelerator.device,
+            weights=self.weights,
+            root=self.root,
+            pages=self.pages,
+            budget=member.pages,
+            digest=digest_of(self.identity),
+            inputs=declared_inputs(
+                self.card,
+                self.model,
+                pad_to=self.pad_to,
+                known=self.profile.signature,
+            ),
+        )
+
+    def facts(self, replicas: Sequence[int]) -> dict[str, Any]:
+        """Describe the model for people: profile, memory, and the replicas that hold it."""
+        return {
+            "load_s": round(self.measured.taught().load_s, 6),
+            "memory_mb": round(self.memory_bytes / 2**20, 2),
+            "pages": self.pages,
+            "in_memory": bool(replicas),
+            "replicas": replicas,
+            "profile": self.profile.facts(),
+        }
+
+
+def page_bytes(settings: ServingSettings) -> float:
+    """Return the bytes of a page."""
+    return settings.clockwork.page_mb * 2**20
+
+
+def budget_of(settings: ServingSettings) -> int | None:
+    """Return the page budget of one replica; None: no limit."""
+    memory_mb: float | None = settings.clockwork.memory_mb
+    if memory_mb is None and settings.replica.memory_mb is not None:
+        memory_mb = MODELS_SHARE * settings.replica.memory_mb
+    return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
+    """Return a model's bytes: as measured, at least those of its files."""
+    return max(profile.memory_bytes, 0 if identity is None else identity.size)
+
+
+def digest_of(identity: Fingerprint | None) -> str | None:
+    """Return the SHA-256 of a model that is one file, which alone can be optimised, or None."""
+    return identity.digest if identity is not None and identity.is_whole else None
+
+
+def still_holds(profile: ModelProfile) -> bool:
+    """Whether the optimised model that was profiled, if any, still exists: it may be deleted."""
+    optimised = profile.told.optimised
+    try:
+        return optimised is None or pathlib.Path(optimised).is_dir()
+    except OSError:  # a replica may report anything
+        return False
+
+
+def check_fits(card: ModelSpec, pages: int, settings: ServingSettings) -> None:
+    """Check that an empty replica can hold a model.
+
+    Raises:
+        InvalidSettings: it cannot.
+    """
+    budget = budget_of(settings)
+    if budget is not None and pages > budget:
+        raise InvalidSettings(
+            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
+            f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
+        )

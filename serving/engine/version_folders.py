@@ -1,0 +1,145 @@
+"""Folders of a model repository: what a scan finds, and what is to be loaded or retired.
+
+DIR/resnet/1/model.onnx
+DIR/resnet/2/model.onnx        the highest number is current
+DIR/resnet/2/samples.npz       real inputs for the warm-up
+DIR/reviews/7/model.yaml       a folder with a model spec (`zoo.spec_file`)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from serving import zoo
+from serving.errors import (
+    InvalidSettings,
+    ModelLoadFailed,
+)
+from serving.model_spec import ModelSpec
+from serving.values import ModelId
+from serving.zoo import bundled, mlflow_folder, recognition, spec_file
+
+NUMBER = re.compile(r"[0-9]{1,18}")
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""Files of a version: path, bytes, modification time in ns."""
+
+
+class VersionFolder(NamedTuple):
+    """A version's folder."""
+
+    path: pathlib.Path
+    stamp: Stamp
+
+
+class ReconcileActions(NamedTuple):
+    """Actions after a scan, in this order."""
+
+    load: tuple[ModelId, ...]
+    """To be loaded and made current, oldest first."""
+    gone: tuple[ModelId, ...]
+    """Folders that disappeared."""
+
+
+def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
+    """Return the versions in a folder.
+
+    Raises:
+        InvalidSettings: the folder is unreadable.
+    """
+    found: dict[ModelId, VersionFolder] = {}
+    try:
+        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError as error:
+        raise InvalidSettings(
+            f"model repository {root}: {error.strerror or error}; give a folder with one folder for each model"
+        ) from error
+    for name in names:
+        try:
+            versions = [entry.name for entry in os.scandir(root / name) if entry.is_dir()]
+        except OSError:  # it disappeared meanwhile
+            continue
+        for version in versions:
+            if NUMBER.fullmatch(version):
+                path = root / name / version
+                found[ModelId(name, version)] = VersionFolder(path, _stamp(path))
+    return found
+
+
+def newest(versions: Sequence[str], count: int) -> list[str]:
+    """Return the `count` highest numbers, the highest last."""
+    return sorted(versions, key=int)[-count:]
+
+
+def plan_actions(
+    found: Mapping[ModelId, VersionFolder],
+    before: Mapping[ModelId, VersionFolder],
+    tried: Mapping[ModelId, Stamp],
+) -> ReconcileActions:
+    """Decide what to do after a scan.
+
+    `tried` are versions taken up before, loaded or failed, with their files then.
+    """
+    load = [
+        id_
+        for id_, what in found.items()
+        if what.stamp
+        and tried.get(id_) != what.stamp
+        and id_ in before
+        and before[id_].stamp == what.stamp
+    ]
+    load.sort(key=lambda id_: (id_.name, int(id_.version)))
+    return ReconcileActions(tuple(load), tuple(id_ for id_ in tried if id_ not in found))
+
+
+def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
+    """Return the model spec of a version's folder.
+
+    Raises:
+        ServingError: the folder holds no model or several, or is unreadable.
+    """
+    try:
+        return _read_spec(path, id_)
+    except (OSError, ValueError, RecursionError) as error:  # gone, or an impossible name
+        raise ModelLoadFailed(str(path), f"the version's folder cannot be read: {error}") from error
+
+
+def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
+    if (path / bundled.SPEC_FILE).is_file() or mlflow_folder.is_one(path):
+        card = zoo.find(str(path), name=id_.name)
+    else:
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if recognition.file_kind(file) is not None and not spec_file.is_samples(file)
+        ]
+        if len(files) != 1:
+            listed = ", ".join(file.name for file in files) or "none"
+            raise ModelLoadFailed(
+                str(path),
+                f"expected one model file or a {bundled.SPEC_FILE} in the version's folder, found {listed}",
+            )
+        text = str(files[0])
+        card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
+    samples = path / spec_file.SAMPLES_FILE
+    if card.sample is None and samples.is_file():
+        card = dataclasses.replace(card, sample=samples.absolute())
+    return dataclasses.replace(card, version=id_.version)
+
+
+def _stamp(folder: pathlib.Path) -> Stamp:
+    """Return a version's files, subfolders included; empty if none, or if they disappeared."""
+    files: list[tuple[str, int, int]] = []
+    try:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                status = path.stat()
+                files.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
+    except OSError:
+        return ()
+    return tuple(files)

@@ -1,0 +1,182 @@
+"""Optimised copies of ONNX models: the graph as optimised for this processor.
+
+The weights are in a file that sessions map and share, even across processes.
+
+    key (SHA-256 of the file, runtime version, options, processor, version of Luthier)
+    -> folder in the user's cache, written by a replica on request
+
+A folder is complete once it exists and never changes, as replicas map its files; it may be deleted
+at any time. The least recently loaded are removed beyond a total size. As the files determine
+responses, only folders that nobody else can write are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import mmap
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+
+import onnxruntime
+
+from serving import __version__
+from serving.models import cuda
+from serving.models.onnx_session import open_session, reason_of, session_options
+from serving.system import machine, private_folder
+
+log = logging.getLogger(__name__)
+
+COPIES = "optimised"
+"""Folder of all optimised models, in the user's cache."""
+MOST_BYTES = 16 * 2**30
+"""Maximum total size; the least recently loaded are removed."""
+MOST_DAYS = 30
+"""Days without a load after which an optimised model is removed."""
+_LEAST_FREE = 4
+"""Required free space, in multiples of the model's size."""
+_UNFINISHED = ".new-"
+"""Prefix of incomplete folders."""
+_LEFT_S = 3600.0
+"""Age at which incomplete folders count as abandoned."""
+_DAY_S = 86_400.0
+_GRAPH, _WEIGHTS = "model.onnx", "weights.bin"
+"""Files of an optimised model."""
+_MAPPED_BYTES = 65_536
+"""Size from which weights are mapped, not copied."""
+_WRITING: Mapping[str, str] = {
+    "session.optimized_model_external_initializers_file_name": _WEIGHTS,
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(_MAPPED_BYTES),
+}
+"""Options of the session that writes an optimised model."""
+_FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_digest()])
+"""Key of an optimised model without the content, computed once, before replicas are forked."""
+_ADVICE = "set XDG_CACHE_HOME"
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+
+def copy_of(digest: str) -> pathlib.Path | None:
+    """Return the folder of a content's optimised model, existing or not; None: no safe folder."""
+    name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
+    try:
+        folder = private_folder.ensure(private_folder.cache_folder() / COPIES, advice=_ADVICE)
+        copy = folder / name
+        if copy.is_symlink() or copy.exists():
+            private_folder.check(copy, advice=_ADVICE)
+    except OSError as error:
+        _tell(str(error))
+        return None
+    return copy
+
+
+@functools.cache
+def _tell(reason: str) -> None:
+    """Log once why there are no optimised models."""
+    log.warning("models are loaded from their own files", extra={"reason": reason})
+
+
+def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
+    """Write the optimised model of the file `path` to the folder `copy`; return whether it exists.
+
+    The folder is created atomically, from a duplicate with SHA-256 `digest`, as the file may be
+    replaced at any time; so models with external weights get none. Failures are logged.
+    """
+    try:
+        size = path.stat().st_size
+        if _LEAST_FREE * size > min(shutil.disk_usage(copy.parent).free, MOST_BYTES):
+            raise OSError(f"{copy.parent} has no room for {_LEAST_FREE} times the size of a model")
+        with tempfile.TemporaryDirectory(dir=copy.parent, prefix=_UNFINISHED) as name:
+            own, made = pathlib.Path(name, "own", "model.onnx"), pathlib.Path(name, "made")
+            own.parent.mkdir(mode=0o700)
+            made.mkdir(mode=0o700)
+            if _duplicated(path, own) != digest:
+                raise ValueError("it has changed since it was deployed")
+            _optimise(own, made)
+            made.rename(copy)
+    except Exception as error:  # no disk space, or one of the runtime's exceptions
+        if not copy.is_dir():  # otherwise another replica was faster
+            facts = {"model": str(path), "error": reason_of(error)}
+            log.warning("no optimised copy is written", extra=facts)
+            return False
+    _trim(copy.parent)
+    return True
+
+
+def _duplicated(file: pathlib.Path, copy: pathlib.Path) -> str:
+    """Copy a file unchanged and return the copy's SHA-256."""
+    digest = hashlib.sha256()
+    with file.open("rb") as read, copy.open("xb") as written:
+        while block := read.read(_BLOCK_BYTES):
+            digest.update(block)
+            written.write(block)
+    return digest.hexdigest()
+
+
+def _optimise(path: pathlib.Path, folder: pathlib.Path) -> None:
+    """Write an optimised model's files durably (fsync) and load them as a test."""
+    options = session_options(threads=1)
+    options.optimized_model_filepath = str(folder / _GRAPH)
+    for name, value in _WRITING.items():
+        options.add_session_config_entry(name, value)
+    open_session(path, options, cuda.CPU)
+    for file in folder.iterdir():
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+    open_session(folder / _GRAPH, _as_it_is(session_options(threads=1)), cuda.CPU)
+
+
+def _trim(folder: pathlib.Path) -> None:
+    """Remove the least recently loaded beyond the limits, and abandoned incomplete folders."""
+    used_s: dict[pathlib.Path, float] = {}
+    with contextlib.suppress(OSError):
+        for copy in folder.iterdir():
+            with contextlib.suppress(OSError):  # removed by another replica
+                used_s[copy] = copy.stat().st_mtime
+    together = 0
+    for copy in sorted(used_s, key=lambda one: -used_s[one]):
+        with contextlib.suppress(OSError):
+            together += sum(file.stat().st_size for file in copy.glob("*"))
+        most_s = _LEFT_S if copy.name.startswith(_UNFINISHED) else MOST_DAYS * _DAY_S
+        if together > MOST_BYTES or time.time() - used_s[copy] > most_s:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def open_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession | None:
+    """Open a session of an optimised model, or return None; a broken one is removed."""
+    if not copy.is_dir():
+        return None
+    try:
+        with contextlib.suppress(OSError):  # read-only file system
+            os.utime(copy)  # the least recently loaded are removed first
+        _read_in(copy / _WEIGHTS)
+        return open_session(copy / _GRAPH, _as_it_is(session_options(threads=threads)), cuda.CPU)
+    except Exception as error:  # removed meanwhile, or corrupt
+        facts = {"folder": str(copy), "error": reason_of(error)}
+        log.warning(
+            "the optimised copy cannot be loaded and is of no use; the model's own file is loaded",
+            extra=facts,
+        )
+        shutil.rmtree(copy, ignore_errors=True)
+        return None
+
+
+def _read_in(weights: pathlib.Path) -> None:
+    """Read the weights into memory, so no batch waits for a disk."""
+    if not weights.is_file() or not weights.stat().st_size:
+        return
+    with weights.open("rb") as file:
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ).close()
+
+
+def _as_it_is(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
+    """Disable optimisation of an already optimised graph."""
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options

@@ -1,0 +1,344 @@
+"""Models, workers, and instances of models in workers' memory, with what is planned for them.
+
+Other modules decide. Pure.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import heapq
+import math
+
+from serving.scheduling.clockwork.backlog import Backlog, LoadReservation
+from serving.scheduling.clockwork.durations import Durations, SlidingMaximum
+from serving.scheduling.clockwork.model_queue import ModelQueue, PendingRequest, Reservations
+from serving.scheduling.clockwork.parameters import Parameters
+from serving.scheduling.clockwork.rates import Rate, relative_deadline_s
+from serving.scheduling.clockwork.timeline import Timeline
+from serving.scheduling.interface import ActionType, ModelUp, Profiled, WorkerUp
+
+NEVER_S = math.inf
+ROUNDING_S = 1e-9
+"""Reserved work below this is none."""
+FIRST_SOLO_S, MAX_SOLO_S = 1.0, 60.0
+"""How long a model's requests go solo after some were too large together: at first, at most."""
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
+"""How long a model is not loaded again after a failure: at first, at most."""
+
+
+class InstanceState(enum.Enum):
+    """State of a model instance."""
+
+    PLANNED = "planned"
+    """To be loaded; nothing is issued yet."""
+    LOADING = "loading"
+    LOADED = "loaded"
+
+
+class PoolModel:
+    """A model of the pool and its queued requests."""
+
+    __slots__ = (
+        "_told",
+        "apart_s",
+        "apart_until_s",
+        "asked_before_s",
+        "asked_s",
+        "broken_until_s",
+        "durations",
+        "expiry_s",
+        "failures",
+        "holdings",
+        "id",
+        "index",
+        "is_gone",
+        "load",
+        "pages",
+        "patience_s",
+        "rate",
+        "told_s",
+        "waiting",
+    )
+
+    def __init__(self, index: int, event: ModelUp, parameters: Parameters) -> None:
+        self.index = index
+        self.id = event.model
+        self.pages = event.pages
+        self._told = event
+        self.begin(parameters)
+        self.told_s = 0.0
+        """When it was last measured, or measurements were dropped."""
+        self.asked_s = self.asked_before_s = -NEVER_S
+        """Times of the last and the previous request."""
+        self.patience_s = NEVER_S
+        """Shortest recent relative deadline."""
+        self.rate = Rate()
+        """Requested items."""
+        self.failures = 0
+        """Failed loads in a row."""
+        self.broken_until_s = 0.0
+        """When it may be loaded again."""
+        self.apart_s = self.apart_until_s = 0.0
+        """How long, and until when, its requests go solo, as some were too large together."""
+        self.waiting = ModelQueue()
+        self.holdings: list[ModelInstance] = []
+        self.is_gone = False
+        """Whether it may no longer be requested: workers unload it as soon as they can."""
+        self.expiry_s = NEVER_S
+        """When its first queued deadline becomes unreachable, if watched."""
+
+    def asked(self, now_s: float, *, within_s: float, items: int) -> None:
+        """Record a request with a deadline in `within_s`."""
+        self.asked_before_s, self.asked_s = self.asked_s, now_s
+        self.rate.add(items, now_s)
+        if within_s >= self.durations.worth_s[0]:  # a shorter deadline is unreachable anyway
+            self.patience_s = relative_deadline_s(self.patience_s, within_s)
+
+    def told(self, event: Profiled) -> None:
+        """Set a new profile, which applies from the next `begin` on."""
+        self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
+
+    def begin(self, parameters: Parameters) -> None:
+        """Reset the durations to the profile."""
+        told = self._told
+        batch_s = {
+            size: took_s
+            for size, took_s in told.batch_s.items()
+            if size == min(told.batch_s) or took_s <= parameters.most_exec_s
+        }
+        self.durations = Durations(
+            batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
+        )
+        self.load = SlidingMaximum(told.load_s, parameters.guard)
+
+    def were_too_large(self, now_s: float) -> None:
+        """Make new requests solo for a while, as some exceeded a message together.
+
+        The time doubles if it happens again soon after.
+        """
+        if now_s < self.apart_until_s:
+            return
+        is_again = now_s < self.apart_until_s + self.apart_s
+        self.apart_s = min(MAX_SOLO_S, 2.0 * self.apart_s) if is_again else FIRST_SOLO_S
+        self.apart_until_s = now_s + self.apart_s
+
+    def broke(self, now_s: float, *, is_sure: bool) -> None:
+        """Record a failed load, which is not retried at once.
+
+        If only its worker was lost (not `is_sure`), the first failure is forgiven.
+        """
+        self.failures += 1
+        if not is_sure and self.failures == 1:
+            return
+        backoff_s = FIRST_BACKOFF_S * 2.0 ** min(self.failures - 1, 16)
+        self.broken_until_s = now_s + min(MAX_BACKOFF_S, backoff_s)
+
+
+class PoolWorker:
+    """State of a worker."""
+
+    __slots__ = (
+        "ahead_again_s",
+        "backlog",
+        "draining",
+        "exec",
+        "free_pages",
+        "heap",
+        "held",
+        "id",
+        "idle_pages",
+        "load",
+        "longest",
+        "look_s",
+        "paid_s",
+        "planned",
+        "planned_pages",
+        "planned_s",
+        "sent",
+    )
+
+    def __init__(self, event: WorkerUp, back: SlidingMaximum) -> None:
+        """Start without reservations; `back` is the latency of results."""
+        self.id = event.worker
+        self.free_pages: float = math.inf if event.pages is None else event.pages
+        self.idle_pages = 0
+        """Pages of models that may be evicted."""
+        self.exec = Timeline(back)
+        self.load = Timeline(back) if event.loads_apart else self.exec
+        self.held: dict[int, ModelInstance] = {}
+        """By model index, least recently used first."""
+        self.heap: list[tuple[float, int, ModelInstance]] = []
+        """Loaded models with queued requests, by first reserved bucket."""
+        self.backlog = Backlog()
+        self.longest = SlidingMaximum(0.0, 0.0)
+        """Maximum of recent batches.
+        One that has begun, or that others joined, may block work due earlier for so long."""
+        self.planned: collections.deque[ModelInstance] = collections.deque()
+        """Planned loads; their time and memory follow."""
+        self.planned_s = 0.0
+        self.planned_pages = 0
+        self.sent: dict[int, IssuedAction] = {}
+        self.draining = False
+        self.ahead_again_s = 0.0
+        """When it may prefetch again, if loads take batches' time."""
+        self.look_s = NEVER_S
+        """Time of the next check."""
+        self.paid_s = 0.0
+        """When spare time has paid for all swaps.
+        Cancelled ones count: less was reserved for others because of them."""
+
+    @property
+    def load_of(self) -> tuple[float, int]:
+        """Reserved work, then number of models."""
+        return self.backlog.total_s, len(self.held)
+
+    def turn_s(self, now_s: float) -> float:
+        """Return when the next batch must start; purge stale heap entries."""
+        heap = self.heap
+        while heap and (heap[0][2].key_s != heap[0][0] or heap[0][2].has_left(now_s)):
+            key_s, _, holding = heapq.heappop(heap)
+            if holding.key_s == key_s:
+                holding.key_s = NEVER_S
+        return heap[0][2].starts_s if heap else NEVER_S
+
+    @property
+    def loads_apart(self) -> bool:
+        """Whether it loads while it runs a batch."""
+        return self.load is not self.exec
+
+
+class ModelInstance:
+    """A model instance: a model in a worker's memory, or on its way there."""
+
+    __slots__ = (
+        "busy",
+        "charge",
+        "is_ahead",
+        "is_idle",
+        "key_s",
+        "leave",
+        "model",
+        "planned_s",
+        "promises",
+        "ready_s",
+        "state",
+        "swap",
+        "worker",
+    )
+
+    def __init__(
+        self, model: PoolModel, worker: PoolWorker, state: InstanceState, ready_s: float
+    ) -> None:
+        self.model = model
+        self.worker = worker
+        self.state = state
+        self.ready_s = ready_s
+        """When it should be loaded."""
+        self.planned_s = 0.0
+        """Seconds planned for its load."""
+        self.charge: LoadReservation | None = None
+        """Reserved time of its planned load, if requests wait and batches share the executor."""
+        self.key_s = NEVER_S
+        """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
+        self.promises = Reservations(worker.id, worker.backlog)
+        self.busy = 0
+        """Batches with the worker."""
+        self.is_ahead = False
+        """Whether it is a prefetch."""
+        self.is_idle = False
+        """Whether it may be evicted, and is counted in the worker's idle pages."""
+        self.swap: Swap | None = None
+        """Of a planned load: the memory that it will get."""
+        self.leave: PlannedEviction | None = None
+        """Its planned eviction."""
+
+    @property
+    def is_counted_on(self) -> bool:
+        """Whether planned loads need the memory of this idle instance."""
+        worker = self.worker
+        left = worker.free_pages + worker.idle_pages - self.model.pages
+        return left < worker.planned_pages
+
+    def has_left(self, now_s: float) -> bool:
+        """Whether it is evicted by then, without reservations: requests wait for its return."""
+        leave = self.leave
+        return leave is not None and not self.promises.owes and leave.at_s <= now_s
+
+    def load_before_s(self, cell_s: float) -> float:
+        """Return the load time still to be reserved by a bucket, if batches share the executor."""
+        if (
+            self.state is not InstanceState.PLANNED
+            or self.swap is not None
+            or self.worker.loads_apart
+        ):
+            return 0.0
+        charge = self.charge
+        return 0.0 if charge is not None and charge.cell_s <= cell_s else self.planned_s
+
+    @property
+    def first_s(self) -> float:
+        """Its first reserved bucket; if other workers reserved all, the first deadline."""
+        cells_s = self.promises.cells_s
+        return cells_s[0] if cells_s else self.model.waiting.deadlines_s[0]
+
+    @property
+    def starts_s(self) -> float:
+        """When the first queued request must start."""
+        bundles, waiting = self.promises.bundles, self.model.waiting
+        if bundles:
+            return bundles[0].until_s - bundles[0].cost_s
+        if not waiting.entries:
+            return NEVER_S
+        return waiting.deadlines_s[0] - self.model.durations.worth_s[0]
+
+
+class Swap:
+    """A load that waits for the memory of others."""
+
+    __slots__ = ("charge", "due_s", "gives", "pages", "start_s")
+
+    def __init__(
+        self, gives: list[ModelInstance], start_s: float, due_s: float, pages: int
+    ) -> None:
+        self.gives = gives
+        """Instances to evict."""
+        self.start_s = start_s
+        """Latest start."""
+        self.due_s = due_s
+        """End of the load."""
+        self.pages = pages
+        """Free pages kept for it."""
+        self.charge: LoadReservation | None = None
+        """Its reserved time, if batches share the executor."""
+
+
+class PlannedEviction:
+    """A planned eviction."""
+
+    __slots__ = ("at_s", "to")
+
+    def __init__(self, to: ModelInstance, at_s: float) -> None:
+        self.to = to
+        """Instance that gets the memory."""
+        self.at_s = at_s
+        """When its reserved work must be done."""
+
+
+class IssuedAction:
+    """An issued action."""
+
+    __slots__ = ("holding", "items", "kind", "sent_s")
+
+    def __init__(
+        self,
+        kind: ActionType,
+        holding: ModelInstance,
+        items: list[tuple[PendingRequest, int]],
+        sent_s: float,
+    ) -> None:
+        self.kind = kind
+        self.holding = holding
+        self.items = items
+        """Of a batch: each item's entry, and its number there."""
+        self.sent_s = sent_s

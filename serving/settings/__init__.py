@@ -1,0 +1,201 @@
+"""Settings of the serving core: one field per setting, one module per stage.
+
+A setting's dotted name (`batching.max_size`) is the same in files, search spaces, trials, reports
+and exports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Literal, cast
+
+from serving.error_text import nearest
+from serving.errors import InvalidSettings
+from serving.settings.replica import AcceleratorSettings, ModelSettings, ReplicaSettings
+from serving.settings.scheduling import (
+    BatchingSettings,
+    CacheSettings,
+    ClockworkSettings,
+    RoutingSettings,
+    SchedulingSettings,
+)
+from serving.settings.server import ServerSettings
+from serving.settings.setting import SettingSpec, Value
+
+_SERVER_WIDE = ("server.", "accelerator.clock_mhz")
+"""Settings that single models cannot have."""
+_MODELS = "models"
+"""Group of overrides: `models.NAME.batching.max_size`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSettings:
+    """All settings of one server."""
+
+    replica: ReplicaSettings = dataclasses.field(default_factory=ReplicaSettings)
+    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
+    batching: BatchingSettings = dataclasses.field(default_factory=BatchingSettings)
+    accelerator: AcceleratorSettings = dataclasses.field(default_factory=AcceleratorSettings)
+    cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
+    routing: RoutingSettings = dataclasses.field(default_factory=RoutingSettings)
+    scheduling: SchedulingSettings = dataclasses.field(default_factory=SchedulingSettings)
+    clockwork: ClockworkSettings = dataclasses.field(default_factory=ClockworkSettings)
+    server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
+    models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
+    """Overrides for single models: model -> setting -> value."""
+
+    def of(self, model: str) -> ServingSettings:
+        """Return the settings of one model, its overrides applied."""
+        own = self.models.get(model, {})
+        return dataclasses.replace(self.changed(own) if own else self, models={})
+
+    def notes(self, served: Collection[str]) -> list[str]:
+        """Return a warning for every override of a model that is not served, perhaps misspelt."""
+        known = ", ".join(sorted(served)) or "none"
+        return [
+            f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
+            "its settings wait until there is one"
+            for model in self.models
+            if model not in served
+        ]
+
+    def flat(self) -> dict[str, Value]:
+        """Return all settings by dotted name; overrides begin with `models.NAME.`."""
+        flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}
+        for model, own in self.models.items():
+            flat |= {f"{_MODELS}.{model}.{name}": value for name, value in own.items()}
+        return flat
+
+    def nested(self) -> dict[str, Any]:
+        """Return the form of a settings file: a mapping per group."""
+        tree: dict[str, Any] = {}
+        for group, field, value in _walk(self):
+            tree.setdefault(group, {})[field.name] = value
+        for model, own in self.models.items():
+            groups: dict[str, dict[str, Value]] = {}
+            for name, value in own.items():
+                group, _, leaf = name.partition(".")
+                groups.setdefault(group, {})[leaf] = value
+            tree.setdefault(_MODELS, {})[model] = groups
+        return tree
+
+    def taken_back(
+        self, model: str, given: ServingSettings, knobs: Collection[str] = ()
+    ) -> ServingSettings:
+        """Return a copy with the model's overrides of `given`, for `knobs` or, if empty, all."""
+        now, then = self.models.get(model, {}), given.models.get(model, {})
+        own = {knob: value for knob, value in now.items() if knobs and knob not in knobs}
+        own |= {knob: value for knob, value in then.items() if not knobs or knob in knobs}
+        others = {name: values for name, values in self.models.items() if name != model}
+        return dataclasses.replace(self, models={**others, model: own} if own else others)
+
+    def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
+        """Return a copy with changes by dotted name or nested group; `source` is named in errors.
+
+        Raises:
+            InvalidSettings: unknown name, wrong type, or out of range.
+        """
+        groups: dict[str, dict[str, Value]] = {}
+        models = {model: dict(own) for model, own in self.models.items()}
+        for name, value in flatten(values, source).items():
+            model, knob = _of_model(name)
+            if knob not in SETTINGS or (model and knob.startswith(_SERVER_WIDE)):
+                raise InvalidSettings(
+                    f"{source}: unknown setting {name!r}{nearest(knob, SETTINGS)}; "
+                    f"the settings are listed in docs/settings.md"
+                )
+            checked = SETTINGS[knob].checked(value, source)
+            if model:
+                models.setdefault(model, {})[knob] = checked
+            else:
+                group, field = knob.split(".", 1)
+                groups.setdefault(group, {})[field] = checked
+        return dataclasses.replace(
+            self,
+            models=models,
+            **{
+                group: dataclasses.replace(getattr(self, group), **fields)
+                for group, fields in groups.items()
+            },
+        )
+
+
+def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[Any], Value]]:
+    for group in dataclasses.fields(settings):
+        if group.name == _MODELS:
+            continue
+        part = getattr(settings, group.name)
+        for field in dataclasses.fields(part):
+            yield group.name, field, getattr(part, field.name)
+
+
+def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the settings of a nested form by dotted name."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if key == _MODELS and isinstance(value, Mapping):
+            for model, own in value.items():
+                if not isinstance(own, Mapping):
+                    raise InvalidSettings(
+                        f"{source}: models.{model} = {own!r:.200}, expected a mapping of settings"
+                    )
+                inner_flat = flatten(own, source)
+                flat |= {f"{_MODELS}.{model}.{name}": inner for name, inner in inner_flat.items()}
+        elif isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
+        elif "." in str(key):
+            flat[str(key)] = value
+        elif key in _GROUPS:
+            if value is not None:  # an empty group, such as one with only comments
+                raise InvalidSettings(
+                    f"{source}: {key} = {value!r:.200}, expected a mapping of its settings, "
+                    f"as {{batching: {{max_size: 8}}}}"
+                )
+        else:
+            raise InvalidSettings(
+                f"{source}: {key!r} is not a group of settings{nearest(str(key), _GROUPS)} "
+                f"(groups: {', '.join(_GROUPS)})"
+            )
+    return flat
+
+
+def _of_model(name: str) -> tuple[str, str]:
+    """Split a dotted name into its model, empty for all, and setting."""
+    if not name.startswith(f"{_MODELS}."):
+        return "", name
+    _, model, knob = ([*name.split(".", 2), "", ""])[:3]
+    return model, knob
+
+
+def _table() -> dict[str, SettingSpec]:
+    table: dict[str, SettingSpec] = {}
+    for group in dataclasses.fields(ServingSettings):
+        if group.name == _MODELS:
+            continue
+        part: Any = group.default_factory
+        hints = typing.get_type_hints(part)
+        for field in dataclasses.fields(part):
+            hint = hints[field.name]
+            is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+            members = typing.get_args(hint) if is_union else (hint,)
+            choices = tuple(
+                c for m in members if typing.get_origin(m) is Literal for c in typing.get_args(m)
+            )
+            name = f"{group.name}.{field.name}"
+            table[name] = SettingSpec(
+                name=name,
+                kinds=tuple(m for m in members if isinstance(m, type) and m is not types.NoneType),
+                choices=choices,
+                optional=types.NoneType in members,
+                default=cast("Value", field.default),
+                limits=field.metadata["limits"],
+            )
+    return table
+
+
+_GROUPS = tuple(field.name for field in dataclasses.fields(ServingSettings))
+SETTINGS: Mapping[str, SettingSpec] = types.MappingProxyType(_table())
+"""Dotted name -> setting, in the order of the groups."""

@@ -1,0 +1,133 @@
+"""Settings of a request's way to a worker: cache, queue, batches, routing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from serving.settings.setting import setting
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingSettings:
+    """When queued requests become a batch; a batch counts items, a request may have several."""
+
+    policy: Literal["fixed", "aimd", "quantile", "delayed"] = setting("fixed")
+    """How size and wait are decided, within `max_size` and `timeout_us` (docs/batching.md).
+
+    `fixed`: as set. `aimd`, `quantile`: the size follows `objective_ms`. `delayed`: the wait
+    follows the arrivals. Default fixed: predictable.
+    """
+    objective_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
+    """Latency SLO of `aimd` and `quantile`; a batch gets a third. Default 20 ms, Clipper's."""
+    max_size: int = setting(8, "items", 1, 4096)
+    """Maximum items in a batch; a larger request is split.
+
+    Default 8: most of the gain, little waiting.
+    """
+    timeout_us: int = setting(0, "us", 0, 10_000_000)
+    """Maximum wait of the oldest item for more requests while a worker is free.
+
+    Default 0: no wait.
+    """
+    pad_to: int | None = setting(None, "", 1, 65_536)
+    """Pad free dimensions to the next multiple, so that more requests share a batch.
+
+    Needs `model.pad`, and a model whose responses stay the same, which is checked at the load
+    (docs/batching.md). Default none: only requests of equal shapes share a call.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """Response cache per model version, so that models do not evict each other's responses."""
+
+    capacity_mb: int = setting(0, "MiB", 0, 1_048_576)
+    """Size of keys and responses; the least recently used are evicted.
+
+    Default 0, off: a cache distorts measurements, and helps only if inputs repeat.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """Which free worker takes the next batch."""
+
+    policy: Literal["least-loaded", "round-robin"] = setting("least-loaded")
+    """`least-loaded`: the worker with the fewest batches, of equals the one free soonest.
+
+    `round-robin`: in turn.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingSettings:
+    """The queue in front of the workers."""
+
+    policy: Literal["adaptive", "clockwork"] = setting("adaptive", live=False)
+    """How requests become batches (docs/schedulers.md).
+
+    `adaptive`: each model has its own replicas. `clockwork`: models share replicas and are loaded
+    on demand; requests that cannot meet their deadline are rejected on arrival. Default adaptive:
+    it needs no deadlines.
+    """
+    queue_capacity: int = setting(2048, "items", 1, 1_000_000)
+    """Maximum queued items; beyond it, a request of the flow with the most items gets 429.
+
+    A flow is one client application's requests. A request with more items gets 413. Default 2048:
+    some 0.1 s of a fast model's work.
+    """
+    default_deadline_s: float = setting(30.0, "s", 0.001, 86_400)
+    """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
+    longest_deadline_s: float = setting(300.0, "s", 0.001, 86_400)
+    """Maximum deadline that a request can name; `default_deadline_s` may be longer.
+
+    Bounds its time in the queue. Default 300 s: ten default deadlines, for models that take
+    minutes.
+    """
+    default_priority: int = setting(2, "", 1, 2**31 - 1)
+    """Priority of a request that names none; 1 is the most urgent.
+
+    Default 2: leaves room above and below.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClockworkSettings:
+    """How models share replicas if `scheduling.policy` is clockwork (docs/schedulers.md)."""
+
+    memory_mb: int | None = setting(None, "MiB", 1, 4_194_304)
+    """Memory for models in each replica; beyond it the least recently used is evicted.
+
+    Default none: half of `replica.memory_mb`, else no limit. A change starts new replicas.
+    """
+    page_mb: float = setting(1.0, "MiB", 0.0625, 1024, live=False)
+    """Unit in which that memory is counted. Default 1 MiB: small CPU models are not much larger."""
+    ahead_ms: float = setting(10.0, "ms", 0.1, 1000)
+    """A replica gets its next batch when it will be free within this time.
+
+    At most a tenth of the shortest recent relative deadlines is used. Default 10 ms, Clockwork's:
+    longer than a message and a plan take. More decides earlier, among fewer requests.
+    """
+    window_ms: float = setting(50.0, "ms", 0.1, 1000)
+    """Maximum start delay of a batch or load; later, or if it cannot end in time, it is dropped.
+
+    Default 50 ms: on shared cores neighbours delay replicas beyond Clockwork's 10 ms, and a late
+    start beats a new plan. 10 ms suits a dedicated accelerator.
+    """
+    guard: float = setting(0.1, "", 0, 10)
+    """Share by which a batch may exceed the longest of the last ten of its size.
+
+    Default 0.1: cores are shared with the gateway; 0, as Clockwork's, suits a dedicated
+    accelerator.
+    """
+    buffer: float = setting(0.05, "", 0, 0.5)
+    """Share of a request's time that plans leave unused.
+
+    Default 0.05: Clockwork's 5 ms of 100 ms, as a share so that short deadlines can be met.
+    """
+    max_exec_ms: float = setting(25.0, "ms", 0.1, 60_000)
+    """Maximum duration of a batch of several items, as it blocks other models.
+
+    Default 25 ms, Clockwork's.
+    """

@@ -1,0 +1,53 @@
+"""Bundled models: their folder, names, and weights that are built on first use."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+
+from serving.errors import ModelLoadFailed
+from serving.system import private_folder
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+"""Folder of the bundled models."""
+SPEC_FILE = "model.yaml"
+
+
+def names() -> tuple[str, ...]:
+    """Return the bundled models' names, sorted."""
+    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{SPEC_FILE}")))
+
+
+def check_cache() -> None:
+    """Check a cache in the temporary directory, where anybody can create it.
+
+    Raises:
+        OSError: another user owns it or can write.
+    """
+    temporary = private_folder.temporary_cache()
+    if private_folder.cache_folder().parent == temporary:
+        private_folder.ensure(temporary, advice="set XDG_CACHE_HOME")
+
+
+def built_folder(name: str) -> pathlib.Path:
+    """Return the folder of a model built on first use."""
+    return private_folder.cache_folder() / "zoo" / name
+
+
+def build_weights(name: str) -> pathlib.Path:
+    """Return a bundled model's weights, built if missing.
+
+    Raises:
+        ModelLoadFailed: they cannot be built.
+    """
+    build = importlib.import_module(f"{__package__}.{name}.build")
+    try:
+        check_cache()
+        path: pathlib.Path = build.weights()
+    except OSError as error:
+        raise ModelLoadFailed(
+            name,
+            f"its weights cannot be kept in {built_folder(name)}: {error}; "
+            "XDG_CACHE_HOME names another folder",
+        ) from error
+    return path
