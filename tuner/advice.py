@@ -14,7 +14,10 @@ from typing import Literal
 
 from tuner.errors import UsageError
 from tuner.settings import storage_option
-from tuner.values.values import Configuration, FailureCount, StudyRecord, Verdict
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import FailureCount
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import Verdict
 
 BestStatus = Literal[
     "same",

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from serving.errors import nearest
-from tuner.values.values import Cause
+from tuner.values.trial import Cause
 
 MAX_LISTED = 8
 """Maximum of names to list; of more, the nearest are listed."""

@@ -27,7 +27,10 @@ from tuner.report import terminal
 from tuner.store import records, run_folder
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
-from tuner.values.values import UNKNOWN, Interval, Measurement, StudyRecord, Verdict
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Measurement
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import Verdict
 
 RUNS = pathlib.Path("runs")
 """Folder of studies given by name."""

@@ -21,7 +21,7 @@ from tuner.errors import UsageError
 from tuner.metrics import metric_constraints
 from tuner.metrics import objective as objectives
 from tuner.metrics.metric_constraints import MetricConstraint
-from tuner.values.values import OUR_ENGINE
+from tuner.values.study_record import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25

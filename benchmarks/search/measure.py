@@ -30,7 +30,8 @@ from tuner.report import formatting
 from tuner.sampling import registry
 from tuner.settings import OF_MEANS
 from tuner.study import prediction
-from tuner.values.values import OUR_ENGINE, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import OUR_ENGINE
 
 OURS = ("gp", "structured")
 PEERS = (

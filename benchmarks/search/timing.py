@@ -18,7 +18,7 @@ from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
 from tuner.study import prediction, problem
 from tuner.study.search import sampler_of
-from tuner.values.values import OK
+from tuner.values.trial import OK
 
 SAMPLERS = ("gp", "structured")
 CELLS = 5000

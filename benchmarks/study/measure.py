@@ -39,7 +39,7 @@ from tuner.launching import machine
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SEARCHES = {"c": (SEARCHED,), "e": (SEARCHED,), "d": CONCURRENCIES}
 REVIEW = ("batch", "replicas", "slo")

@@ -27,7 +27,9 @@ from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, verification
-from tuner.values.values import Configuration, RoundEvaluation, Trial
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.trial import Trial
 
 STUDY = "compare"
 SHARES = np.linspace(0, 1, 101)

@@ -32,7 +32,8 @@ from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.measurement.time_slices import TimeSlices
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import targets, verification
-from tuner.values.values import Configuration, RoundEvaluation
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
 
 LENGTHS_S = (0.1, 0.2, 0.3, 0.5, 1.0)
 DROPPED_S = 0.06

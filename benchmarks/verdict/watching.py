@@ -28,7 +28,7 @@ from tuner.measurement.host import HostReading
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem, verification
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 MOST = 0.01
 ROLES = ("watched", "not")

@@ -11,7 +11,10 @@ from tuner import advice
 from tuner.errors import UsageError
 from tuner.export.serving import FILE_NAME, of_study
 from tuner.report import page_header, study_view, terminal
-from tuner.values.values import FailureCount, Outcome, SharedModels, StudyRecord, VerdictOutcome
+from tuner.values.round_evaluation import FailureCount
+from tuner.values.study_record import SharedModels, StudyRecord
+from tuner.values.trial import Outcome
+from tuner.values.verdict import VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)

@@ -26,7 +26,7 @@ from tuner.export import (
     triton,
 )
 from tuner.export.export_input import ExportInput, Files
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 Exporter = Callable[[ExportInput], Files]
 

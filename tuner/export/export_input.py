@@ -11,7 +11,8 @@ from serving.settings import SETTINGS
 from serving.values import ModelSpec
 from tuner.advice import Advice
 from tuner.errors import UsageError
-from tuner.values.values import StudyRecord, Value
+from tuner.values.configuration import Value
+from tuner.values.study_record import StudyRecord
 
 ACCELERATOR = "accelerator."
 """Group of the GPU knobs."""

@@ -13,7 +13,8 @@ from tuner.advice import Advice
 from tuner.export import deploy_script, provenance, yaml_text
 from tuner.export.export_input import ExportInput, Files, Knobs
 from tuner.settings import serve_command
-from tuner.values.values import StudyRecord, Value
+from tuner.values.configuration import Value
+from tuner.values.study_record import StudyRecord
 
 FILE_NAME = "best.yaml"
 

@@ -38,7 +38,9 @@ from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
 from tuner.study.racing import Racing
 from tuner.study.search import Search, sampler_of
-from tuner.values.values import ComparisonRecord, Configuration, RoundEvaluation, SamplerRun
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
 SETTINGS_FILE = "compare.yaml"
 

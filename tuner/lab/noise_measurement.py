@@ -30,7 +30,10 @@ from tuner.study.budget import Budget
 from tuner.study.interruption import resumable
 from tuner.study.preparation import budget_of, make_evaluator, prepare
 from tuner.study.progress import Progress, Terminal
-from tuner.values.values import Configuration, Measurement, Outcome, RequestRecords
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.request_records import RequestRecords
+from tuner.values.trial import Outcome
 
 BLOCK_S = 0.2
 """Shortest block."""

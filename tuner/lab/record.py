@@ -39,7 +39,8 @@ from tuner.study.interruption import resumable
 from tuner.study.preparation import make_evaluator, notes_of, prepare
 from tuner.study.progress import Progress, Terminal
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Block, Measurement, RequestRecords
+from tuner.values.measurement import Block, Measurement
+from tuner.values.request_records import RequestRecords
 
 MAX_FAILED_IN_A_ROW = 8
 """Failures at the beginning that end a recording."""

@@ -46,7 +46,8 @@ from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
 from tuner.study.search import Search
 from tuner.study.warm_start import SourceEvaluation, SourceStudy
-from tuner.values.values import OUR_ENGINE, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import OUR_ENGINE
 
 PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)

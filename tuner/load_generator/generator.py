@@ -28,7 +28,7 @@ from tuner.load_generator.columns import COLUMNS
 from tuner.load_generator.multi_model_payloads import MultiModelPayloads
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import PhasePlan
-from tuner.values.values import CpuTimeSeries, RequestRecords
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0

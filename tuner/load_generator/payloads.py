@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import UsageError
 from tuner.load_generator import oip_body, stacking
-from tuner.values.values import InputSummary
+from tuner.values.study_record import InputSummary
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Without HEAD, whose responses announce a body but have none."""

@@ -22,11 +22,10 @@ from tuner.measurement.power import gain_from_differences
 from tuner.measurement.sequential import StoppingBoundaries, looks
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
-from tuner.values.values import (
-    UNKNOWN,
-    Configuration,
-    Interval,
-    Measurement,
+from tuner.values.configuration import Configuration
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Measurement
+from tuner.values.verdict import (
     PredictionComparison,
     SecondObjectiveVerdict,
     Verdict,

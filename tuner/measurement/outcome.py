@@ -14,15 +14,9 @@ from tuner.metrics import tail_latency
 from tuner.metrics.metric_constraints import MetricConstraint, violated
 from tuner.metrics.objective import find_objective
 from tuner.settings import MeasurementSettings, rate_in_words
-from tuner.values.values import (
-    MIN_FOR_P99,
-    OK,
-    CpuTimeSeries,
-    HostNoise,
-    Measurement,
-    Outcome,
-    RequestRecords,
-)
+from tuner.values.measurement import MIN_FOR_P99, HostNoise, Measurement
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
+from tuner.values.trial import OK, Outcome
 
 MAX_ERROR_SHARE = 0.01
 """Tolerable share of failed requests; errors are often fast, and flatter a phase."""

@@ -26,15 +26,9 @@ from tuner.errors import LoadGeneratorFailed
 from tuner.measurement import blocks, effective_sample_size, percentiles
 from tuner.measurement.littles_law import littles_law_error
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import (
-    LATE_S,
-    UNKNOWN,
-    CpuTimeSeries,
-    HostNoise,
-    Interval,
-    Measurement,
-    RequestRecords,
-)
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import LATE_S, HostNoise, Measurement
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9

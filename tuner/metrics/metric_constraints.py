@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from serving.errors import nearest
 from tuner.errors import UsageError, list_names
 from tuner.metrics import tail_latency
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 MIN_VALUE = 1e-9
 """Minimum of a metric, for its logarithm."""

@@ -16,7 +16,8 @@ from serving.errors import one_line
 from serving.system import user_files
 from tuner import document
 from tuner.errors import InvalidPrices, UsageError
-from tuner.values.values import Cost, Measurement, Value
+from tuner.values.configuration import Value
+from tuner.values.measurement import Cost, Measurement
 
 COPY = "prices.yaml"
 """Copy in a study folder."""

@@ -19,7 +19,8 @@ from tuner.report import (
     theme,
 )
 from tuner.report.markup import Child, Markup, element, join
-from tuner.values.values import MIN_FOR_P99, StudyRecord
+from tuner.values.measurement import MIN_FOR_P99
+from tuner.values.study_record import StudyRecord
 
 
 def render(study: StudyRecord) -> str:

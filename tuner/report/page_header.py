@@ -11,7 +11,8 @@ from tuner.metrics import objective as objectives
 from tuner.report import formatting, open_loop, study_view, tables
 from tuner.report.markup import Markup, bullets, element, join
 from tuner.settings import serve_command
-from tuner.values.values import StudyRecord, VerdictOutcome
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
 """Words that set a note in bold, as they change the metrics' meaning."""

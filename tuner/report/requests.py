@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.report import study_view
-from tuner.values.values import Measurement, StudyRecord
+from tuner.values.measurement import Measurement
+from tuner.values.study_record import StudyRecord
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from tuner.report import formatting, study_view, theme
 from tuner.report.axes import escape, log_axis
 from tuner.report.importance import Importance, MainEffect
 from tuner.report.trial_marks import add_best, add_failures, add_trials
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 
 def convergence(study: StudyRecord) -> go.Figure:

@@ -18,20 +18,12 @@ from tuner.metrics import prices, tail_latency
 from tuner.metrics.tail_latency import TailLatency
 from tuner.report import formatting, open_loop
 from tuner.settings import MeasurementSettings, workload_in_words
-from tuner.values.values import (
-    LATE_S,
-    MAX_LATE_SHARE,
-    MAX_LITTLES_LAW_ERROR,
-    UNKNOWN,
-    Configuration,
-    Interval,
-    KnobInfo,
-    Measurement,
-    StudyRecord,
-    Trial,
-    Value,
-    VerdictOutcome,
-)
+from tuner.values.configuration import Configuration, Value
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import LATE_S, MAX_LATE_SHARE, MAX_LITTLES_LAW_ERROR, Measurement
+from tuner.values.study_record import KnobInfo, StudyRecord
+from tuner.values.trial import Trial
+from tuner.values.verdict import VerdictOutcome
 
 ArmName = Literal["default", "best"]
 SHOWN = frozenset({"better", "worse", "no difference shown"})

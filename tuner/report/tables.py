@@ -13,7 +13,10 @@ from tuner.metrics import tail_latency
 from tuner.metrics.objective import Objective
 from tuner.report import formatting, study_view
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values.values import ComparisonRecord, KnobInfo, Measurement, StudyRecord, Trial
+from tuner.values.measurement import Measurement
+from tuner.values.sampler_comparison import ComparisonRecord
+from tuner.values.study_record import KnobInfo, StudyRecord
+from tuner.values.trial import Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", study_view.P99, "throughput_per_s", "energy_j")
 """Metrics of every table; another objective gets its own column."""

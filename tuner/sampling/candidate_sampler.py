@@ -30,7 +30,7 @@ from tuner.sampling import blas
 from tuner.sampling.candidates import LIMIT, CandidateSet, sobol
 from tuner.sampling.encoding import Cube, axis_of
 from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 Origin = Literal["initial", "guided", "replicate"]

@@ -22,7 +22,7 @@ from optuna.distributions import (
 )
 
 from tuner.errors import UsageError
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -40,7 +40,7 @@ from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.constraint_model import ConstraintModel
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tuner.errors import UsageError
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001

@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 
 from tuner.errors import UsageError
-from tuner.values.values import RequestRecords
+from tuner.values.request_records import RequestRecords
 
 COMPRESSION_LEVEL = 1
 COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")

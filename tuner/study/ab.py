@@ -43,7 +43,9 @@ from tuner.study import study_files, targets, verification
 from tuner.study.interruption import resumable
 from tuner.study.preparation import needs_of
 from tuner.study.progress import Terminal
-from tuner.values.values import Configuration, FailureCount, RoundEvaluation, Value, Verdict
+from tuner.values.configuration import Configuration, Value
+from tuner.values.round_evaluation import FailureCount, RoundEvaluation
+from tuner.values.verdict import Verdict
 
 ARMS = ("A", "B")
 NO_MODEL = "none"

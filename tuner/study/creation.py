@@ -28,7 +28,7 @@ from tuner.store.study_store import StudyStore
 from tuner.study import problem, study_files, targets
 from tuner.study.interruption import resume_command
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import InputSummary
+from tuner.values.study_record import InputSummary
 
 
 def name_study(

@@ -26,7 +26,7 @@ from tuner.settings import SearchSettings, StudySettings
 from tuner.space import footprint
 from tuner.space.environment import Environment
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SIMULATED = 40
 """Candidates that `simulate` simulates."""

@@ -31,7 +31,8 @@ from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Terminal
 from tuner.study.search import sampler_of
-from tuner.values.values import OUR_ENGINE, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import OUR_ENGINE
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us", "batching.pad_to")
 CACHE_KNOB = "cache.capacity_mb"

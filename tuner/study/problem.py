@@ -34,7 +34,8 @@ from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
-from tuner.values.values import Configuration, KnobInfo
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import KnobInfo
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001

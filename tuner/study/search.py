@@ -35,7 +35,10 @@ from tuner.store.trial_rows import TrialResult
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
-from tuner.values.values import Configuration, Measurement, ParetoPoint, Trial
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.trial import Trial
+from tuner.values.verification_state import ParetoPoint
 
 STOP_AFTER = 3
 """Low-gain proposals in a row that end a search; one may be a bad fit."""

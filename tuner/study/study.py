@@ -55,16 +55,12 @@ from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, StudyPlan, Terminal
 from tuner.study.racing import Racing
 from tuner.study.search import Search
-from tuner.values.values import (
-    Configuration,
-    Measurement,
-    OpenLoopCheck,
-    RoundEvaluation,
-    ShortlistEntry,
-    StudyRecord,
-    Verdict,
-    VerificationState,
-)
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import Verdict
+from tuner.values.verification_state import OpenLoopCheck, ShortlistEntry, VerificationState
 
 OPEN_SHARE = 0.8
 """Final open-loop rate over the best's throughput."""

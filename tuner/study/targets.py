@@ -41,7 +41,7 @@ from tuner.space import files, knob_schema
 from tuner.space.knob_schema import KnobSchema
 from tuner.space.space import SearchSpace
 from tuner.study import problem
-from tuner.values.values import SharedModels
+from tuner.values.study_record import SharedModels
 
 RUNNING_TIMEOUT_S = 5.0
 """For a server that should already run."""

@@ -22,7 +22,11 @@ from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds
 from tuner.measurement import comparison, variance_components
 from tuner.measurement.outcome import EvaluationRequirements
-from tuner.values.values import Configuration, Measurement, RoundEvaluation, Trial, Verdict
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.trial import Trial
+from tuner.values.verdict import Verdict
 
 Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
 """Called after each evaluation with all so far, newest last, and its details."""

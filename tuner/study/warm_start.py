@@ -31,7 +31,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
 from tuner.study.prediction import workload_of
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 AUTO = "auto"
 NONE = "none"

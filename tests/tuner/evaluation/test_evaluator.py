@@ -23,7 +23,8 @@ from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.measurement.interference import InterferenceDetector
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.study import problem
-from tuner.values.values import Configuration, HostNoise
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import HostNoise
 
 CONCURRENCY = 4
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})

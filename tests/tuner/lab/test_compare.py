@@ -24,7 +24,9 @@ from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study.budget import Budget
 from tuner.study.progress import Terminal
-from tuner.values.values import Configuration, Outcome, SamplerRun
+from tuner.values.configuration import Configuration
+from tuner.values.sampler_comparison import SamplerRun
+from tuner.values.trial import Outcome
 
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),

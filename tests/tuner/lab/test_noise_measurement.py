@@ -18,7 +18,9 @@ from tuner.lab.noise_measurement import NoiseEvaluation
 from tuner.measurement import drift_model
 from tuner.measurement.drift_model import DriftModel, DriftProcess
 from tuner.study.budget import Budget
-from tuner.values.values import OK, Configuration, Outcome, RequestRecords
+from tuner.values.configuration import Configuration
+from tuner.values.request_records import RequestRecords
+from tuner.values.trial import OK, Outcome
 
 CELLS = tuple(Configuration({"replica.count": count}) for count in (1, 2, 3, 4))
 CRASH = Outcome(status="failed", cause="crash", reason="the replica ended")

@@ -13,7 +13,7 @@ from tuner.lab import replay
 from tuner.lab.replay import ReplaySpec
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.sampling import registry
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 GROUND = replay.prepare_table(recorded.surface(passes=4, every=4))
 

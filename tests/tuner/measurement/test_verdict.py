@@ -28,7 +28,8 @@ from tuner import advice
 from tuner.measurement import sequential
 from tuner.measurement.comparison import WITHIN, StoppingRule, compare, is_enough
 from tuner.measurement.sequential import ALPHA, Estimate, StoppingBoundaries, estimate, looks
-from tuner.values.values import Measurement, Verdict
+from tuner.values.measurement import Measurement
+from tuner.values.verdict import Verdict
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]

@@ -9,7 +9,11 @@ import pytest
 from tests.fakes import studies
 from tuner.measurement.outcome import overload_outcome
 from tuner.report import open_loop, page, study_view, terminal
-from tuner.values.values import OK, Interval, OpenLoopCheck, RoundEvaluation, StudyRecord
+from tuner.values.interval import Interval
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.study_record import StudyRecord
+from tuner.values.trial import OK
+from tuner.values.verification_state import OpenLoopCheck
 
 STUDY = studies.study(trials=14)
 

@@ -7,7 +7,10 @@ from tests.fakes import studies
 from tuner.report import study_view, terminal
 from tuner.study.budget import Budget
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import UNKNOWN, Cost, Interval, Outcome, SharedModels
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Cost
+from tuner.values.study_record import SharedModels
+from tuner.values.trial import Outcome
 
 
 def test_the_best_so_far_never_worsens():

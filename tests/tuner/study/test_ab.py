@@ -20,7 +20,7 @@ from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.study import ab
 from tuner.study.progress import Terminal
-from tuner.values.values import FailureCount
+from tuner.values.round_evaluation import FailureCount
 
 ENGINE = """
 command: [server, "--port={port}", "--threads={threads}"]

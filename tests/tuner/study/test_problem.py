@@ -16,7 +16,7 @@ from tuner.launching.machine import MachineFacts
 from tuner.settings import TargetSettings
 from tuner.space.environment import Environment, Machine
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SMALL = Environment(concurrency=4, machine=Machine(cores=2, memory_mb=2048))
 WITH_CLOCK = (

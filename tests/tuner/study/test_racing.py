@@ -23,7 +23,7 @@ from tuner.store.study_store import StudyStore
 from tuner.study import racing
 from tuner.study.racing import Racing
 from tuner.study.search import MIN_FOR_RACE, Search
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 RACING = Racing(blocks=4, block_s=0.5, concurrency=20, client_batch=2)
 TARGET = TargetSettings(model="echo", concurrency=20)

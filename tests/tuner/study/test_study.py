@@ -26,7 +26,7 @@ from tuner.study import creation, study, study_files
 from tuner.study.progress import Progress, Terminal
 from tuner.study.study import StudyRun
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Outcome
+from tuner.values.trial import Outcome
 
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),

@@ -35,7 +35,7 @@ from tuner.settings import (
 from tuner.study import ab
 from tuner.study.ab import AbResult
 from tuner.study.progress import Terminal
-from tuner.values.values import Interval
+from tuner.values.interval import Interval
 
 SCHEMA = "luthier.ab/1"
 """Version of the JSON; changes when a field is removed or changes its meaning."""

@@ -19,7 +19,7 @@ from tuner.store.run_folder import storage_errors
 from tuner.study import problem, study_files
 from tuner.study.interruption import resume_command
 from tuner.study.progress import Terminal
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -41,7 +41,8 @@ from tuner.settings import (
 )
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
-from tuner.values.values import Interval, Measurement
+from tuner.values.interval import Interval
+from tuner.values.measurement import Measurement
 
 LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
 """Target settings that it accepts."""

@@ -24,7 +24,7 @@ from tuner.settings import GROUPS, RATE
 from tuner.study import concurrency_sweep, study
 from tuner.study.progress import Terminal
 from tuner.study.study import StudyResult
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

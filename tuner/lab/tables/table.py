@@ -15,17 +15,11 @@ from tuner.measurement.littles_law import littles_law_error
 from tuner.metrics import prices, tail_latency
 from tuner.metrics.objective import Objective, find_objective
 from tuner.metrics.prices import DEFAULT, Prices
+from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import (
-    OK,
-    Block,
-    Cause,
-    Configuration,
-    HostNoise,
-    Interval,
-    Measurement,
-    Outcome,
-)
+from tuner.values.interval import Interval
+from tuner.values.measurement import Block, HostNoise, Measurement
+from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})

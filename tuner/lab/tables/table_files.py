@@ -37,8 +37,9 @@ from tuner.lab.tables.table import (
     status_of,
 )
 from tuner.store.run_folder import storage_errors
+from tuner.values.configuration import Configuration, Value
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Block, Configuration, HostNoise, Value
+from tuner.values.measurement import Block, HostNoise
 
 HEAD, EVALUATIONS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1

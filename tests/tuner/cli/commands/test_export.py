@@ -18,7 +18,7 @@ from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.budget import Budget
 from tuner.study.search import Search
-from tuner.values.values import VerificationState
+from tuner.values.verification_state import VerificationState
 
 SERVED = EngineInfo(
     model="resnet", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"

@@ -18,7 +18,7 @@ from tuner.lab.tables import table_files
 from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.lab.tables.table_files import TableFolder
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SHARES = ("0.01", "0.03", "0.05")
 

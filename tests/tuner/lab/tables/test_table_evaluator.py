@@ -14,7 +14,7 @@ from tuner.lab.tables.ground_truth import split
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.sampling.candidates import CandidateSet
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 SURFACE = recorded.surface(passes=6)
 HALVES = split(SURFACE)
