@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from tuner.errors import UsageError
-from tuner.settings import storage_option
+from tuner.settings.recommended_commands import storage_option
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import FailureCount
 from tuner.values.study_record import StudyRecord

@@ -28,7 +28,7 @@ from tuner.metrics import benchmark
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.sampling import registry
-from tuner.settings import OF_MEANS
+from tuner.settings.measurement import OF_MEANS
 from tuner.study import prediction
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
-from tuner.settings import SearchSettings
+from tuner.settings.search import SearchSettings
 from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult

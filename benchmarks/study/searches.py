@@ -23,7 +23,8 @@ import numpy as np
 from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.measurement.outcome import EvaluationRequirements
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, verification

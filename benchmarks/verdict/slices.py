@@ -30,7 +30,8 @@ import result
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.measurement.time_slices import TimeSlices
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import targets, verification
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import RoundEvaluation

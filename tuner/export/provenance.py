@@ -16,7 +16,7 @@ from tuner.advice import export_of_best, failures
 from tuner.export.export_input import ACCELERATOR, ExportInput, Knobs
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
-from tuner.settings import rate_in_words, workload_in_words
+from tuner.settings.workload import rate_in_words, workload_in_words
 from tuner.values.configuration import Configuration, Value
 from tuner.values.interval import Interval
 from tuner.values.measurement import Measurement

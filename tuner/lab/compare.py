@@ -27,7 +27,7 @@ from tuner.measurement.search_comparison import best_so_far, differences
 from tuner.metrics import objective as objectives
 from tuner.report import console_text
 from tuner.sampling import registry
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction, targets, verification

@@ -24,7 +24,7 @@ from tuner.measurement.drift_model import Blocks, DriftModel
 from tuner.measurement.time_slices import TimeSlices
 from tuner.report import formatting
 from tuner.sampling import candidates as cells_of
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.study import problem, targets
 from tuner.study.budget import Budget
 from tuner.study.interruption import resumable

@@ -31,7 +31,7 @@ from tuner.measurement import summary
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.space import files
 from tuner.study import prediction, problem, targets
 from tuner.study.creation import environment_facts

@@ -35,7 +35,8 @@ from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.metrics.objective import Objective
 from tuner.sampling import registry
 from tuner.sampling.candidates import CandidateSet
-from tuner.settings import RATE, SearchSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.workload import RATE
 from tuner.space import distributions, files, knob_schema
 from tuner.space.derived_features import features
 from tuner.space.environment import Environment, Machine

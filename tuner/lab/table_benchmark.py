@@ -24,7 +24,7 @@ from tuner.metrics import objective as objectives
 from tuner.metrics import prices
 from tuner.metrics.benchmark import BenchmarkRecord, NonInferiority, SamplerResult, TableBenchmark
 from tuner.sampling import registry
-from tuner.settings import MeasurementSettings
+from tuner.settings.measurement import MeasurementSettings
 
 BUDGETS = (15, 30, 50)
 """Trials after which regrets are compared."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tuner.measurement import percentiles
-from tuner.settings import QUOTA_PERIOD_S
+from tuner.settings.measurement import QUOTA_PERIOD_S
 from tuner.values.interval import UNKNOWN, Interval
 from tuner.values.measurement import Block
 from tuner.values.request_records import CpuTimeSeries

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from tuner.measurement import summary
-from tuner.settings import RATE_LOADS
+from tuner.settings.measurement import RATE_LOADS
 from tuner.values.request_records import RequestRecords
 
 FIRST_STEP = 1.25

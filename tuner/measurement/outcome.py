@@ -13,7 +13,8 @@ from tuner.measurement import summary
 from tuner.metrics import tail_latency
 from tuner.metrics.metric_constraints import MetricConstraint, violated
 from tuner.metrics.objective import find_objective
-from tuner.settings import MeasurementSettings, rate_in_words
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.workload import rate_in_words
 from tuner.values.measurement import MIN_FOR_P99, HostNoise, Measurement
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
 from tuner.values.trial import OK, Outcome

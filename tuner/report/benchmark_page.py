@@ -15,7 +15,7 @@ from tuner.metrics.benchmark import (
 from tuner.report import benchmark_figures, document, formatting, tables
 from tuner.report.benchmark_figures import rank_samplers
 from tuner.report.markup import Child, Markup, bullets, element, join, table
-from tuner.settings import SCENARIO, workload_in_words
+from tuner.settings.workload import SCENARIO, workload_in_words
 
 
 def render(record: BenchmarkRecord) -> str:

@@ -18,7 +18,7 @@ from tuner.report import (
 from tuner.report.comparison_figures import runs_of
 from tuner.report.markup import Child, Markup, element, join, table
 from tuner.report.time_to_tolerance_figure import time_to_tolerance
-from tuner.settings import workload_in_words
+from tuner.settings.workload import workload_in_words
 from tuner.values.sampler_comparison import ComparisonRecord
 
 

@@ -10,7 +10,7 @@ from tuner.advice import advise
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, open_loop, study_view, tables
 from tuner.report.markup import Markup, bullets, element, join
-from tuner.settings import serve_command
+from tuner.settings.recommended_commands import serve_command
 from tuner.values.study_record import StudyRecord
 from tuner.values.verdict import VerdictOutcome
 

@@ -17,7 +17,8 @@ from tuner.metrics import objective as objectives
 from tuner.metrics import prices, tail_latency
 from tuner.metrics.tail_latency import TailLatency
 from tuner.report import formatting, open_loop
-from tuner.settings import MeasurementSettings, workload_in_words
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.workload import workload_in_words
 from tuner.values.configuration import Configuration, Value
 from tuner.values.interval import UNKNOWN, Interval
 from tuner.values.measurement import LATE_S, MAX_LATE_SHARE, MAX_LITTLES_LAW_ERROR, Measurement

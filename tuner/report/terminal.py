@@ -15,7 +15,7 @@ from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 from tuner.report import formatting, study_view
 from tuner.report.console_text import LabelledCommand, show
-from tuner.settings import serve_command
+from tuner.settings.recommended_commands import serve_command
 from tuner.values.study_record import StudyRecord
 
 WIDTH = 100

@@ -37,7 +37,9 @@ from tuner.load_generator.payloads import Payloads
 from tuner.measurement import comparison, sequential
 from tuner.metrics import objective as objectives
 from tuner.report import console_text, formatting
-from tuner.settings import StudySettings, TargetSettings, rate_in_words
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import rate_in_words
 from tuner.store import run_folder
 from tuner.study import study_files, targets, verification
 from tuner.study.interruption import resumable

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.advice import advise
 from tuner.report import console_text
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.study import creation, study, targets, warm_start
 from tuner.study.progress import Terminal
 from tuner.study.study import StudyResult

@@ -23,7 +23,8 @@ from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import prices
 from tuner.report import console_text
 from tuner.sampling import registry
-from tuner.settings import RATE, StudySettings
+from tuner.settings.study import StudySettings
+from tuner.settings.workload import RATE
 from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
 from tuner.study import problem, targets

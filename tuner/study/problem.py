@@ -26,7 +26,7 @@ from tuner.launching.machine import MachineFacts
 from tuner.load_generator.payloads import Payloads
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.knowledge import WarmStart
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 from tuner.space import derived_features, distributions, files, fixing, footprint, knob_schema
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.knob_schema import KnobSchema

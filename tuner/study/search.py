@@ -27,7 +27,7 @@ from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.sampling.shortlist import Shortlist
-from tuner.settings import SearchSettings
+from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore

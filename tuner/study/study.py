@@ -34,7 +34,8 @@ from tuner.measurement import comparison, sequential
 from tuner.measurement.measurement_warnings import warnings_of
 from tuner.report import console_text, formatting
 from tuner.report import files as report_files
-from tuner.settings import StudySettings, workload_in_words
+from tuner.settings.study import StudySettings
+from tuner.settings.workload import workload_in_words
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore

@@ -20,7 +20,7 @@ from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore

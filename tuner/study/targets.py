@@ -36,7 +36,7 @@ from tuner.launching.url_engine import UrlLauncher
 from tuner.load_generator import plain_payloads
 from tuner.load_generator.endpoint import parse_url
 from tuner.load_generator.payloads import Payloads
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 from tuner.space import files, knob_schema
 from tuner.space.knob_schema import KnobSchema
 from tuner.space.space import SearchSpace

@@ -21,7 +21,8 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.measurement.interference import InterferenceDetector
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.values.configuration import Configuration
 from tuner.values.measurement import HostNoise

@@ -16,7 +16,8 @@ from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.values.configuration import Configuration
 

@@ -19,7 +19,10 @@ from tuner.load_generator.plan import Race
 from tuner.measurement.search_comparison import differences
 from tuner.metrics.objective import find_objective
 from tuner.report import formatting
-from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study.budget import Budget

@@ -16,7 +16,8 @@ from tests.fakes.studies import measurement
 from tuner.cli.commands import ab as command
 from tuner.errors import UsageError
 from tuner.measurement import comparison
-from tuner.settings import StudySettings, TargetSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.study import ab
 from tuner.study.progress import Terminal

@@ -10,13 +10,10 @@ import pytest
 from tests.fakes import recorded
 from tuner.lab import replay
 from tuner.lab.replay import ReplaySpec
-from tuner.settings import (
-    INITIALS,
-    MeasurementSettings,
-    SearchSettings,
-    StudySettings,
-    TargetSettings,
-)
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import INITIALS, SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.study import prediction
 
 

@@ -18,7 +18,10 @@ from tuner.lab import replay
 from tuner.lab.replay import ReplaySpec
 from tuner.lab.tables.table_evaluator import Perturbations, raced
 from tuner.load_generator.plan import Race
-from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import racing
 from tuner.study.racing import Racing

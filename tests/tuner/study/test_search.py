@@ -15,7 +15,7 @@ from tuner.evaluation.evaluator import Evaluation
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.load_generator.plan import Race
 from tuner.metrics import metric_constraints
-from tuner.settings import SearchSettings
+from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction
 from tuner.study.budget import Budget

@@ -19,7 +19,10 @@ from tuner.advice import advise
 from tuner.errors import Interrupted, StorageFailed
 from tuner.launching.engine import EngineInfo
 from tuner.report import study_view
-from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation, study, study_files

@@ -24,14 +24,12 @@ from tuner.measurement import comparison
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
 from tuner.report import formatting
-from tuner.settings import (
-    MeasurementSettings,
-    SearchSettings,
-    StoreSettings,
-    StudySettings,
-    TargetSettings,
-    duration_s,
-)
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import duration_s
+from tuner.settings.search import SearchSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.study import ab
 from tuner.study.ab import AbResult
 from tuner.study.progress import Terminal

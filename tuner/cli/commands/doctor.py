@@ -19,14 +19,11 @@ from tuner.errors import UsageError
 from tuner.lab import doctor, noise_measurement
 from tuner.lab.doctor import Finding
 from tuner.report import console_text
-from tuner.settings import (
-    GROUPS,
-    MeasurementSettings,
-    SearchSettings,
-    StudySettings,
-    TargetSettings,
-)
-from tuner.settings import options as options_of
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import options as options_of
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import GROUPS, StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal

@@ -13,7 +13,7 @@ from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
 from tuner.export.export_input import Files
 from tuner.report import console_text
-from tuner.settings import StoreSettings
+from tuner.settings.store import StoreSettings
 from tuner.store import run_folder
 from tuner.store.run_folder import storage_errors
 from tuner.study import problem, study_files

@@ -32,13 +32,9 @@ from tuner.measurement.measurement_warnings import warnings_of
 from tuner.measurement.outcome import MAX_ERROR_SHARE, measure_outcome
 from tuner.metrics import tail_latency
 from tuner.report import console_text, formatting
-from tuner.settings import (
-    NO_ARRIVALS,
-    NO_LOAD,
-    SETTLING_S,
-    MeasurementSettings,
-    TargetSettings,
-)
+from tuner.settings.measurement import SETTLING_S, MeasurementSettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import NO_ARRIVALS, NO_LOAD
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
 from tuner.values.interval import Interval

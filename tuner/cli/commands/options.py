@@ -16,14 +16,10 @@ from serving.errors import nearest
 from tuner.errors import UsageError
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.evaluation.scenarios import tuning
-from tuner.settings import (
-    GROUPS,
-    SCENARIO,
-    SCENARIO_S,
-    MeasurementSettings,
-    StudySettings,
-    options,
-)
+from tuner.settings.measurement import SCENARIO_S, MeasurementSettings
+from tuner.settings.option import options
+from tuner.settings.study import GROUPS, StudySettings
+from tuner.settings.workload import SCENARIO
 
 Group = TypeVar("Group")
 ArgumentGroup = argparse._ArgumentGroup  # noqa: SLF001 - argparse has no public name for it

@@ -20,7 +20,9 @@ from tuner.metrics import prices
 from tuner.metrics.objective import NAMES as OBJECTIVES
 from tuner.report import console_text, formatting
 from tuner.sampling import registry
-from tuner.settings import RATE, MeasurementSettings, SearchSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.workload import RATE
 from tuner.study.progress import Terminal
 
 RECORDED_OBJECTIVES = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})

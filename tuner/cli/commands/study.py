@@ -20,7 +20,8 @@ from tuner.errors import UsageError
 from tuner.metrics import objective as objectives
 from tuner.report import study_view
 from tuner.report import terminal as end_of_study
-from tuner.settings import GROUPS, RATE
+from tuner.settings.study import GROUPS
+from tuner.settings.workload import RATE
 from tuner.study import concurrency_sweep, study
 from tuner.study.progress import Terminal
 from tuner.study.study import StudyResult
