@@ -12,8 +12,9 @@ from tuner.metrics.benchmark import (
     SamplerResult,
     TableBenchmark,
 )
-from tuner.report import benchmark_figures, document, formatting, tables
-from tuner.report.benchmark_figures import rank_samplers
+from tuner.report import document, formatting, tables
+from tuner.report.benchmark import figures as benchmark_figures
+from tuner.report.benchmark.figures import rank_samplers
 from tuner.report.markup import Child, Markup, bullets, element, join, table
 from tuner.settings.workload import SCENARIO, workload_in_words
 

@@ -6,16 +6,9 @@ import numpy as np
 
 from tuner.metrics import objective as objectives
 from tuner.metrics.benchmark import TimeToTolerance
-from tuner.report import (
-    comparison_figures,
-    document,
-    formatting,
-    page_header,
-    study_view,
-    tables,
-    theme,
-)
-from tuner.report.comparison_figures import runs_of
+from tuner.report import document, formatting, page_header, study_view, tables, theme
+from tuner.report.comparison import figures as comparison_figures
+from tuner.report.comparison.figures import runs_of
 from tuner.report.markup import Child, Markup, element, join, table
 from tuner.report.time_to_tolerance_figure import time_to_tolerance
 from tuner.settings.workload import workload_in_words
