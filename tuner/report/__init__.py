@@ -2,7 +2,7 @@
 
 Only this package imports Plotly. A page loads nothing from a network.
 
-    study_view, open_loop, requests, importance          facts of a study, no Plotly
+    study/, open_loop, requests, importance              facts of a study, no Plotly
     theme, axes, formatting                              colours, fonts, ticks, numbers
     trial_marks, *_figures, {benchmark,comparison}/figures                record -> Plotly figure
     markup, document, tables, page_header, page, {benchmark,comparison}/page    record -> HTML

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.metrics import objective as objectives
-from tuner.report import study_view
+from tuner.report.study import study_view
 from tuner.values.interval import Interval
 from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial

@@ -14,11 +14,11 @@ from tuner.report import (
     page_header,
     request_figures,
     search_figures,
-    study_view,
     tables,
     theme,
 )
 from tuner.report.markup import Child, Markup, element, join
+from tuner.report.study import study_view
 from tuner.values.measurement import MIN_FOR_P99
 from tuner.values.study_record import StudyRecord
 

@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.report import study_view
+from tuner.report.study import study_view
 from tuner.values.measurement import Measurement
 from tuner.values.study_record import StudyRecord
 

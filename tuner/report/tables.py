@@ -11,8 +11,9 @@ from typing import Any
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
 from tuner.metrics.objective import Objective
-from tuner.report import formatting, study_view
+from tuner.report import formatting
 from tuner.report.markup import Child, Markup, element, table
+from tuner.report.study import study_view
 from tuner.values.measurement import Measurement
 from tuner.values.sampler_comparison import ComparisonRecord
 from tuner.values.study_record import KnobInfo, StudyRecord

@@ -6,10 +6,11 @@ import numpy as np
 
 from tuner.metrics import objective as objectives
 from tuner.metrics.benchmark import TimeToTolerance
-from tuner.report import document, formatting, page_header, study_view, tables, theme
+from tuner.report import document, formatting, page_header, tables, theme
 from tuner.report.comparison import figures as comparison_figures
 from tuner.report.comparison.figures import runs_of
 from tuner.report.markup import Child, Markup, element, join, table
+from tuner.report.study import study_notes, study_view
 from tuner.report.time_to_tolerance_figure import time_to_tolerance
 from tuner.settings.workload import workload_in_words
 from tuner.values.sampler_comparison import ComparisonRecord
@@ -50,10 +51,10 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
             element("p", line, class_="soft"),
             *_verdicts(record),
             page_header.notes(
-                (*(n for n in record.notes if not study_view.is_plain(n)), *cautions(record))
+                (*(n for n in record.notes if not study_notes.is_plain(n)), *cautions(record))
             ),
             _summary(record),
-            page_header.remarks(tuple(filter(study_view.is_plain, record.notes))),
+            page_header.remarks(tuple(filter(study_notes.is_plain, record.notes))),
         )
     )
 
