@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import UsageError
-from tuner.lab import replay
-from tuner.lab.replay import PreparedTable
+from tuner.lab import prepared_table, replay, replay_search
+from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.tables import sampler_results, scoring, table_files
 from tuner.lab.tables.sampler_results import SHARES
 from tuner.measurement import noninferiority
@@ -89,7 +89,7 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
     if asked.objective != asked.first:
         raise UsageError(f"--objective {asked.objective}: expected one, as {asked.first}")
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return replay.prepare_table(surface, asked.first, asked.limits)
+    return prepared_table.prepare_table(surface, asked.first, asked.limits)
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _table_benchmark(
 def _sampler_result(
     ground: PreparedTable, order: TableBenchmarkSpec, sampler: str, check: Callable[[], None]
 ) -> SamplerResult:
-    replayed = replay.ReplaySpec(
+    replayed = replay_search.ReplaySpec(
         sampler=sampler,
         trials=order.trials,
         seeds=order.seeds,
@@ -182,7 +182,7 @@ def _sampler_result(
         found.runs,
         ground.truth,
         default=ground.arena.default,
-        profiling=replay.profiling_trials(ground, replayed),
+        profiling=replay_search.profiling_trials(ground, replayed),
     )
 
 

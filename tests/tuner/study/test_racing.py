@@ -14,8 +14,8 @@ from tests.fakes import benches, recorded
 from tests.fakes.benches import ToyBench
 from tests.tuner.study.test_search import BUDGET, run_out
 from tuner.evaluation.evaluator import Evaluation
-from tuner.lab import replay
-from tuner.lab.replay import ReplaySpec
+from tuner.lab import prepared_table, replay
+from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables.table_evaluator import Perturbations, raced
 from tuner.load_generator.plan import Race
 from tuner.settings.measurement import MeasurementSettings
@@ -157,7 +157,7 @@ def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
 
 def test_a_raced_replay_takes_less_time() -> None:
     """And proposes as many configurations."""
-    ground = replay.prepare_table(recorded.surface(every=4))
+    ground = prepared_table.prepare_table(recorded.surface(every=4))
     order = ReplaySpec(sampler="random", trials=16, seeds=(0,))
     (plain,) = replay.replay(ground, order, workers=1).runs
     hurried = dataclasses.replace(order, wrappers=Perturbations(is_raced=True))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from tuner.cli.commands import options
 from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
-from tuner.lab import replay
+from tuner.lab import prepared_table, replay, replay_search
 from tuner.lab.tables import scoring, table_files
 from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
 from tuner.lab.tables.table_evaluator import Perturbations
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--guess",
         default="profile",
-        choices=replay.PREDICTIONS,
+        choices=replay_search.PREDICTIONS,
         help="prediction that the sampler structured is given: by the surface's profile, whose time "
         "counts as trials, none, or a wrong one; default profile",
     )
@@ -158,7 +158,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     return CommandResult(text="\n".join(said), data=data)
 
 
-def _prepare_table(path: pathlib.Path, arguments: argparse.Namespace) -> replay.PreparedTable:
+def _prepare_table(
+    path: pathlib.Path, arguments: argparse.Namespace
+) -> prepared_table.PreparedTable:
     """Return a table with the requested objective, constraints, deadline and prices."""
     surface = table_files.read(path)
     objective = arguments.objective or surface.head.objective
@@ -168,7 +170,7 @@ def _prepare_table(path: pathlib.Path, arguments: argparse.Namespace) -> replay.
         given.setdefault("slo_ms", surface.head.deadline_ms)
     asked = MeasurementSettings(objective=objective, **given)
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return replay.prepare_table(surface, objective, asked.limits)
+    return prepared_table.prepare_table(surface, objective, asked.limits)
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
@@ -191,7 +193,7 @@ def _tolerance(one: scoring.TrialsToTolerance) -> str:
     return f"{told}, two standard errors of the optimum, for {formatting.percent(one.share)}"
 
 
-def _order(arguments: argparse.Namespace) -> replay.ReplaySpec:
+def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
     for option, value in (("--trials", arguments.trials), ("--seeds", arguments.seeds)):
         if value < 1:
             raise UsageError(f"{option} {value}: expected a whole number from 1")
@@ -201,7 +203,7 @@ def _order(arguments: argparse.Namespace) -> replay.ReplaySpec:
         raise UsageError("--null and --resampled: choose one; all configurations are alike, or not")
     if not 0 <= arguments.noise <= 1:
         raise UsageError(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
-    return replay.ReplaySpec(
+    return replay_search.ReplaySpec(
         sampler=arguments.sampler,
         trials=arguments.trials,
         seeds=tuple(range(arguments.seeds)),
