@@ -19,7 +19,7 @@ from scipy import special
 from tuner.errors import UsageError
 from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
-from tuner.measurement.sequential import StoppingBoundaries, looks
+from tuner.measurement.sequential import WITHIN, StoppingRule
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 from tuner.values.configuration import Configuration
@@ -33,16 +33,12 @@ from tuner.values.verdict import (
 )
 
 MIN_PAIRS = 2
-WITHIN = math.log(1.03)
-"""Log difference too small to matter: 3 %."""
 SESSION_SD = 0.035
 """Standard deviation of a log ratio between sessions hours apart.
 
 3.1 % between two recordings (benchmarks/verdict/sessions.py), plus a margin.
 """
 NAMES = ("the default", "the best configuration")
-MAX_WIDER = 1.5
-"""Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
 MAX_IN_PERCENT = 3.0
 """Ratio above which sentences give a multiple instead of per cent."""
 
@@ -64,53 +60,6 @@ def ratio_interval(
     mean, error = float(differences.mean()), _standard_error(differences)
     reach = float(special.stdtrit(len(differences) - 1, 0.975)) * error
     return math.exp(mean), Interval(low=math.exp(mean - reach), high=math.exp(mean + reach))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StoppingRule:
-    """Stopping rule for adding pairs."""
-
-    most: int
-    """Maximum number of pairs."""
-    sd: float
-    """Standard deviation of the pairs' log ratios, assumed beforehand."""
-    at: float = 0.0
-    """Log difference to decide about: above or below it."""
-    objectives: int = 1
-    """Objectives that share the pairs and split the error (Bonferroni).
-
-    So all intervals hold together in 95 of 100 comparisons.
-    """
-
-    @property
-    def alpha(self) -> float:
-        """Error of the comparison in one objective."""
-        return sequential.ALPHA / self.objectives
-
-    def is_enough(self, differences: Sequence[float]) -> bool:
-        """Return whether the pairs' ordered log ratios end a comparison."""
-        differences = [one - self.at for one in differences]
-        plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
-        return any(
-            count == self.most or self._is_told(plan, differences[:count], look)
-            for look, count in enumerate(plan.looks)
-            if count <= len(differences)
-        )
-
-    def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        """Return whether a look shows something that the pairs' own interval confirms.
-
-        A small difference needs an interval not much wider than planned.
-        """
-        reading = sequential.read(plan, differences, look)
-        found = sequential.estimate(differences, alpha=self.alpha)
-        if reading.is_crossed:
-            return found.is_shown
-        if self.at:
-            return False
-        is_narrow = sequential.robust_mean(differences).sd <= MAX_WIDER * self.sd
-        ends = (reading.low, reading.high, found.low, found.high)
-        return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)
 
 
 def is_enough(

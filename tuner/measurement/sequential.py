@@ -55,6 +55,10 @@ NODES = 64
 """Nodes of the integration at each look."""
 _FARTHEST = 9.0
 """Standard deviations that a sum never exceeds."""
+WITHIN = math.log(1.03)
+"""Log difference too small to matter: 3 %."""
+MAX_WIDER = 1.5
+"""Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -261,3 +265,50 @@ class _Density:
 def _legendre() -> tuple[Array, Array]:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     return np.asarray(nodes), np.asarray(weights)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRule:
+    """Stopping rule for adding pairs."""
+
+    most: int
+    """Maximum number of pairs."""
+    sd: float
+    """Standard deviation of the pairs' log ratios, assumed beforehand."""
+    at: float = 0.0
+    """Log difference to decide about: above or below it."""
+    objectives: int = 1
+    """Objectives that share the pairs and split the error (Bonferroni).
+
+    So all intervals hold together in 95 of 100 comparisons.
+    """
+
+    @property
+    def alpha(self) -> float:
+        """Error of the comparison in one objective."""
+        return ALPHA / self.objectives
+
+    def is_enough(self, differences: Sequence[float]) -> bool:
+        """Return whether the pairs' ordered log ratios end a comparison."""
+        differences = [one - self.at for one in differences]
+        plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
+        return any(
+            count == self.most or self._is_told(plan, differences[:count], look)
+            for look, count in enumerate(plan.looks)
+            if count <= len(differences)
+        )
+
+    def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
+        """Return whether a look shows something that the pairs' own interval confirms.
+
+        A small difference needs an interval not much wider than planned.
+        """
+        reading = read(plan, differences, look)
+        found = estimate(differences, alpha=self.alpha)
+        if reading.is_crossed:
+            return found.is_shown
+        if self.at:
+            return False
+        is_narrow = robust_mean(differences).sd <= MAX_WIDER * self.sd
+        ends = (reading.low, reading.high, found.low, found.high)
+        return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)

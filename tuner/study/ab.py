@@ -228,7 +228,7 @@ def _rounds(
     name = _objective(order)
     objective = objectives.find_objective(name)
     last_s = time.monotonic()
-    rule: comparison.StoppingRule | None = None
+    rule: sequential.StoppingRule | None = None
 
     def report(starts: Sequence[RoundEvaluation], _launch: object) -> None:
         terminal.check()
@@ -271,8 +271,8 @@ def _rounds(
     )
 
 
-def _rule(order: AbSpec, most: int) -> comparison.StoppingRule:
-    return comparison.StoppingRule(
+def _rule(order: AbSpec, most: int) -> sequential.StoppingRule:
+    return sequential.StoppingRule(
         most=most, sd=ASSUMED_SD, at=0.0 if order.limit is None else order.limit.at
     )
 
