@@ -18,7 +18,7 @@
     │   └── LoadGeneratorLost        its own process ended or stalled
     └── StorageFailed                the run folder cannot be written
 
-A failed trial is a value (`tuner.values.values.Outcome`).
+A failed trial is a value (`tuner.values.trial.Outcome`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ COLUMNS = (
     ("status", "h"),
     ("connection", "i"),
 )
-"""Fields of `tuner.values.values.RequestRecords` with `array` type codes, in byte order."""
+"""Fields of `tuner.values.request_records.RequestRecords` with `array` type codes, in byte order."""
 
 
 class Columns:
