@@ -72,6 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remove control groups, processes, directories, containers and GPU clocks that dead servers left, "
         "and measure nothing; default: only look",
     )
+    _add_noise_arguments(parser)
+    options.add_group(parser, "target", only=DECLARED)
+    for group, names in ONLY_NOISE_MEASUREMENT.items():
+        options.add_group(parser, group, only=names)
+    options.add_json(parser)
+
+
+def _add_noise_arguments(parser: argparse.ArgumentParser) -> None:
     nested = parser.add_argument_group("the noise pilot")
     nested.add_argument(
         "--noise",
@@ -101,10 +109,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="seconds measured in each launch, as a study does; default 0.6",
     )
-    options.add_group(parser, "target", only=DECLARED)
-    for group, names in ONLY_NOISE_MEASUREMENT.items():
-        options.add_group(parser, group, only=names)
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:

@@ -33,9 +33,8 @@ GIVEN = ("slo_ms", "constraints", "prices")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "surface", type=pathlib.Path, metavar="SURFACE", help="folder of `tune record`"
-    )
+    folder = "folder of `tune record`"
+    parser.add_argument("surface", type=pathlib.Path, metavar="SURFACE", help=folder)
     parser.add_argument(
         "--sampler",
         default=SearchSettings().sampler,
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective", default=None, choices=RECORDED_OBJECTIVES, help="default: the surface's"
     )
-    options.add_group(parser, "measurement", only=["slo_ms", "constraints", "prices"])
+    options.add_group(parser, "measurement", only=GIVEN)
     parser.add_argument(
         "--guess",
         default="profile",
@@ -90,6 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end every search with finals and a verdict of at most so many pairs, and count false and "
         "true ones; default 0, none",
     )
+    _add_perturbations(parser)
+    options.add_json(parser)
+
+
+def _add_perturbations(parser: argparse.ArgumentParser) -> None:
+    """Add the options that change the recorded evaluations."""
     laid = parser.add_argument_group("laid over the surface")
     laid.add_argument(
         "--noise",
@@ -114,7 +119,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="configurations beyond a wall run out of memory; default: none do",
     )
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
