@@ -32,7 +32,6 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from tuner.sampling.matern_kernel import (
     JITTER,
-    LENGTH_SCALE,
     LEVEL_SD,
     SLOPE_SD,
     HyperparameterPosterior,
@@ -223,7 +222,6 @@ def fit(
     Args:
         vectors: (n, d), n at least 1.
         targets: (n,).
-        noise: prior of the noise.
         weights: (n,) noise variances as shares of the common one.
         guess: (n,) predicted targets.
         start: hyper-parameters of an earlier fit, tried first.
@@ -231,7 +229,6 @@ def fit(
         drift: (n, n) covariance of machine drift, in squared units of the targets.
         rough_sd: standard deviation of the rough part, in units of the targets.
     """
-    width = vectors.shape[1]
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
     guess_shift = 0.0 if guess is None else float(np.mean(guess))
@@ -240,10 +237,8 @@ def fit(
     if standard_guess is not None:
         residuals = residuals - standard_guess
     shares = np.ones(len(targets)) if weights is None else weights
-    middle = Hyperparameters(
-        math.log(variance),
-        (math.log(LENGTH_SCALE * math.sqrt(width)),) * width,
-        math.log(noise.sd / factor),
+    middle = Hyperparameters.medians(
+        vectors.shape[1], variance=variance, noise_sd=noise.sd / factor
     )
     moments = None if drift is None else drift / factor**2
     rough = (rough_sd / factor) ** 2
@@ -253,12 +248,7 @@ def fit(
     target = HyperparameterPosterior(
         vectors, residuals, standard_guess, shares, fixed, middle, noise.spread
     )
-    starts = [middle] if start is None or len(start.lengths) != width else [start, middle]
-    best, height = middle, math.inf
-    for first in starts:
-        found, reached = target.climbed(first)
-        if reached < height:
-            best, height = found, reached
+    best, height = target.most_probable(start)
     blank = GaussianProcess(
         vectors=vectors,
         guess=standard_guess,

@@ -164,6 +164,42 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
     return dict(sorted(shared.items()))
 
 
+@dataclasses.dataclass(slots=True)
+class _Gathered:
+    """Encodable trials by reading."""
+
+    observed: list[_Observed] = dataclasses.field(default_factory=list)
+    killed: list[Array] = dataclasses.field(default_factory=list)
+    lost: list[tuple[Configuration, Array]] = dataclasses.field(default_factory=list)
+    pending: list[Array] = dataclasses.field(default_factory=list)
+    seen: set[Configuration] = dataclasses.field(default_factory=set)
+
+    def add(
+        self, trial: FrozenTrial, reading: Reading, place: Encoder, *, with_missed: bool
+    ) -> None:
+        """Add a trial, unless it cannot be encoded."""
+        values = parameters_of(trial)
+        vector = place.vector_of(values)
+        if vector is None:
+            return
+        configuration = Configuration({name: values[name] for name in place.names})
+        self.seen.add(configuration)
+        value = trial.value if reading == "observed" else None
+        if with_missed and value is None:
+            value = _infeasible_value(trial)
+        if value is not None:
+            told = trial.user_attrs
+            self.observed.append(
+                _Observed(configuration=configuration, vector=vector, value=value, told=told)
+            )
+        elif reading == "lost":
+            self.lost.append((configuration, vector))
+            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
+                self.killed.append(vector)
+        elif reading == "pending":
+            self.pending.append(vector)
+
+
 def gather(
     trials: Iterable[FrozenTrial],
     place: Encoder,
@@ -181,43 +217,19 @@ def gather(
         maximise: direction of the study.
         with_missed: whether evaluations that violate a constraint are observed.
     """
-    observed: list[_Observed] = []
-    killed: list[Array] = []
-    lost: list[tuple[Configuration, Array]] = []
-    pending: list[Array] = []
-    seen: set[Configuration] = set()
+    found = _Gathered()
     earlier, hyperparameters = 0, ()
     for trial in trials:
         reading = read(trial)
         if trial.number == number or reading == "interrupted":
             continue
-        earlier += (
-            number is None or trial.number < number
-        ) and trial.state is not TrialState.WAITING
+        is_earlier = number is None or trial.number < number
+        earlier += is_earlier and trial.state is not TrialState.WAITING
         hyperparameters = (
             trial.user_attrs.get(PROPOSAL, {}).get("hyperparameters") or hyperparameters
         )
-        values = parameters_of(trial)
-        vector = place.vector_of(values)
-        if vector is None:
-            continue
-        configuration = Configuration({name: values[name] for name in place.names})
-        seen.add(configuration)
-        value = trial.value if reading == "observed" else None
-        if with_missed and value is None:
-            value = _infeasible_value(trial)
-        if value is not None:
-            observed.append(
-                _Observed(
-                    configuration=configuration, vector=vector, value=value, told=trial.user_attrs
-                )
-            )
-        elif reading == "lost":
-            lost.append((configuration, vector))
-            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
-                killed.append(vector)
-        elif reading == "pending":
-            pending.append(vector)
+        found.add(trial, reading, place, with_missed=with_missed)
+    observed, lost = found.observed, found.lost
     sign = -1.0 if maximise else 1.0
     targets, reason = to_targets(_floats(one.value for one in observed), sign)
     return History(
@@ -233,9 +245,9 @@ def gather(
         sign=sign,
         lost_configurations=tuple(configuration for configuration, _ in lost),
         lost_vectors=_rows((vector for _, vector in lost), place.width),
-        killed_vectors=_rows(killed, place.width),
-        pending_vectors=_rows(pending, place.width),
-        seen=frozenset(seen),
+        killed_vectors=_rows(found.killed, place.width),
+        pending_vectors=_rows(found.pending, place.width),
+        seen=frozenset(found.seen),
         earlier=earlier,
         hyperparameters=tuple(hyperparameters),
         slacks=_columns([one.told.get("slacks", {}) for one in observed]),

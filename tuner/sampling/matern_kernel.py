@@ -39,6 +39,12 @@ class Hyperparameters:
         return (self.variance, *self.lengths, self.noise)
 
     @classmethod
+    def medians(cls, width: int, *, variance: float, noise_sd: float) -> Hyperparameters:
+        """Return the priors' medians over `width` axes."""
+        length = math.log(LENGTH_SCALE * math.sqrt(width))
+        return cls(math.log(variance), (length,) * width, math.log(noise_sd))
+
+    @classmethod
     def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
         """Inverse of `as_tuple`."""
         return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
@@ -69,7 +75,18 @@ class HyperparameterPosterior:
         if drift is not None:
             self._basis += drift
 
-    def climbed(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
+    def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
+        """Return the best end from the medians, and from `start` if it has as many lengths."""
+        middle = Hyperparameters.of(self._medians)
+        is_other = start is None or len(start.lengths) != len(middle.lengths)
+        best, height = middle, math.inf
+        for first in [middle] if start is None or is_other else [start, middle]:
+            found, reached = self.climb(first)
+            if reached < height:
+                best, height = found, reached
+        return best, height
+
+    def climb(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
         """Minimise from `start`; return the end and its negative log posterior."""
         reach = 4 * self._spreads
         bounds = list(zip(self._medians - reach, self._medians + reach, strict=True))

@@ -103,19 +103,24 @@ class RecordedEvaluation:
         )
         if deadline_ms is not None:
             share = self.histogram.share_within(deadline_ms)
-            ends = find_objective("throughput").interval(measured)
-            measured = dataclasses.replace(
-                measured,
-                goodput=share * measured.throughput_per_s,
-                goodput_interval=Interval(
-                    low=ends.low and share * ends.low, high=ends.high and share * ends.high
-                ),
-            )
+            measured = _with_goodput(measured, share)
         if cores is not None:
             held = prices.allocated_by(self.cell, cores=cores)
             cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
             measured = dataclasses.replace(measured, cost=cost)
         return measured
+
+
+def _with_goodput(measured: Measurement, share: float) -> Measurement:
+    """Add the goodput, of which a share of the responses is part."""
+    ends = find_objective("throughput").interval(measured)
+    return dataclasses.replace(
+        measured,
+        goodput=share * measured.throughput_per_s,
+        goodput_interval=Interval(
+            low=ends.low and share * ends.low, high=ends.high and share * ends.high
+        ),
+    )
 
 
 def _interval(histogram: LatencyHistogram, share: float) -> Interval:
