@@ -119,7 +119,7 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
     """Return the configuration of a trial.
 
     Raises:
-        WrongUse: no such trial, or its configuration did not work.
+        UsageError: no such trial, or its configuration did not work.
     """
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:

@@ -129,7 +129,7 @@ class Study:
         part.
 
         Raises:
-            WrongUse: no such evaluation, or its requests were not saved.
+            UsageError: no such evaluation, or its requests were not saved.
         """
         by_number = {one.number: one for one in self.record.trials}
         if trial not in by_number:
@@ -178,7 +178,7 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
 
     Raises:
         UnknownStudy: there is no study; the error lists others.
-        WrongUse: a file of it is missing or broken.
+        UsageError: a file of it is missing or broken.
     """
     given = pathlib.Path(study)
     runs = RUNS if given.name == str(given) else given.parent

@@ -35,7 +35,7 @@ class ExportInput:
 
     @property
     def model(self) -> ModelSpec:
-        """The model spec; raises WrongUse if missing."""
+        """The model spec; raises UsageError if missing."""
         if self.card is None:
             raise UsageError(f"the model {self.record.target} is needed for this export")
         return self.card

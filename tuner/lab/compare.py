@@ -63,7 +63,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     """Run all searches, re-measure the winners and compare them.
 
     Raises:
-        WrongUse: an input is wrong; nothing was written.
+        UsageError: an input is wrong; nothing was written.
         TunerError: it failed.
         Interrupted: the trials so far are saved.
     """

@@ -58,7 +58,7 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
     """Run and analyse a noise measurement.
 
     Raises:
-        WrongUse: an input is invalid; nothing was measured.
+        UsageError: an input is invalid; nothing was measured.
         TunerError: it failed.
         Interrupted: a signal came; nothing was saved.
     """
@@ -103,7 +103,7 @@ class _MeasurementRun:
         """Return the configurations to measure, default first, and their block length.
 
         Raises:
-            WrongUse: the space has one configuration.
+            UsageError: the space has one configuration.
             TunerError: too few work.
         """
         wanted = self._order.configurations

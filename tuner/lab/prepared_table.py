@@ -84,8 +84,8 @@ def prepare_table(
         objective: None: the table's.
 
     Raises:
-        InvalidSurface: too few evaluations, unreadable space, or open-loop objective.
-        WrongUse: objective or constraint is not recorded, or nothing satisfies it.
+        InvalidTable: too few evaluations, unreadable space, or open-loop objective.
+        UsageError: objective or constraint is not recorded, or nothing satisfies it.
     """
     name = objective or surface.head.objective
     if name == RATE:

@@ -69,7 +69,7 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
     """Measure what the folder lacks.
 
     Raises:
-        WrongUse: an invalid input, or another recording's folder; nothing was measured.
+        UsageError: an invalid input, or another recording's folder; nothing was measured.
         TunerError: it failed.
         Interrupted: a signal came; evaluations are saved.
     """

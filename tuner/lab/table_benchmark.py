@@ -61,8 +61,8 @@ def compare(
         check: called after every search; may raise.
 
     Raises:
-        WrongUse: unknown or uninstalled sampler, or unrecorded metric.
-        InvalidSurface: a table is unreadable.
+        UsageError: unknown or uninstalled sampler, or unrecorded metric.
+        InvalidTable: a table is unreadable.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
@@ -96,7 +96,7 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
     """Return distinct samplers, reference first.
 
     Raises:
-        WrongUse: no peer.
+        UsageError: no peer.
     """
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:

@@ -119,8 +119,8 @@ class LoadGenerator:
         """Run one phase.
 
         Raises:
-            LoadFailed: the server is gone or unreachable.
-            ClientLost: the client process died or stalled.
+            LoadGeneratorFailed: the server is gone or unreachable.
+            LoadGeneratorLost: the client process died or stalled.
         """
         if self._payloads is None:
             raise LoadGeneratorFailed("there is nothing to send: call set_payloads before run")

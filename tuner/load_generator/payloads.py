@@ -94,7 +94,7 @@ def of_items(
         labels: (n,) right answers.
 
     Raises:
-        WrongUse: no item, or items that cannot share a request.
+        UsageError: no item, or items that cannot share a request.
     """
     if not items:
         raise UsageError(f"{description}: there is no request to send")

@@ -49,7 +49,7 @@ def ratio_interval(
     """Return the geometric mean of paired ratios with its 95 % interval.
 
     Raises:
-        WrongUse: fewer than two pairs, or unequal numbers.
+        UsageError: fewer than two pairs, or unequal numbers.
     """
     if len(numerators) != len(denominators) or len(numerators) < MIN_PAIRS:
         raise UsageError(
@@ -92,7 +92,7 @@ def compare(
     of pairs was fixed. `names` are those of default and best in sentences.
 
     Raises:
-        WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
+        UsageError: fewer than two pairs, unequal numbers, or an unknown objective.
     """
     made_best = objectives.find_objective(objective)
     differences = _differences(default, best, made_best)
@@ -182,7 +182,7 @@ def compare_with_prediction(
     """Compare the best with a prediction's choice over pairs of evaluations.
 
     Raises:
-        WrongUse: fewer than two pairs, or unequal numbers.
+        UsageError: fewer than two pairs, or unequal numbers.
     """
     made_best = objectives.find_objective(objective)
     ratio, interval = _ratio(guess, best, made_best)

@@ -69,7 +69,7 @@ def summarise(
     statuses that count as rejections, not errors.
 
     Raises:
-        LoadFailed: no request was answered in the measured part.
+        LoadGeneratorFailed: no request was answered in the measured part.
     """
     is_open = concurrency is None
     measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)

@@ -175,7 +175,7 @@ def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
     """Parse distinct constraints.
 
     Raises:
-        WrongUse: an invalid one, or two that exclude each other.
+        UsageError: an invalid one, or two that exclude each other.
     """
     found: dict[str, MetricConstraint] = {}
     for text in texts:

@@ -195,7 +195,7 @@ def find_objective(name: str) -> Objective:
     """Return the objective of that name.
 
     Raises:
-        WrongUse: there is none.
+        UsageError: there is none.
     """
     if name not in OBJECTIVES:
         raise UsageError(

@@ -65,7 +65,7 @@ def read(path: str | None) -> Prices:
     """Read a price file; default: core-seconds.
 
     Raises:
-        WrongUse: it is unreadable.
+        UsageError: it is unreadable.
         InvalidPrices: a key or price is invalid or missing.
     """
     if path is None:

@@ -157,7 +157,7 @@ def axis_of(distribution: BaseDistribution) -> Axis:
     """Return a distribution's axis.
 
     Raises:
-        WrongUse: unknown type.
+        UsageError: unknown type.
     """
     if isinstance(distribution, CategoricalDistribution):
         return ChoiceAxis(distribution.choices)

@@ -73,7 +73,7 @@ class GpSampler(CandidateSampler):
         axes.
 
         Raises:
-            WrongUse: the earlier evaluations have other axes.
+            UsageError: the earlier evaluations have other axes.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._guess: Array | None = None
@@ -232,7 +232,7 @@ class StructuredSampler(GpSampler):
         `guess` the predicted objective, minimised and positive.
 
         Raises:
-            WrongUse: the predictions do not match the candidates, or are not positive.
+            UsageError: the predictions do not match the candidates, or are not positive.
         """
         super().__init__(
             seed=seed,

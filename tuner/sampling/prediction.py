@@ -40,7 +40,7 @@ class PredictionSampler(CandidateSampler):
         objective, minimised and positive.
 
         Raises:
-            WrongUse: the predictions do not match the candidates.
+            UsageError: the predictions do not match the candidates.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None and (candidates is None or len(guess) != len(candidates.cells)):

@@ -74,7 +74,7 @@ class StudySettings:
         """Inverse of `nested`.
 
         Raises:
-            WrongUse: unknown key (with the nearest) or invalid value.
+            UsageError: unknown key (with the nearest) or invalid value.
         """
         _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}

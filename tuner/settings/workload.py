@@ -69,7 +69,7 @@ def check_arrivals(rate: float | None, arrivals: str | None) -> None:
     """Check an open loop.
 
     Raises:
-        WrongUse: rate out of range, or unknown arrivals.
+        UsageError: rate out of range, or unknown arrivals.
     """
     require(
         rate is None or 0 < rate <= MAX_RATE_PER_S,

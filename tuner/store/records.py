@@ -38,7 +38,7 @@ def read(path: pathlib.Path) -> RequestRecords | None:
     """Return the records of a file, None if missing.
 
     Raises:
-        WrongUse: the file is broken.
+        UsageError: the file is broken.
     """
     try:
         with np.load(path, allow_pickle=False) as data:

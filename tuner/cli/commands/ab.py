@@ -120,7 +120,7 @@ def _order(arguments: argparse.Namespace) -> ab.AbSpec:
     """Return the validated request.
 
     Raises:
-        WrongUse: the options contradict each other.
+        UsageError: the options contradict each other.
     """
     limit = arguments.fail_if
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab.NO_MODEL})

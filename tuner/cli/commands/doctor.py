@@ -161,7 +161,7 @@ def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementS
     """Return the validated request.
 
     Raises:
-        WrongUse: a value is out of range.
+        UsageError: a value is out of range.
     """
     if arguments.clean:
         raise UsageError("--clean and --noise: choose one; cleaning measures nothing")
@@ -186,7 +186,7 @@ def _reject_noise_options(arguments: argparse.Namespace) -> None:
     """Reject options without effect.
 
     Raises:
-        WrongUse: an option needs --noise.
+        UsageError: an option needs --noise.
     """
     given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
     settings = ["seconds", *(name for names in ONLY_NOISE_MEASUREMENT.values() for name in names)]

@@ -99,7 +99,7 @@ def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
     """Return the requested workload.
 
     Raises:
-        WrongUse: the options contradict each other.
+        UsageError: the options contradict each other.
     """
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)

@@ -43,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
         """Reject the command line.
 
         Raises:
-            WrongUse: always.
+            UsageError: always.
         """
         raise UsageError(f"{message}; see {self.prog} --help")
 
@@ -51,7 +51,7 @@ class CommandParser(argparse.ArgumentParser):
         """Parse, suggesting the nearest option for an unknown one.
 
         Raises:
-            WrongUse: the command line is wrong.
+            UsageError: the command line is wrong.
         """
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # report a misspelt option before the missing one
@@ -123,7 +123,7 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
     """Return the given group of settings, with defaults.
 
     Raises:
-        WrongUse: a value is out of range.
+        UsageError: a value is out of range.
     """
     names = [field.name for field, _ in options(kind)]
     given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
@@ -134,7 +134,7 @@ def settings_of(arguments: argparse.Namespace) -> StudySettings:
     """Return all groups.
 
     Raises:
-        WrongUse: a value is out of range, or there is nothing to tune.
+        UsageError: a value is out of range, or there is nothing to tune.
     """
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
@@ -144,7 +144,7 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     """Fill options that were not given from the scenario.
 
     Raises:
-        WrongUse: invalid scenario, contradicting option, or neither scenario nor model.
+        UsageError: invalid scenario, contradicting option, or neither scenario nor model.
     """
     given = vars(arguments)
     file = given.get("scenario")

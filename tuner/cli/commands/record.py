@@ -130,7 +130,7 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
     """Return the validated request.
 
     Raises:
-        WrongUse: a value is out of range, or the folder is unusable.
+        UsageError: a value is out of range, or the folder is unusable.
     """
     for option, value, least in (
         ("--passes", arguments.passes, MIN_PASSES),

@@ -44,7 +44,7 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
     """Read a benchmark table, finished or not.
 
     Raises:
-        InvalidSurface: it is none, or wrong.
+        InvalidTable: it is none, or wrong.
     """
     head = _head(folder)
     knobs = tuple(head.default)
@@ -91,7 +91,7 @@ class TableFolder:
         """Create or resume the folder, and open it for evaluations.
 
         Raises:
-            WrongUse: another process records into it.
+            UsageError: another process records into it.
             StorageFailed: it cannot be written.
         """
         with storage_errors(f"surface {self.path}", option="--out"):
