@@ -3,8 +3,7 @@
     for each repeat: one search per sampler, their trials taking turns, then their winners on new
     servers, alternating
 
-Turns spread machine drift evenly. Budgets are totals: 50 random trials against 25 initial and 25
-guided ones. No search ends early.
+Turns spread machine drift evenly. No search ends early.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class CompareSpec:
     """Specification of a comparison."""
 
     settings: StudySettings
-    """Settings of each search, without the sampler."""
+    """Without the sampler."""
     samplers: tuple[str, ...]
     repeats: int
 
@@ -118,7 +117,6 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
 
 
 def _settings_json(order: CompareSpec, settings: StudySettings) -> dict[str, Any]:
-    """Return the request without settings that a comparison ignores."""
     nested = settings.nested()
     for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
         del nested["search"][unused]
@@ -137,7 +135,7 @@ def _runs(
     terminal: Terminal,
     predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
-    """Return all searches with their winners, and a line for each failed winner."""
+    """Return all searches, and a line for each failed winner."""
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(
@@ -191,7 +189,6 @@ def _predict(
     bench: Evaluator,
     terminal: Terminal,
 ) -> tuple[ProblemStatement, PredictionCost]:
-    """Return the problem statement with a prediction, if wanted, and its cost."""
     searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     if not any(map(prediction.is_wanted, searches)):
         return arena, NO_PREDICTION
@@ -207,13 +204,11 @@ def _predict(
 
 
 def _why_unpredicted(order: CompareSpec, settings: StudySettings) -> tuple[str, ...]:
-    """Return why samplers lack a usable prediction."""
     searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     return tuple(filter(None, map(prediction.why_none, searches)))
 
 
 def _rounds(order: CompareSpec, settings: StudySettings) -> int:
-    """Return the rounds of one repeat, which share those of the settings."""
     return max(comparison.MIN_PAIRS, settings.measurement.pairs // order.repeats)
 
 

@@ -32,7 +32,7 @@ class NoiseEvaluation:
     blocks_ms: tuple[float, ...]
     """Mean latency per block; empty unless ok."""
     foreign_share: float | None = None
-    """Neighbours' share of the machine's CPU time; None if unknown."""
+    """Neighbours' share of the machine's CPU time."""
     repeats: int = 0
     """Earlier, disturbed measurements."""
 
@@ -75,7 +75,7 @@ class NoiseMeasurement:
 
     @property
     def foreign_shares(self) -> tuple[float, ...]:
-        """All known shares."""
+        """Known shares."""
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
@@ -89,11 +89,7 @@ def read(
     tried: Sequence[NoiseEvaluation],
     block_s: float,
 ) -> NoiseMeasurement:
-    """Analyse the evaluations.
-
-    Raises:
-        TunerError: too few worked.
-    """
+    """Analyse the evaluations, or raise TunerError if too few worked."""
     worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
     logs = [np.log(one.blocks_ms) for _, one in worked]
     found = None
@@ -142,12 +138,7 @@ def read(
 def detectable_gain(
     course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
 ) -> DetectableGain:
-    """Return the smallest gain detectable in a time.
-
-    Args:
-        budget: gives the cost of a comparison.
-        block_s: of the drift model.
-    """
+    """Return the smallest gain detectable in a time, at the budget's cost of a comparison."""
 
     def smallest(pairs: int) -> float | None:
         slices = budget.slices

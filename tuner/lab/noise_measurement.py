@@ -1,10 +1,9 @@
 """Noise measurement: a few configurations evaluated repeatedly in random order.
 
-    inputs -> engine started once -> look at configurations -> shuffled evaluations -> drift
+    inputs -> engine started once -> look at configurations -> shuffled evaluations -> analysis
 
-Separates machine drift from the variation of evaluations and blocks, and finds the smallest
-detectable gains. Writes nothing. Replicas are new, the gateway lives on. Evaluations are short and
-gapless, so that slower drift can be separated from their own variation.
+Writes nothing. Replicas are new, the gateway lives on. Evaluations are short and gapless, so that
+slower drift can be separated from their own variation.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ BLOCK_S = 0.2
 MIN_BLOCKS = 3
 """Per evaluation."""
 LOOKED_AT = 2
-"""Looked at per configuration measured.
-
-The slower half is dropped: searches rarely measure there, and its blocks would take minutes.
-"""
+"""Looked at per configuration measured; the slower half is dropped, as searches rarely measure there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +44,7 @@ class NoiseMeasurementSpec:
     """Specification of a noise measurement."""
 
     settings: StudySettings
-    """Settings of the study; seed of the orders."""
+    """With the seed of the orders."""
     configurations: int = 4
     launches: int = 75
     """Per configuration."""
@@ -83,8 +79,6 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
 
 
 class _MeasurementRun:
-    """A noise measurement in progress."""
-
     def __init__(
         self,
         order: NoiseMeasurementSpec,
@@ -157,7 +151,6 @@ class _MeasurementRun:
         return tuple(tried)
 
     def _spread(self, most: int) -> list[Configuration]:
-        """Return the default and others spread over the space."""
         candidates = self._arena.candidates
         found = [self._arena.default]
         for vector in cells_of.sobol(candidates.design_width, most - 1, self._rng):
@@ -200,11 +193,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Return the default and the fastest others, and a block length of two latencies.
-
-    Args:
-        seen: successful; the default may be missing.
-    """
+    """Return the default, if seen, and the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3

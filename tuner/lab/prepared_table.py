@@ -37,7 +37,7 @@ class PreparedTable:
     truth: GroundTruth
     objective: str
     limits: tuple[MetricConstraint, ...] = ()
-    """Metric constraints; candidates that truly violate one are no solutions."""
+    """Candidates that truly violate one are no solutions."""
 
     @functools.cached_property
     def profile(self) -> CostProfile | None:
@@ -65,7 +65,7 @@ class PreparedTable:
 
     @functools.cached_property
     def trial_s(self) -> float:
-        """Typical trial duration in the recording."""
+        """Median trial duration in the recording."""
         took_s = [
             launch.startup_s + launch.loaded_s
             for launch in self.surface.launches
@@ -77,11 +77,7 @@ class PreparedTable:
 def prepare_table(
     surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
 ) -> PreparedTable:
-    """Prepare a table.
-
-    Args:
-        surface: with deadline and prices set.
-        objective: None: the table's.
+    """Prepare a table with deadline and prices set; `objective` is None for the table's.
 
     Raises:
         InvalidTable: too few evaluations, unreadable space, or open-loop objective.
@@ -113,7 +109,6 @@ def prepare_table(
 def _truth(
     surface: BenchmarkTable, parts: HoldoutSplit, objective: str, arena: ProblemStatement
 ) -> GroundTruth:
-    """Return an objective's ground truth."""
     found = ground_truth(
         surface, parts.held_out, objectives.find_objective(objective), arena.candidates
     )

@@ -1,9 +1,4 @@
-"""Replay of searches on a benchmark table, with evaluations drawn from it.
-
-    table -> problem statement, ground truth, halves -> one run per seed, on all cores -> scores
-
-Search, store and sampler are a study's. Owns the seeds' processes.
-"""
+"""Replay of searches on a prepared table: one run per seed, on all cores."""
 
 from __future__ import annotations
 
@@ -86,12 +81,7 @@ def replay(
     workers: int | None = None,
     report: Callable[[ReplayRun], None] = lambda _: None,
 ) -> ReplayResult:
-    """Run all seeds in parallel.
-
-    Args:
-        workers: None: one per core.
-        report: called per run.
-    """
+    """Run all seeds in parallel; `workers` is None for one per core, `report` called per run."""
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
         runs = []
@@ -209,7 +199,6 @@ def verdict_of(
 def _true_ratio(
     ground: PreparedTable, order: ReplaySpec, objective: Objective, best: Configuration
 ) -> float | None:
-    """Return the true best/default ratio in the objective's direction."""
     if order.wrappers.is_null:
         return 1.0
     minimised = ground.truth.ratio(best, ground.arena.default)
@@ -222,7 +211,6 @@ _here: tuple[PreparedTable, ReplaySpec] | None = None
 
 
 def _prepare(ground: PreparedTable, order: ReplaySpec) -> None:
-    """Set this process's inputs."""
     global _here  # noqa: PLW0603 - one process, one surface
     _here = (ground, order)
 

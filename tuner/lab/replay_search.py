@@ -26,10 +26,10 @@ from tuner.values.configuration import Configuration
 
 PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
-"""Predictions: from the table's profile, or wrong on purpose.
+"""Predictions from the table's profile, or wrong on purpose.
 
-`profile` is the closed form; `discrete` also simulates the most promising candidates. Wrong ones
-are shuffled, inverted, constant, or of a machine twice as fast except for the gateway.
+`profile` is the closed form; `discrete` also simulates the most promising candidates; `twice` is of
+a machine twice as fast except for the gateway.
 """
 _APART = 1_000_003
 """Seed offset of the warm-start search."""
@@ -48,11 +48,9 @@ class ReplaySpec:
     objective: str | None = None
     """None: the table's own."""
     guess: PredictionKind = "profile"
-    """For samplers that take one."""
     after: PreparedTable | None = None
-    """Table of a warm-start search, or None."""
+    """Of a warm-start search."""
     after_trials: int = 30
-    """Of the warm-start search."""
     pairs: int = 0
     """Most pairs of final verdicts; 0: none."""
     wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
@@ -182,7 +180,6 @@ def search_of(
 
 
 def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing:
-    """Return the racing rules of the table's measurements."""
     head = ground.surface.head
     block_s = float(head.measurement["block_s"])
     return Racing(

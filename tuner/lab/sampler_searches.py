@@ -25,10 +25,10 @@ from tuner.values.sampler_comparison import SamplerRun
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionCost:
-    """Cost of the prediction that some samplers use."""
+    """Cost of a prediction."""
 
     trials: int = 0
-    """Trials that fit its time, rounded up."""
+    """As many as fit its time, rounded up."""
     seconds: float = 0.0
 
 

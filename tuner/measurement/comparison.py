@@ -2,9 +2,8 @@
 
 The ratio is best over default. The two evaluations of a pair are close in time, so machine drift
 cancels. `measurement.sequential` decides when to stop: of equal configurations, one comparison in
-twenty shows a difference and one in forty calls the best better, however often one looks.
-Objectives compared by the same pairs share that error. Intervals of throughput, p99 and the
-prediction's choice are plain and decide nothing.
+twenty shows a difference, however often one looks. Objectives share that error. Intervals of
+throughput, p99 and the prediction's choice are plain and decide nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ from tuner.values.verdict import (
 
 MIN_PAIRS = 2
 SESSION_SD = 0.035
-"""Standard deviation of a log ratio between sessions hours apart.
-
-3.1 % between two recordings (benchmarks/verdict/sessions.py), plus a margin.
-"""
+"""Sd of a log ratio between sessions hours apart: 3.1 % (benchmarks/verdict/sessions.py), plus a margin."""
 NAMES = ("the default", "the best configuration")
 MAX_IN_PERCENT = 3.0
 """Ratio above which sentences give a multiple instead of per cent."""
@@ -68,10 +64,7 @@ def is_enough(
     names: Sequence[str],
     rule: StoppingRule,
 ) -> bool:
-    """Return whether the pairs so far end the comparison in every objective.
-
-    There may be fewer than two pairs.
-    """
+    """Return whether the pairs so far end the comparison in every objective."""
     if len(best) < MIN_PAIRS:
         return False
     return all(rule.is_enough(differences_of(default, best, name)) for name in names)
@@ -88,8 +81,8 @@ def compare(
 ) -> Verdict:
     """Return the verdict over pairs of evaluations, matched by position.
 
-    `second` is another objective of the same pairs, counted in the rule. Without a rule, the number
-    of pairs was fixed. `names` are those of default and best in sentences.
+    `second` is counted in the rule. Without a rule, the number of pairs was fixed. `names` are those of
+    default and best in sentences.
 
     Raises:
         UsageError: fewer than two pairs, unequal numbers, or an unknown objective.
@@ -158,10 +151,7 @@ def _second_objective_verdict(
 def between_session_interval(
     ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA
 ) -> Interval:
-    """Return the prediction interval of the ratio in another session.
-
-    `alpha` is one minus the confidence of both intervals.
-    """
+    """Return the prediction interval of the ratio in another session, at confidence 1 - alpha."""
     assert interval.low is not None
     assert interval.high is not None
     moved = float(special.ndtri(1 - alpha / 2)) * SESSION_SD
@@ -220,10 +210,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Return both values of an objective, as far apart as the pairs' mean ratio.
-
-    None if an evaluation has no value above 0.
-    """
+    """Return both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None
@@ -268,7 +255,6 @@ class _Sentence:
     differences: Sequence[float]
     names: tuple[str, str]
     is_shared: bool
-    """Whether the same pairs compare another objective."""
 
     def text(
         self,
@@ -310,7 +296,6 @@ class _Sentence:
 
 
 def _span(interval: Interval) -> str:
-    """Return both ends as changes, the smaller first."""
     ends = [interval.low, interval.high]
     assert ends[0] is not None
     assert ends[1] is not None

@@ -24,10 +24,10 @@ MAX_ERROR_SHARE = 0.01
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 """Statuses of an overloaded server: no response, or a rejection."""
 REJECTIONS = OF_OVERLOAD - {0}
-"""Statuses of rejections as too late, which are no failures in a scenario."""
+"""Too late, which is no failure in a scenario."""
 
 SAFE = 2
-"""Multiple of the minimum requests that likely suffices for slower configurations."""
+"""Multiple of the minimum that likely suffices for slower configurations."""
 
 
 def measure_outcome(
@@ -91,8 +91,6 @@ def measure_outcome(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestCounts:
-    """Requests of the measured part."""
-
     finished: int
     failed: int
     overloaded: int
@@ -107,7 +105,6 @@ class _RequestCounts:
         measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
         refusals: Collection[int],
     ) -> Self:
-        """Count them by status."""
         turned_down = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
         of_overload = sorted(OF_OVERLOAD.difference(refusals))
         return cls(
@@ -148,7 +145,7 @@ def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
 
 
 def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
-    """Return the outcome of a configuration that cannot serve an open loop's rate."""
+    """Return the outcome of one that cannot serve an open loop's rate."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
@@ -167,14 +164,12 @@ class EvaluationRequirements:
     """Metrics that an evaluation must report, and metric constraints."""
 
     objective: str
-    """Name of the first objective."""
     limits: tuple[MetricConstraint, ...] = ()
     second: str | None = None
-    """Name of the second objective."""
 
     @classmethod
     def of(cls, settings: MeasurementSettings) -> Self:
-        """Return the requirements of a study's evaluations."""
+        """Return those of a study's evaluations."""
         return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property

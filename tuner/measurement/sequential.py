@@ -46,13 +46,13 @@ MAX_ALIKE = 0.8
 FAR = 2.5
 """Standard deviations of an outlier: one in eighty of a normal sample."""
 MAX_STEPS = 50
-"""Iterations of the robust mean; three usually suffice."""
+"""Of the robust mean; three usually suffice."""
 _MAD = float(special.ndtri(0.75))
 """Normal median absolute deviation, in standard deviations."""
 LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
-"""Nodes of the integration at each look."""
+"""Of the integration at each look."""
 _FARTHEST = 9.0
 """Standard deviations that a sum never exceeds."""
 WITHIN = math.log(1.03)
@@ -82,7 +82,7 @@ class StoppingBoundaries:
     boundaries: tuple[float, ...]
     """Absolute z from which it stops, one per look."""
     sd: float
-    """Assumed standard deviation of the differences."""
+    """Assumed, of the differences."""
 
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
@@ -94,10 +94,7 @@ class StoppingBoundaries:
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
 
     def presumed(self, differences: Sequence[float], look: int) -> float:
-        """Return the sd for a look: the assumed one, or the pairs' if larger at any look.
-
-        A larger spread justifies more pairs; a smaller one does not justify stopping.
-        """
+        """Return the sd for a look: the assumed one, or the pairs' if larger at any look."""
         return max(
             self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
         )
@@ -121,7 +118,6 @@ class Estimate:
     value: float
     low: float
     high: float
-    """End of the 95 % interval."""
 
     @property
     def is_shown(self) -> bool:
@@ -136,15 +132,14 @@ class RobustMean(NamedTuple):
     sd: float
     """Sd of as many independent differences of equal precision."""
     degrees: float
-    """Degrees of freedom of `sd`."""
 
 
 def robust_mean(differences: Sequence[float]) -> RobustMean:
     """Return the robust mean of two or more pairs' differences, in order.
 
     Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
-    count as a first-order autoregression: Kendall's bias correction of its coefficient, Bartlett's
-    variance of the mean, degrees of freedom of the equivalent independent differences.
+    count as a first-order autoregression, with Kendall's bias correction of its coefficient and
+    Bartlett's variance of the mean.
     """
     return _robust_mean(tuple(float(one) for one in differences))
 
@@ -209,8 +204,7 @@ def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
     """Return the two-sided error to spend by this share of the pairs.
 
-    Lan and DeMets' first function, half per direction, at a power of the share: early pairs are too
-    few to reveal drift.
+    Lan and DeMets' first function at a power of the share: early pairs are too few to reveal drift.
     """
     if share >= 1.0:
         return alpha
@@ -272,16 +266,13 @@ class StoppingRule:
     """Stopping rule for adding pairs."""
 
     most: int
-    """Maximum number of pairs."""
+    """Of pairs."""
     sd: float
-    """Standard deviation of the pairs' log ratios, assumed beforehand."""
+    """Assumed beforehand, of the pairs' log ratios."""
     at: float = 0.0
     """Log difference to decide about: above or below it."""
     objectives: int = 1
-    """Objectives that share the pairs and split the error (Bonferroni).
-
-    So all intervals hold together in 95 of 100 comparisons.
-    """
+    """Objectives that share the pairs and split the error (Bonferroni)."""
 
     @property
     def alpha(self) -> float:
@@ -299,10 +290,7 @@ class StoppingRule:
         )
 
     def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        """Return whether a look shows something that the pairs' own interval confirms.
-
-        A small difference needs an interval not much wider than planned.
-        """
+        """Return whether a look shows something that the pairs' own interval confirms."""
         reading = read(plan, differences, look)
         found = estimate(differences, alpha=self.alpha)
         if reading.is_crossed:

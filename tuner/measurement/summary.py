@@ -64,9 +64,8 @@ def summarise(
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
-    `warmup_s` and `seconds` are `LoadResult.warmup_end_s` and `measured_s`. `concurrency` is None
-    in an open loop, `rate_per_s` its mean rate. Goodput needs a `deadline_ms`. `refusals` are
-    statuses that count as rejections, not errors.
+    `warmup_s` and `seconds` are `PhaseResult.warmup_end_s` and `measured_s`. `concurrency` is None in
+    an open loop. Goodput needs a `deadline_ms`. `refusals` are statuses that are no errors.
 
     Raises:
         LoadGeneratorFailed: no request was answered in the measured part.
@@ -111,12 +110,11 @@ def summarise(
 
 
 def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return (n,) how long after its due time each request was sent."""
     return records.started_s - records.intended_s
 
 
 def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:
-    """Return the number of 2xx responses in the measured part, whenever due."""
+    """Count 2xx responses in the measured part, whenever due."""
     finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
     return int(np.count_nonzero(finished & is_ok(records)))
 
@@ -129,7 +127,6 @@ def _goodput(
     deadline_ms: float | None,
     block_s: float,
 ) -> tuple[float | None, Interval]:
-    """Return responses per second within the deadline, with their interval."""
     if deadline_ms is None:
         return None, UNKNOWN
     took_ms = 1e3 * (records.finished_s - records.intended_s)
@@ -178,8 +175,6 @@ def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np
 
 
 class _Latencies:
-    """Answered requests of the measured part."""
-
     def __init__(
         self,
         at_s: NDArray[np.float64],
@@ -226,7 +221,6 @@ class _Latencies:
         }
 
     def _percentiles(self) -> dict[float, _Percentile]:
-        """Return the percentiles by share."""
         alike = effective_sample_size.part_of(
             self._at_s, start_s=self._warmup_s, seconds=self._seconds, mean_s=self.mean_s
         )
@@ -237,8 +231,6 @@ class _Latencies:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Percentile:
-    """One percentile of the measured part."""
-
     value_ms: float
     interval: Interval
     effective: float

@@ -80,7 +80,6 @@ def remarks(texts: tuple[str, ...]) -> Markup | None:
 
 
 def _inputs(study: StudyRecord) -> Markup | None:
-    """Return what the model was sent; None for older studies."""
     if study.sent is None:
         return None
     told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")

@@ -42,10 +42,7 @@ from tuner.sampling.matern_kernel import (
 
 Array = NDArray[np.float64]
 MIN_SD = 0.5
-"""Minimum scale of standardisation, as a share of the median noise.
-
-Otherwise noise alone would look like a function.
-"""
+"""Minimum scale as a share of the median noise, lest noise alone look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +77,10 @@ class GaussianProcess:
     moment_sd: float = 0.0
     """Standard deviation of the subtracted host slowdown, in units of the targets."""
     left_sd: float = 0.0
-    """Its unknown part, for one evaluation."""
+    """Its unknown part."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
-        """Return mean and standard deviation (m,) of the noiseless latent function.
-
-        Args:
-            vectors: (m, d).
-            guess: (m,), if fitted with one.
-        """
+        """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
         standard = self._standard(guess)
         cross = self._prior(vectors, standard, self.vectors, self.guess)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
@@ -224,10 +216,10 @@ def fit(
         targets: (n,).
         weights: (n,) noise variances as shares of the common one.
         guess: (n,) predicted targets.
-        start: hyper-parameters of an earlier fit, tried first.
+        start: of an earlier fit, tried first.
         variance: prior median of f's variance, as a share of the targets'.
         drift: (n, n) covariance of machine drift, in squared units of the targets.
-        rough_sd: standard deviation of the rough part, in units of the targets.
+        rough_sd: of the rough part, in units of the targets.
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
@@ -275,7 +267,6 @@ def _conditioned(
     shares: Array,
     drift: Array | None,
 ) -> GaussianProcess:
-    """Condition the process on these points."""
     at = process.hyperparameters
     covariance = matern(vectors, vectors, at) + LEVEL_SD**2
     if process.rough:

@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-"""User attribute of a trial that holds its sampler's proposal."""
+"""User attribute of a trial with its sampler's proposal."""
 
 
 class Encoder(Protocol):
@@ -64,13 +64,11 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Observed:
-    """One observed trial."""
-
     configuration: Configuration
     vector: Array  # (d,)
     value: float
     told: Mapping[str, Any]
-    """User attributes of the trial."""
+    """User attributes."""
 
     def number(self, name: str) -> float:
         """Return a numeric attribute, or NaN."""
@@ -94,9 +92,9 @@ class History:
     at_s: Array  # (n,) Unix time; NaN if unknown
     efforts: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
-    """Scale of the targets."""
+    """Of the targets."""
     scale_reason: str
-    """Why the scale is raw, or empty."""
+    """Why it is raw, or empty."""
     sign: float
     """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
@@ -108,7 +106,7 @@ class History:
     earlier: int
     """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
-    """Hyper-parameters of the study's last model, or empty."""
+    """Of the study's last model, or empty."""
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None
@@ -166,8 +164,6 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 @dataclasses.dataclass(slots=True)
 class _Gathered:
-    """Encodable trials by reading."""
-
     observed: list[_Observed] = dataclasses.field(default_factory=list)
     killed: list[Array] = dataclasses.field(default_factory=list)
     lost: list[tuple[Configuration, Array]] = dataclasses.field(default_factory=list)
@@ -215,7 +211,7 @@ def gather(
         place: encoder; trials outside it are only counted.
         number: the trial to propose for, which is left out; None to read all.
         maximise: direction of the study.
-        with_missed: whether evaluations that violate a constraint are observed.
+        with_missed: observe evaluations that violate a constraint.
     """
     found = _Gathered()
     earlier, hyperparameters = 0, ()
@@ -266,14 +262,12 @@ def _rows(vectors: Iterable[Array], width: int) -> Array:
 
 
 def _infeasible_value(trial: FrozenTrial) -> float | None:
-    """Return the objective of an evaluation that violates a constraint."""
     value = trial.user_attrs.get("value")
     is_told = trial.state is TrialState.PRUNED and value is not None and math.isfinite(value)
     return float(value) if is_told and value is not None else None
 
 
 def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Column]:
-    """Return the log excesses by constraint."""
     found = {}
     for text in dict.fromkeys(text for row in rows for text in row):
         pairs = [row.get(text, (None, None)) for row in rows]

@@ -13,13 +13,13 @@ from tuner.settings.option import option_field, require
 from tuner.settings.workload import RATE
 
 SCENARIO_S = 5.0
-"""Measured seconds under a scenario, whose models are requested rarely, loaded and evicted."""
+"""Measured seconds under a scenario, whose models are requested rarely."""
 RATE_LOADS, USUAL_RATES = 20, 15
-"""Most and usual number of rates per such evaluation."""
+"""Most and usual number of rates in a rate search."""
 OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
 """Objectives decided by mean latency at fixed concurrency (Little's law)."""
 RATE_S = 1.0
-"""Measured seconds per rate in a rate search."""
+"""Measured seconds per rate."""
 RATE_WARMUP_S = 0.3
 """Least warm-up per rate; drains the backlog of a too high one."""
 SHORT_S, USUAL_S = 0.6, 2.0
@@ -192,7 +192,7 @@ class MeasurementSettings:
 
     @property
     def second(self) -> str | None:
-        """Second objective, or None."""
+        """Second objective."""
         return self.names[1] if len(self.names) > 1 else None
 
     @property
@@ -221,8 +221,7 @@ class MeasurementSettings:
     def measured_s(self) -> float:
         """Measured seconds per evaluation, unless latencies need longer.
 
-        Where the mean decides, drift over seconds dominates, so longer trials gain little
-        (docs/measurement.md). A tail needs its requests.
+        Where the mean decides, drift dominates, so longer trials gain little (docs/measurement.md).
         """
         if self.seconds is not None:
             return self.seconds
@@ -244,6 +243,6 @@ class MeasurementSettings:
 
     @property
     def block_s(self) -> float:
-        """Seconds per block: the fewest quota periods within `MAX_BLOCKS`."""
+        """Fewest quota periods within `MAX_BLOCKS`."""
         periods = math.ceil(self.measured_s / MAX_BLOCKS / QUOTA_PERIOD_S - 1e-9)
         return max(1, periods) * QUOTA_PERIOD_S

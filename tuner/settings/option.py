@@ -13,11 +13,7 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\
 
 
 def duration_s(text: str) -> float:
-    """Parse `90`, `90s`, `10m` or `1h30m` into seconds.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """Parse `90`, `90s`, `10m` or `1h30m` into seconds, or raise ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not a duration, expected for example 90s, 10m or 1h30m")
@@ -35,9 +31,9 @@ class Option:
     help: str
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
-    """Whether it is repeatable, filling a tuple."""
+    """Fills a tuple."""
     is_flag: bool = False
-    """Whether it takes no value and sets true."""
+    """Takes no value and sets true."""
     instead: str | None = None
     """Alternative field; a command with both requires neither alone."""
     more: str = ""

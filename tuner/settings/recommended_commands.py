@@ -12,10 +12,7 @@ def runs_dir_option(runs_dir: object) -> str:
 
 
 def storage_option(kept_url: object) -> str:
-    """Return the `--storage` option; empty if the saved URL suffices.
-
-    A saved URL has `***` for a password.
-    """
+    """Return the `--storage` option; empty unless the saved URL has `***` for a password."""
     has_password = isinstance(kept_url, str) and ":***@" in kept_url
     return f" --storage {shlex.quote(str(kept_url))}" if has_password else ""
 

@@ -17,7 +17,6 @@ from tuner.settings.target import TargetSettings
 from tuner.settings.workload import NO_ARRIVALS, NO_LOAD, RATE
 
 KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-"""Names of setting types in messages."""
 OF_THE_LOAD = ("throughput", "time-per-item")
 """Objectives that an open loop fixes."""
 
@@ -46,7 +45,6 @@ class StudySettings:
             )
 
     def _check_scenario(self) -> None:
-        """Reject unsupported settings, or objectives blind to rejected requests."""
         measurement = self.measurement
         if RATE in measurement.names:
             raise UsageError(f"--objective {RATE}: a scenario has its own rates; take goodput")
@@ -62,7 +60,7 @@ class StudySettings:
 
     @property
     def is_open(self) -> bool:
-        """Whether the load is an open loop."""
+        """Whether it is an open loop."""
         return self.target.is_open or self.measurement.objective == RATE
 
     def nested(self) -> dict[str, dict[str, Any]]:
@@ -74,7 +72,7 @@ class StudySettings:
         """Inverse of `nested`.
 
         Raises:
-            UsageError: unknown key (with the nearest) or invalid value.
+            UsageError: unknown key or invalid value.
         """
         _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}
@@ -115,7 +113,6 @@ def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
 
 
 def _lists_to_tuples(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
-    """Convert lists of repeatable fields to tuples."""
     found = dict(given)
     for field, option in options(group):
         value = found.get(field.name)

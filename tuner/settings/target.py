@@ -20,7 +20,6 @@ from tuner.values.study_record import OUR_ENGINE
 SPAWNERS = SETTINGS["replica.home"].choices
 """Spawners; the first is the default."""
 MAX_CLIENT_BATCH = 4096
-"""The largest batch of a server."""
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine` before the colon; other words are bundled engine files."""
 
@@ -164,16 +163,15 @@ class TargetSettings:
 
     @property
     def is_of_other_engine(self) -> bool:
-        """Whether another engine is tuned."""
+        """Whether the engine is not Luthier."""
         return self.engine != OUR_ENGINE
 
     @property
     def is_open(self) -> bool:
-        """Whether the load is an open loop."""
+        """Whether it is an open loop."""
         return self.rate is not None or is_trace(self.arrivals)
 
     def _check_scenario(self) -> None:
-        """Reject options set by the scenario."""
         require(
             (self.arrivals == SCENARIO) == (self.scenario is not None),
             "--arrivals",

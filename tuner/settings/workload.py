@@ -32,14 +32,7 @@ def workload_in_words(
     objective: str | None = None,
     offered_per_s: float | None = None,
 ) -> str:
-    """Describe a workload, ending a sentence.
-
-    Args:
-        rate_per_s: None: closed loop.
-        arrivals: as in `--arrivals`.
-        objective: `RATE` searches the rate.
-        offered_per_s: sent in a scenario, if known.
-    """
+    """Describe a workload, ending a sentence; `rate_per_s` is None in a closed loop."""
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
     if objective == RATE:
@@ -66,11 +59,7 @@ def is_trace(arrivals: str | None) -> bool:
 
 
 def check_arrivals(rate: float | None, arrivals: str | None) -> None:
-    """Check an open loop.
-
-    Raises:
-        UsageError: rate out of range, or unknown arrivals.
-    """
+    """Raise UsageError if the rate is out of range, or arrivals are unknown."""
     require(
         rate is None or 0 < rate <= MAX_RATE_PER_S,
         "--rate",

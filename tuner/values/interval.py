@@ -17,14 +17,14 @@ class Interval:
 
     @property
     def is_vague(self) -> bool:
-        """Whether a ratio's interval holds 1 and is wider than `MAX_WIDTH`."""
+        """Whether a ratio's interval tells nothing, by `MAX_WIDTH`."""
         if self.low is None or self.high is None:
             return False
         return self.low <= 1 <= self.high and self.high > MAX_WIDTH * self.low
 
     @property
     def inverse(self) -> Interval:
-        """Interval of the inverse ratio."""
+        """Of the inverse ratio."""
         return Interval(
             low=None if not self.high else 1 / self.high,
             high=None if not self.low else 1 / self.low,

@@ -1,7 +1,4 @@
-"""What one evaluation measured: latencies in ms, throughput, noise, energy and cost.
-
-Units are seconds, or milliseconds where named (`mean_ms`), as in reports and the store.
-"""
+"""What one evaluation measured: latencies, throughput, noise, energy and cost."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ class Block:
     spread_ms: float | None = None
     """p95 - p5; None with too few requests."""
     client_cpu_s: float | None = None
-    """Load generator's CPU time; constant work per request reveals drift."""
+    """Of the load generator, whose constant work per request reveals drift."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +39,7 @@ class HostNoise:
     peak_memory_mb: float | None = None
     """Largest replica's peak, MiB."""
     foreign_cpu_s: float | None = None
-    """CPU time outside server and tuner; None if unknown."""
+    """CPU time outside server and tuner."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +47,13 @@ class Energy:
     """Energy of counted devices in the measured phase."""
 
     per_request_j: float
-    """All sources, over successful requests."""
     interval: Interval
     """Of `per_request_j`."""
     sources: Mapping[str, float]
     """J per request by source: `gpu` (whole board), `cpu` (packages)."""
     power_w: float
-    """Mean of all sources."""
     clock_mhz: float | None
-    """Mean graphics clock of a counted GPU."""
+    """Of the graphics clock of a counted GPU."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Energy:
@@ -75,7 +70,6 @@ class Cost:
     memory_mib_s: float
     """MiB-seconds, likewise; 0 if unknown."""
     gpu_s: float
-    """GPU-seconds."""
     price: float
     """In the price file's currency, or core-seconds."""
 
@@ -83,9 +77,9 @@ class Cost:
 MAX_LITTLES_LAW_ERROR = 0.05
 """Above it, throughput x mean contradicts the concurrency: the load was wrong."""
 LATE_S = 1e-3
-"""A request sent later than this waited for a connection or the client."""
+"""Above it, a request waited for a connection or the client."""
 MAX_LATE_SHARE = 0.01
-"""With more late requests, the clients may be what was measured."""
+"""Above it, the clients may be what was measured."""
 MIN_FOR_P99 = 459
 """Fewest independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
 
@@ -112,21 +106,19 @@ class Measurement:
     blocks: tuple[Block, ...]
     noise: HostNoise
     energy: Energy | None = None
-    """None if not counted."""
     client_batch: int = 1
     """Items per request."""
     spread_ms: float = 0.0
-    """p95 - p5; 0, which never occurs, in old measurements."""
+    """p95 - p5; 0 in old measurements."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
     p99_effective: float | None = None
     """Independent requests behind the p99; None in old measurements."""
     histogram: LatencyHistogram | None = None
-    """Of latencies; None in old measurements."""
+    """None in old measurements."""
     goodput: float | None = None
-    """Responses per second within `--slo-ms`, if set."""
+    """Responses per second within `--slo-ms`."""
     goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
     cost: Cost | None = None
-    """None if resources are unknown."""
     rate_per_s: float | None = None
     """Mean due requests per second; None: closed loop."""
     late_share: float | None = None
@@ -134,13 +126,12 @@ class Measurement:
     refused: int = 0
     """Scenario requests rejected for their deadline: no errors, no responses."""
     ended_early: bool = False
-    """Whether racing ended it."""
     repeats: int = 0
     """Earlier disturbed measurements and omitted slices."""
 
     @property
     def effective(self) -> float:
-        """Independent requests behind the p99, at most all."""
+        """Independent requests behind the p99."""
         return float(self.requests if self.p99_effective is None else self.p99_effective)
 
     @property
@@ -160,7 +151,7 @@ class Measurement:
 
     @property
     def time_per_item_ms(self) -> float:
-        """Measured time per item in ms, at any concurrency."""
+        """Measured time over items, at any concurrency."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property

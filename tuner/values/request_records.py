@@ -1,7 +1,4 @@
-"""What a load generator records of a phase, as columns.
-
-Times are seconds.
-"""
+"""What a load generator records of a phase, as columns."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ from numpy.typing import NDArray
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestRecords:
-    """Requests of a load phase, as columns in order of completion.
-
-    Times are seconds of the client's monotonic clock since its start.
-    """
+    """Requests in order of completion; times since the phase's start, on the client's monotonic clock."""
 
     intended_s: NDArray[np.float64]  # (n,) when due; closed loop: started_s
     started_s: NDArray[np.float64]  # (n,) first byte sent

@@ -21,23 +21,18 @@ class SamplerRun:
     """From 0; runs of a repeat share a seed and pair up."""
     seed: int
     study: str
-    """Study with its trials."""
     objectives: tuple[float | None, ...]
     """Per trial in its unit, not negated; None unless ok."""
     best_so_far: tuple[float | None, ...]
     """After each trial; None before a success."""
     wall_s: float
     winner: Configuration | None
-    """Recommendation, if a trial succeeded."""
     remeasured: tuple[Measurement, ...] = ()
-    """The winner's final evaluations, alternating with others."""
+    """The winner's final evaluations."""
     seconds: tuple[float, ...] = ()
-    """Time until each trial's end, profile included, other searches not.
-
-    Empty in old files.
-    """
+    """Until each trial's end, with the profile, without other searches; empty in old files."""
     profiling: int = 0
-    """Budget's trials spent on the profile."""
+    """Trials spent on the profile."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -75,7 +70,6 @@ class SamplerDifference:
     """`first`'s winners over `second`'s."""
     interval: Interval
     text: str
-    """One sentence, perhaps without a shown difference."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +87,10 @@ class ComparisonRecord:
     """Per run, default and failures included."""
     runs: tuple[SamplerRun, ...]
     differences: tuple[SamplerDifference, ...]
-    """For re-evaluated winners."""
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
     settings: Mapping[str, Any]
     client_batch: int = 1
-    """Items per request."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""

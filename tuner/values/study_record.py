@@ -1,4 +1,4 @@
-"""A whole study, as reports, exports and comparisons read it."""
+"""A study, as reports, exports and comparisons read it."""
 
 from __future__ import annotations
 
@@ -61,11 +61,9 @@ class InputFacts:
     shape: str
     """With dimension names: `[items, 3, height, width]`; unnamed: `?`."""
     items: str
-    """Item axis, if any, and why."""
+    """Item axis, and why."""
     free: tuple[str, ...]
-    """Other free dimensions."""
     sent: str
-    """Shape and values in a request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,6 @@ class InputSummary:
     whole: str
     """Why it is unbatched; empty: batched."""
     source: str
-    """Origin of the inputs."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -99,7 +96,7 @@ class InputSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
-    """Study for reports, exports and comparisons."""
+    """A whole study."""
 
     name: str
     folder: str
@@ -113,47 +110,41 @@ class StudyRecord:
     trials: tuple[Trial, ...]
     default: Configuration
     best: Configuration | None
-    """Recommendation, if a trial succeeded."""
+    """The recommendation."""
     verdict: Verdict | None
     """None with fewer than two complete pairs."""
     fresh_starts: Mapping[str, FailureCount]
     """Of the verification, by arm."""
     notes: tuple[str, ...]
-    """Omitted knobs, limits not enforced, synthetic payloads, early stop."""
     environment: Mapping[str, Any]
-    """environment.json: host, cores, memory, versions, limits."""
+    """As in environment.json."""
     settings: Mapping[str, Any]
-    """settings.yaml: all settings of the study."""
+    """As in settings.yaml."""
     records: Mapping[str, RequestRecords]
-    """Saved requests of "default" and "best"."""
+    """Of "default" and "best"."""
     is_finished: bool = True
-    """False during search and verification: no result yet."""
+    """False during search and verification."""
     engine: str = OUR_ENGINE
-    """Engine in reports."""
     engine_file: str | None = None
-    """Text of the engine file, if any."""
+    """Its text."""
     used_s: float | None = None
-    """Duration over all commands, if known."""
+    """Over all commands."""
     signature: Signature | None = None
     """None in old studies."""
     client_batch: int = 1
-    """Items per request."""
     finalists: tuple[ShortlistEntry, ...] = ()
-    """Shortlist results, best first; empty without a choice."""
+    """Best first; empty without a choice."""
     second: str | None = None
-    """Second objective, if any."""
     front: tuple[ParetoPoint, ...] = ()
-    """Pareto front, best first objective first."""
+    """Best first objective first."""
     rate_per_s: float | None = None
     """Due requests per second; None: closed loop."""
     shared: SharedModels | None = None
-    """Models of a scenario."""
     sent: InputSummary | None = None
     """None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Declared inputs beyond the model's file, as settings `model.shapes`, `model.values`."""
+    """Declared inputs beyond the model's file, as `model.shapes`, `model.values`."""
     open_loop: OpenLoopCheck | None = None
-    """Open-loop check, if done."""
 
     @property
     def is_open(self) -> bool:
@@ -162,10 +153,7 @@ class StudyRecord:
 
     @property
     def offered_per_s(self) -> float | None:
-        """Mean requests per second sent in a scenario.
-
-        From the verdict, else the search.
-        """
+        """Mean requests per second of a scenario, of the verdict, else the search."""
         if self.shared is None:
             return None
         told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
@@ -175,13 +163,13 @@ class StudyRecord:
 
     @property
     def arrivals(self) -> str | None:
-        """Requested arrivals of an open loop."""
+        """As in `--arrivals`."""
         asked = self.settings.get("target", {}).get("arrivals")
         return None if asked is None else str(asked)
 
     @property
     def is_of_other_engine(self) -> bool:
-        """Whether another engine was tuned."""
+        """Whether the engine is not Luthier."""
         return self.engine != OUR_ENGINE
 
     @property
@@ -202,7 +190,7 @@ class StudyRecord:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the model may run its files' code; serving commands then say so."""
+        """Whether the model may run its files' code."""
         return bool(self.settings.get("target", {}).get("trust"))
 
     @property

@@ -16,12 +16,12 @@ Cause = Literal[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Trial's outcome: ok, infeasible (cannot work), or failed (broke while running)."""
+    """ok, infeasible (cannot work), or failed (broke while running)."""
 
     status: Status
     cause: Cause | None = None
     reason: str = ""
-    """One line; empty if ok."""
+    """One line."""
 
 
 OK = Outcome(status="ok")
@@ -40,13 +40,13 @@ class Trial:
     objective: float | None
     """The sampler's minimised value; None unless ok."""
     launch_s: float
-    """Seconds until the server was ready."""
+    """Until the server was ready."""
     overhead_s: float
-    """Seconds outside warm-up and measurement."""
+    """Outside warm-up and measurement."""
     started_at: float
     """Unix time for display, not for durations."""
     missed: Measurement | None = None
-    """Measurement that misses a constraint, or cannot decide it."""
+    """Misses a constraint, or cannot decide it."""
 
     @property
     def measured(self) -> Measurement | None:

@@ -18,9 +18,7 @@ class PredictionComparison:
     """Best against the prediction's choice."""
 
     configuration: Configuration
-    """The prediction's choice."""
     outcome: VerdictOutcome
-    """For the best."""
     ratio: float
     """Best over the prediction's choice."""
     interval: Interval
@@ -55,7 +53,6 @@ class SecondObjectiveVerdict:
     another_day: Interval
     """Of another session's ratio."""
     text: str
-    """One sentence."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +73,11 @@ class Verdict:
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]
     text: str
-    """One sentence."""
     against_guess: PredictionComparison | None = None
     """None without prediction, or with the same choice."""
     second: SecondObjectiveVerdict | None = None
-    """On the second objective."""
     launch_sd: float | None = None
-    """Sd of pairs' log mean ratios beyond that of slices within.
-
-    None without slices.
-    """
+    """Sd of pairs' log ratios beyond that of slices within; None without slices."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""

@@ -21,11 +21,11 @@ class ShortlistEntry:
 
     configuration: Configuration
     ratio: float
-    """Objective over the chosen one's, in these rounds."""
+    """Objective over the chosen one's."""
     interval: Interval
     """Simultaneous over the shortlist."""
     is_tied: bool
-    """Whether it could equally have been chosen."""
+    """Whether it may equally be the best."""
 
     @property
     def is_compared(self) -> bool:
@@ -54,13 +54,12 @@ class ParetoPoint:
 
     configuration: Configuration
     values: tuple[float, ...]
-    """Both objectives' estimates from all evaluations."""
+    """Of both objectives, from all evaluations."""
     sds: tuple[float, ...]
     """Sd of their logs."""
     trial: int | None
-    """A trial that evaluated it."""
     is_chosen: bool
-    """Whether it is verified and exported."""
+    """For verification and export."""
 
     def interval(self, place: int) -> Interval:
         """Return the 95 % interval of one objective."""
@@ -86,14 +85,13 @@ class ParetoPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoopCheck:
-    """Open-loop check of a closed-loop study: default and best once each."""
+    """Default and best of a closed-loop study, once each in an open loop."""
 
     rate_per_s: float
-    """Same Poisson arrivals for both."""
+    """Poisson arrivals, the same for both."""
     share: float
     """Of the best's closed-loop throughput."""
     starts: tuple[RoundEvaluation, ...]
-    """Of arms "default" and "best"."""
 
     def of(self, role: str) -> RoundEvaluation:
         """Return an arm's evaluation."""
@@ -114,25 +112,20 @@ class VerificationState:
     """Study after its search: what to verify, and rounds."""
 
     stopped: str
-    """Why the search ended."""
     best: Configuration | None
-    """Recommendation, if a trial succeeded."""
     pairs: int
-    """Planned rounds of default and best."""
+    """Planned rounds."""
     starts: tuple[RoundEvaluation, ...] = ()
     """Of default, best, and a compared prediction."""
     finalists: tuple[Configuration, ...] = ()
     """Shortlist, recommendation first; one leaves no choice."""
     finals: tuple[RoundEvaluation, ...] = ()
-    """Rounds of the shortlist."""
     standings: tuple[ShortlistEntry, ...] | None = None
-    """Shortlist results, best first; None while open."""
+    """Best first; None while open."""
     guess: Configuration | None = None
     """The prediction's choice, unless best or default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
-    """Assumed sd of pairs' log ratios."""
     front: tuple[ParetoPoint, ...] = ()
-    """With two objectives."""
     open_loop: OpenLoopCheck | None = None
     """None if pending, or without time."""
 

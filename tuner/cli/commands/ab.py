@@ -1,4 +1,4 @@
-"""`tune ab`: compare two arms, as text, JSON, JUnit XML and Markdown."""
+"""`tune ab`: compare two arms."""
 
 from __future__ import annotations
 
@@ -108,7 +108,6 @@ def _exit_code(found: AbResult) -> int:
 
 
 def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
-    """Write the requested files."""
     if arguments.junit is not None:
         arguments.junit.write_text(xml, encoding="utf-8")
     if arguments.markdown is not None:
@@ -117,11 +116,6 @@ def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
 
 
 def _order(arguments: argparse.Namespace) -> ab.AbSpec:
-    """Return the validated request.
-
-    Raises:
-        UsageError: the options contradict each other.
-    """
     limit = arguments.fail_if
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab.NO_MODEL})
     target = options.group_of(named, TargetSettings)

@@ -92,7 +92,6 @@ def text(found: AbResult) -> rich.console.RenderableType:
 
 
 def _what(found: AbResult) -> list[str]:
-    """Describe the arms and the workload."""
     sides = [f"{role}: {told}" for role, told in zip(ab.ARMS, found.told, strict=True)]
     return [*sides, f"load: {found.load}"]
 
@@ -113,7 +112,6 @@ def _rows(found: AbResult) -> list[tuple[str, str, str, str]]:
 
 
 def _table_metrics(found: AbResult) -> list[str]:
-    """Return the table's metrics, the compared one first."""
     return [found.objective, *(name for name in FIGURES if name != found.objective)]
 
 

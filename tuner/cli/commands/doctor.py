@@ -1,8 +1,4 @@
-"""`tune doctor`: whether this machine can measure, and which gains it can detect.
-
-By default it evaluates one configuration a few times in half a minute; `--noise` runs the noise
-measurement of `tuner.lab.noise_measurement`.
-"""
+"""`tune doctor`: whether this machine can measure, and which gains it can detect."""
 
 from __future__ import annotations
 
@@ -145,7 +141,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 def _short(
     arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
-    """Measure one configuration, with metrics into `data`."""
     console_text.write_line(
         terminal.console,
         f"measuring the noise of {arguments.model}: {launches} fresh launches",
@@ -158,11 +153,6 @@ def _short(
 
 
 def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementSpec:
-    """Return the validated request.
-
-    Raises:
-        UsageError: a value is out of range.
-    """
     if arguments.clean:
         raise UsageError("--clean and --noise: choose one; cleaning measures nothing")
     given = {name: getattr(arguments, name) for name in COUNTS}
@@ -183,11 +173,6 @@ def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementS
 
 
 def _reject_noise_options(arguments: argparse.Namespace) -> None:
-    """Reject options without effect.
-
-    Raises:
-        UsageError: an option needs --noise.
-    """
     given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
     settings = ["seconds", *(name for names in ONLY_NOISE_MEASUREMENT.values() for name in names)]
     given += [name for name in settings if hasattr(arguments, name)]

@@ -40,19 +40,11 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
-        """Reject the command line.
-
-        Raises:
-            UsageError: always.
-        """
+        """Raise UsageError."""
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Parse, suggesting the nearest option for an unknown one.
-
-        Raises:
-            UsageError: the command line is wrong.
-        """
+        """Parse, or raise UsageError with the nearest option for an unknown one."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # report a misspelt option before the missing one
             if given == "--":
@@ -78,7 +70,7 @@ def add_group(
 
     Args:
         parser: parser of a command.
-        name: a key of `tuner.settings.GROUPS`.
+        name: a key of `tuner.settings.study.GROUPS`.
         only: fields to add; None: all.
         but: fields to omit.
         instead: defaults that replace the settings' own.

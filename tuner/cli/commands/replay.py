@@ -26,7 +26,6 @@ from tuner.settings.workload import RATE
 from tuner.study.progress import Terminal
 
 RECORDED_OBJECTIVES = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
-"""Objectives that a table records."""
 GIVEN = ("slo_ms", "constraints", "prices")
 """Measurement settings that apply to a recorded table."""
 
@@ -94,7 +93,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_perturbations(parser: argparse.ArgumentParser) -> None:
-    """Add the options that change the recorded evaluations."""
     laid = parser.add_argument_group("laid over the surface")
     laid.add_argument(
         "--noise",
@@ -165,7 +163,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 def _prepare_table(
     path: pathlib.Path, arguments: argparse.Namespace
 ) -> prepared_table.PreparedTable:
-    """Return a table with the requested objective, constraints, deadline and prices."""
     surface = table_files.read(path)
     objective = arguments.objective or surface.head.objective
     given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
@@ -178,7 +175,6 @@ def _prepare_table(
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
-    """Yield the verdicts, and how often their intervals held the truth."""
     if not verdicts:
         return
     counts = collections.Counter(one.outcome for one in verdicts)
@@ -190,7 +186,6 @@ def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
 
 
 def _tolerance(one: scoring.TrialsToTolerance) -> str:
-    """Describe the tolerance, and why it exceeds its share."""
     told = formatting.percent(one.tolerance)
     if one.tolerance <= one.share:
         return told

@@ -31,7 +31,7 @@ class RecordedEvaluation:
     """One evaluation of one candidate."""
 
     number: int
-    """Number in order of time, from 0."""
+    """In order of time, from 0."""
     cell: Configuration
     sweep: int
     """Pass, from 0; those after the whole passes repeat the best candidates."""
@@ -39,18 +39,18 @@ class RecordedEvaluation:
     """Unix time."""
     outcome: Outcome
     startup_s: float
-    """Seconds from the decision to a ready server."""
+    """From the decision to a ready server."""
     loaded_s: float
-    """Seconds of warm-up and measurement; 0 without a load."""
+    """Of warm-up and measurement."""
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     """Empty unless the outcome is ok."""
     histogram: LatencyHistogram | None = None
-    """Latencies of the measured part; None unless the outcome is ok."""
+    """None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
-        """Return whether the host disturbed the evaluation."""
+        """Whether the host disturbed it."""
         return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
     def measurement(
@@ -65,8 +65,8 @@ class RecordedEvaluation:
     ) -> Measurement | None:
         """Return a study's measurement, to the width of a bucket; None unless ok.
 
-        Requests count as independent, as their order was not recorded. `rate_per_s` is None in a
-        closed loop. Goodput needs a `deadline_ms`, costs need the machine's `cores`.
+        Requests count as independent, as their order was not recorded. Goodput needs a `deadline_ms`, costs
+        need the machine's `cores`.
         """
         if self.histogram is None or not self.blocks:
             return None
@@ -142,20 +142,19 @@ class TableHeader:
     engine: str
     home: str
     objective: str
-    """Objective that chose the best candidates for repeats."""
+    """Of the repeats of the best candidates."""
     space: Mapping[str, Any]
-    """Space on that machine, as in a search-space file, with grids."""
+    """As in a search-space file, with grids."""
     default: Configuration
     host: Mapping[str, Any]
     measurement: Mapping[str, Any]
-    """Seconds, warm-up and blocks of an evaluation."""
     passes: int
     seed: int
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
     """Costs for a simulator; None if not measured."""
     rate_per_s: float | None = None
-    """Rate of due requests of a scenario; None in a closed loop."""
+    """Of a scenario's due requests; None in a closed loop."""
     deadline_ms: float | None = None
     """Deadline of these requests; None: replays may choose one."""
     is_finished: bool = False
@@ -168,9 +167,8 @@ class BenchmarkTable:
     head: TableHeader
     launches: tuple[RecordedEvaluation, ...]
     deadline_ms: float | None = None
-    """Deadline of each request, for goodput."""
+    """For goodput."""
     paid: Prices = DEFAULT
-    """Prices of allocated resources."""
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
@@ -185,16 +183,15 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Cores of the machine."""
+        """Of the machine."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
     def _known(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
-        """Cached measurements of recorded evaluations, by number."""
         return {}
 
     def measured(self, launch: RecordedEvaluation) -> Measurement | None:
-        """Return an evaluation's measurement under the table's workload, cached."""
+        """Return an evaluation's measurement, cached."""
         known = self._known.get(launch.number)
         if known is None:
             known = self._known[launch.number] = (launch, self._measured(launch))

@@ -37,15 +37,11 @@ from tuner.values.histogram import LatencyHistogram
 HEAD, EVALUATIONS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1
 MAX_BYTES = 256 << 20
-"""Maximum size of rows, uncompressed."""
+"""Of rows, uncompressed."""
 
 
 def read(folder: pathlib.Path) -> BenchmarkTable:
-    """Read a benchmark table, finished or not.
-
-    Raises:
-        InvalidTable: it is none, or wrong.
-    """
+    """Read a table, finished or not, or raise InvalidTable."""
     head = _head(folder)
     knobs = tuple(head.default)
     needed = [name for name in COLUMNS if name not in LATER]
@@ -84,7 +80,7 @@ class TableFolder:
         self._owned.close()
 
     def exists(self) -> bool:
-        """Return whether a recording was begun there."""
+        """Whether a recording was begun."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: TableHeader) -> None:
@@ -116,7 +112,7 @@ class TableFolder:
         _replace(self.path / HEAD, text.encode())
 
     def append(self, launch: RecordedEvaluation) -> None:
-        """Write an evaluation, `cells.csv` last, so evaluations with rows are complete."""
+        """Write an evaluation, `cells.csv` last."""
         with storage_errors(f"surface {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
@@ -258,7 +254,6 @@ def _unpack(path: pathlib.Path) -> None:
 
 
 def _cut(path: pathlib.Path) -> None:
-    """Remove a truncated last row."""
     if path.exists():
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

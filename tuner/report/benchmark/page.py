@@ -59,7 +59,6 @@ def _answer(record: BenchmarkRecord) -> Markup:
 
 
 def _verdicts(record: BenchmarkRecord) -> list[Markup]:
-    """Return a box per budget: against which samplers non-inferiority is shown."""
     found, unit = decisive(record)
     made = []
     for budget in sorted({one.budget for one in found}):

@@ -1,4 +1,4 @@
-"""Tables of a table benchmark: a row per sampler, or per peer of the reference. Pure."""
+"""Tables of a benchmark page: a row per sampler, or per peer of the reference."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ def by_regret(record: BenchmarkRecord) -> list[str]:
 
 
 def _medians(each: Sequence[SamplerResult], share: float) -> str:
-    """Return the median; for several tables its range and how many have none."""
     medians = [one.reached(share).median for one in each]
     known = [median for median in medians if median is not None]
     if not known:

@@ -160,7 +160,6 @@ def _searches(record: ComparisonRecord) -> Markup:
 
 
 def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
-    """Draw the time to tolerance, or return None without data."""
     longest_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
     if _best(record) is None or not longest_s:
         return None
@@ -267,7 +266,6 @@ def sampler_time_to_tolerance(
 
 
 def _best(record: ComparisonRecord) -> float | None:
-    """Return the best value of any run, or None."""
     objective = objectives.find_objective(record.objective)
     seen = [v for run in record.runs for v in run.best_so_far[-1:] if v is not None]
     if not seen:
@@ -276,7 +274,6 @@ def _best(record: ComparisonRecord) -> float | None:
 
 
 def _reached_text(found: TimeToTolerance) -> str:
-    """Return the median trials to tolerance, if most runs reached it."""
     known = [count for count in found.trials if count is not None]
     runs = len(found.trials)
     if not known:

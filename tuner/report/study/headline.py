@@ -23,11 +23,10 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.trial import Trial
 
 SHOWN = frozenset({"better", "worse", "no difference shown"})
-"""Statuses of a best that was compared with the default."""
 
 
 def _money(study: StudyRecord) -> str:
-    """Return the cost of 1,000 requests on both sides, with known prices."""
+    """Return the cost on both sides, with known prices."""
     file = pathlib.Path(study.folder) / prices.COPY
     if study.verdict is None or not file.is_file():
         return ""
@@ -82,7 +81,6 @@ def headline(study: StudyRecord) -> str:
 
 
 def _nearest(study: StudyRecord) -> str:
-    """Return the evaluation nearest to the metric constraints, if any."""
     told = [trial for trial in study.trials if trial.missed is not None]
     if not told:
         return ""
@@ -123,11 +121,9 @@ def to_try(study: StudyRecord) -> str | None:
 
 
 TO_TRY = "The best that was found, to try all the same:"
-"""Introduces `to_try`."""
 
 
 def _so_far(study: StudyRecord) -> str:
-    """Describe an unfinished study, as the end of a sentence."""
     if not study.trials:
         return "nothing was measured yet"
     tried = formatting.plural(len(study.trials), "trial")
@@ -141,7 +137,6 @@ def _so_far(study: StudyRecord) -> str:
 
 
 def _same(study: StudyRecord) -> str:
-    """Report that the default is the best."""
     others = {trial.configuration for trial in study.trials} - {study.default}
     if not others:
         return (

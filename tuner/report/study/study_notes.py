@@ -40,16 +40,16 @@ PLAIN = (
     "fixed, and not searched:",
     "no prediction:",
 )
-"""First words of notes that are for information only."""
+"""First words of notes for information only."""
 
 
 def is_plain(note: str) -> bool:
-    """Whether a note is for information only."""
+    """Whether a note is no reason to doubt."""
     return note.lower().startswith(PLAIN)
 
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
-    """Return the reasons to doubt the result."""
+    """Return all doubts about the result."""
     own = (note for note in study.notes if not is_plain(note))
     return (*own, *cautions(study), *open_loop.cautions(study))
 
@@ -71,7 +71,6 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
 
 
 def _front(study: StudyRecord) -> Iterator[str]:
-    """Yield the points of the Pareto front."""
     if study.second is None or not study.front:
         return
     sides = objectives.find_objective(study.objective), objectives.find_objective(study.second)
@@ -92,7 +91,6 @@ def _front(study: StudyRecord) -> Iterator[str]:
 
 
 def _of_evaluations(study: StudyRecord) -> Iterator[str]:
-    """Yield the noise between evaluations, without machine drift."""
     if study.verdict is not None and study.verdict.launch_sd is not None:
         yield (
             f"Launches have {formatting.percent(study.verdict.launch_sd)} of their own in the ratio of best to default "
@@ -101,7 +99,6 @@ def _of_evaluations(study: StudyRecord) -> Iterator[str]:
 
 
 def _ties(study: StudyRecord) -> Iterator[str]:
-    """Yield the configurations that may equally be the best."""
     tied = [one for one in study.finalists[1:] if one.is_tied]
     if not tied:
         return
@@ -118,7 +115,6 @@ def _ties(study: StudyRecord) -> Iterator[str]:
 
 
 def _against_prediction(study: StudyRecord) -> Iterator[str]:
-    """Yield how the best compares with the prediction's choice."""
     against = None if study.verdict is None else study.verdict.against_guess
     if against is None:
         return
@@ -131,7 +127,7 @@ def _against_prediction(study: StudyRecord) -> Iterator[str]:
 
 
 def _all_in_time(study: StudyRecord) -> Iterator[str]:
-    """Yield a note that a scenario demands too little to compare configurations."""
+    """Yield a note that a scenario demands too little."""
     found = arm_measurements(study, "default").measurements
     offered = sum(one.offered_per_s for one in found)
     if study.shared is None or study.objective != "goodput" or not offered:
@@ -168,7 +164,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """Return what the evaluations say against the result."""
+    """Return doubts from the evaluations."""
     found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed_trials(study.trials)
     if broken and successful_trials(study.trials):
@@ -195,7 +191,6 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
 
 
 def _sent_late(study: StudyRecord) -> Iterator[str]:
-    """Yield a note that clients were late in the comparison."""
     shares = {
         role: statistics.fmean(one.late_share or 0.0 for one in side.measurements)
         for role in ARMS
@@ -211,7 +206,6 @@ def _sent_late(study: StudyRecord) -> Iterator[str]:
 
 
 def _refused_tails(study: StudyRecord) -> Iterator[str]:
-    """Yield why a p99 is missing."""
     for role in ARMS if has_two_arms(study) else ARMS[:1]:
         side = arm_measurements(study, role)
         if side.measurements and not side.tail.is_told:
@@ -219,7 +213,6 @@ def _refused_tails(study: StudyRecord) -> Iterator[str]:
 
 
 def _worse_beside(study: StudyRecord) -> Iterator[str]:
-    """Yield metrics that got worse unlike the objective."""
     if study.verdict is None or study.verdict.outcome == "worse":
         return
     for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
@@ -243,7 +236,6 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
 
 
 def _longer_tail(study: StudyRecord) -> Iterator[str]:
-    """Yield a note that the best's p99 is longer, by pooled requests."""
     default, best = (arm_measurements(study, role).tail for role in ARMS)
     ends = default.interval.high, best.interval.low
     if ends[0] is None or ends[1] is None or ends[1] <= ends[0]:

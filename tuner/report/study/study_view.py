@@ -27,9 +27,8 @@ SEARCHES = {
     "structured": "a prediction from the model's profile and a Gaussian process",
     "gp": "a Gaussian process",
 }
-"""Samplers in plain words."""
 MAX_GROUPS = 5
-"""Maximum groups of models that are listed by name."""
+"""Groups of models listed by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class MetricSummary:
 
     @classmethod
     def over(cls, values: Iterable[float]) -> MetricSummary:
-        """Summarise positive values; the geometric mean suits ratios."""
+        """Summarise positive values, with their geometric mean."""
         known = [value for value in values if value > 0]
         if not known:
             return cls(middle=math.nan, low=math.nan, high=math.nan)
@@ -52,12 +51,11 @@ class MetricSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """A metric's ratio of best to default, from round evaluations."""
+    """A metric's ratio of best to default."""
 
     ratio: float
     interval: Interval
     outcome: VerdictOutcome
-    """What the interval shows for this metric."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +202,7 @@ def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
 
 
 def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
-    """Return the comparison in one metric, if the verdict has it."""
+    """Compare one metric, if the verdict has it."""
     verdict = study.verdict
     if verdict is None:
         return None
@@ -252,7 +250,7 @@ def in_short(study: StudyRecord, configuration: Configuration) -> str:
 
 
 def is_luckier_than_best(study: StudyRecord) -> Trial | None:
-    """Return the trial with the best measurement, unless it has the best configuration."""
+    """Return the trial with the best measurement, unless of the best configuration."""
     objective = objectives.find_objective(study.objective)
     measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
     if not measured or study.best is None or not study.is_finished:
