@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from serving.tensors import shapes
 from serving.values import Signature
 from tuner.evaluation import request_source
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 
 
 def made(

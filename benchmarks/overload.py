@@ -33,7 +33,7 @@ import server_process
 from tuner.load_generator.generator import LoadGenerator
 from tuner.load_generator.plan import PhasePlan
 from tuner.measurement.comparison import ratio_interval
-from tuner.values.values import Interval
+from tuner.values.interval import Interval
 
 QUANTILE = 0.99
 LOADS = (1.0, 1.25, 2.0)

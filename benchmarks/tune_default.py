@@ -25,7 +25,7 @@ import result
 
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.values.values import Trial
+from tuner.values.trial import Trial
 
 MODEL = "resnet"
 CONCURRENCY = 20

@@ -19,7 +19,7 @@ import pytest
 
 from tests.fakes import recorded
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
-from tuner.lab import replay
+from tuner.lab import prepared_table, replay
 from tuner.lab.tables.table import BenchmarkTable
 from tuner.lab.tables.table_files import TableFolder
 
@@ -120,10 +120,10 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
     modules: Any, tmp_path: pathlib.Path
 ) -> None:
     """Those of a surface with a prediction, each with six trials: all that the rows read is there."""
-    ground = replay.prepare_table(surface())
+    ground = prepared_table.prepare_table(surface())
     grounds = {
         "toy-20": ground,
-        "toy-5": replay.prepare_table(surface(name="toy-5", concurrency=5)),
+        "toy-5": prepared_table.prepare_table(surface(name="toy-5", concurrency=5)),
     }
     tasks = modules.measure.tasks_of(
         grounds, data=tmp_path, peers=("random", "guess"), seeds=2, studies=2
@@ -160,13 +160,13 @@ def test_a_surface_without_a_prediction_has_none_that_is_wrong(modules: Any) -> 
 
 def test_the_error_of_a_prediction_is_told(modules: Any) -> None:
     """One that knows the truth up to a factor errs in nothing but its level."""
-    ground = replay.prepare_table(surface())
+    ground = prepared_table.prepare_table(surface())
     found = modules.measure.simulator_error(ground)
     assert -1 <= found["rank_correlation"] <= 1
     assert found["log_rmse"] > 0
     assert found["argmin_regret"] >= 0
     without = recorded.surface(passes=4, every=12)
-    assert modules.measure.simulator_error(replay.prepare_table(without)) is None
+    assert modules.measure.simulator_error(prepared_table.prepare_table(without)) is None
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def test_a_search_that_is_told_the_best_is_good_from_its_first_trial_where_all_a
     modules: Any,
 ) -> None:
     """And needs no fewer trials for a smaller share."""
-    found = modules.measure.told_best(replay.prepare_table(surface()))
+    found = modules.measure.told_best(prepared_table.prepare_table(surface()))
     assert set(found) == set(SHARES)
     medians = [math.inf if found[s]["median"] is None else found[s]["median"] for s in SHARES]
     assert medians == sorted(medians, reverse=True)

@@ -13,8 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from tuner.errors import UsageError
-from tuner.settings import storage_option
-from tuner.values.values import Configuration, FailureCount, StudyRecord, Verdict
+from tuner.settings.recommended_commands import storage_option
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import FailureCount
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import Verdict
 
 BestStatus = Literal[
     "same",
@@ -116,7 +119,7 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
     """Return the configuration of a trial.
 
     Raises:
-        WrongUse: no such trial, or its configuration did not work.
+        UsageError: no such trial, or its configuration did not work.
     """
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:

@@ -18,7 +18,7 @@
     │   └── LoadGeneratorLost        its own process ended or stalled
     └── StorageFailed                the run folder cannot be written
 
-A failed trial is a value (`tuner.values.values.Outcome`).
+A failed trial is a value (`tuner.values.trial.Outcome`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from serving.error_text import nearest
-from tuner.values.values import Cause
+from tuner.values.trial import Cause
 
 MAX_LISTED = 8
 """Maximum of names to list; of more, the nearest are listed."""

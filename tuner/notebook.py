@@ -27,7 +27,10 @@ from tuner.report import terminal
 from tuner.store import records, run_folder
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
-from tuner.values.values import UNKNOWN, Interval, Measurement, StudyRecord, Verdict
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Measurement
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import Verdict
 
 RUNS = pathlib.Path("runs")
 """Folder of studies given by name."""
@@ -126,7 +129,7 @@ class Study:
         part.
 
         Raises:
-            WrongUse: no such evaluation, or its requests were not saved.
+            UsageError: no such evaluation, or its requests were not saved.
         """
         by_number = {one.number: one for one in self.record.trials}
         if trial not in by_number:
@@ -175,7 +178,7 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
 
     Raises:
         UnknownStudy: there is no study; the error lists others.
-        WrongUse: a file of it is missing or broken.
+        UsageError: a file of it is missing or broken.
     """
     given = pathlib.Path(study)
     runs = RUNS if given.name == str(given) else given.parent

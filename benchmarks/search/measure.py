@@ -20,17 +20,19 @@ import numpy as np
 from scipy import stats
 
 from tuner.errors import InvalidTable
-from tuner.lab import replay
-from tuner.lab.replay import PreparedTable, ReplaySpec
+from tuner.lab import prepared_table, replay, replay_search
+from tuner.lab.prepared_table import PreparedTable
+from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables import sampler_results, scoring, table_files
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.metrics import benchmark
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.sampling import registry
-from tuner.settings import OF_MEANS
+from tuner.settings.measurement import OF_MEANS
 from tuner.study import prediction
-from tuner.values.values import OUR_ENGINE, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import OUR_ENGINE
 
 OURS = ("gp", "structured")
 PEERS = (
@@ -78,7 +80,7 @@ class Condition:
 
     sampler: str
     trials: int = TRIALS
-    guess: replay.PredictionKind = "profile"
+    guess: replay_search.PredictionKind = "profile"
     wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
     pairs: int = 0
     after: str = ""
@@ -168,7 +170,7 @@ def grounds_of(folder: pathlib.Path) -> dict[str, PreparedTable]:
         if not (path / table_files.HEAD).is_file():
             continue
         try:
-            found[path.name] = replay.prepare_table(table_files.read(path))
+            found[path.name] = prepared_table.prepare_table(table_files.read(path))
         except InvalidTable as error:
             say(f"left out: {error}")
     return found
@@ -294,7 +296,7 @@ def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) ->
         "sampler": condition.sampler,
         "trials": condition.trials,
         "launches": len(ground.surface.launches),
-        "profiling": replay.profiling_trials(ground, replayed.order),
+        "profiling": replay_search.profiling_trials(ground, replayed.order),
         "seeds": len(runs),
         "trials_to": {
             f"{share:g}": [_finite(scoring.trials_to(run, truth.good(share))) for run in runs]
@@ -369,7 +371,7 @@ def told_best(ground: PreparedTable) -> dict[str, dict[str, float | None]]:
     best = np.argsort(truth.log_mean)[:TOLD]
     found: dict[str, list[float]] = {f"{share:g}": [] for share in scoring.SHARES}
     for seed in range(TOLD_SEEDS):
-        bench = replay.make_evaluator(ground, Perturbations(), seed)
+        bench = replay_search.make_evaluator(ground, Perturbations(), seed)
         turns = np.random.default_rng(seed).permutation(best)
         values: dict[Configuration, list[float]] = {}
         recommended: list[Configuration | None] = []

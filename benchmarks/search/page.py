@@ -18,7 +18,7 @@ import rows
 from result import Table
 from rows import Row, Surface
 
-from tuner.values.values import OUR_ENGINE
+from tuner.values.study_record import OUR_ENGINE
 
 FIXED_ON: tuple[str, ...] = ("resnet", "reviews")
 """Models on whose surfaces, served by our engine, defaults of the samplers were chosen; the others judge them."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from tuner.evaluation.simulation import closed_form, discrete
-from tuner.lab import replay
+from tuner.lab import prepared_table
 from tuner.lab.tables import table_files
 from tuner.study import prediction
 
@@ -27,7 +27,7 @@ def main() -> int:
     """Both simulators on every surface with a profile."""
     given = [pathlib.Path(name) for name in sys.argv[1:]]
     for folder in given or sorted(head.parent for head in SURFACES.glob(f"*/{table_files.HEAD}")):
-        ground = replay.prepare_table(table_files.read(folder))
+        ground = prepared_table.prepare_table(table_files.read(folder))
         if ground.profile is None:
             continue
         load, truth = prediction.workload_of(ground.arena.environment), ground.truth

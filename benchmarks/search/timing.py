@@ -12,13 +12,13 @@ import time
 import numpy as np
 
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
-from tuner.settings import SearchSettings
+from tuner.settings.search import SearchSettings
 from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
 from tuner.study import prediction, problem
 from tuner.study.search import sampler_of
-from tuner.values.values import OK
+from tuner.values.trial import OK
 
 SAMPLERS = ("gp", "structured")
 CELLS = 5000

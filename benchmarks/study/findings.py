@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tuner.measurement.comparison import ratio_interval
-from tuner.values.values import Interval
+from tuner.values.interval import Interval
 
 DEEP = 0.7
 """Two peaks of the density are two clusters where it falls between them below this share of the lower."""

@@ -37,9 +37,10 @@ from tuner.errors import TunerError
 from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.launching import machine
 from tuner.launching.engine_process import LuthierLauncher
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SEARCHES = {"c": (SEARCHED,), "e": (SEARCHED,), "d": CONCURRENCIES}
 REVIEW = ("batch", "replicas", "slo")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 CONCURRENCIES = (1, 5, 10, 20, 30, 40, 50, 60)
 """Those of the study."""

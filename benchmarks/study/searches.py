@@ -23,11 +23,14 @@ import numpy as np
 from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.measurement.outcome import EvaluationRequirements
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, verification
-from tuner.values.values import Configuration, RoundEvaluation, Trial
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.trial import Trial
 
 STUDY = "compare"
 SHARES = np.linspace(0, 1, 101)

@@ -38,7 +38,7 @@ import sessions
 
 from tuner.lab.tables import table_files
 from tuner.lab.tables.table import BenchmarkTable
-from tuner.measurement import comparison, drift_model, sequential
+from tuner.measurement import drift_model, sequential
 from tuner.measurement.drift_model import Blocks, DriftModel
 from tuner.measurement.power import RoundLayout
 from tuner.measurement.time_slices import EXPECTED_STARTUP_S, SWITCH_S, TimeSlices
@@ -138,7 +138,7 @@ def differences(
     return np.asarray(found + math.sqrt(2) * course.launch_sd * rng.normal(size=(runs, rounds)))
 
 
-def estimates_of(drawn: Array, rule: comparison.StoppingRule) -> list[sequential.Estimate]:
+def estimates_of(drawn: Array, rule: sequential.StoppingRule) -> list[sequential.Estimate]:
     """What each comparison says when it ends."""
     found = []
     for row in drawn.tolist():
@@ -149,7 +149,7 @@ def estimates_of(drawn: Array, rule: comparison.StoppingRule) -> list[sequential
 
 def smallest_gain(drawn: Array, sd: float) -> float:
     """The true gain that four of five of these comparisons call better."""
-    rule = comparison.StoppingRule(most=drawn.shape[1], sd=sd)
+    rule = sequential.StoppingRule(most=drawn.shape[1], sd=sd)
 
     def shown(gain: float) -> float:
         return float(
@@ -206,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             truth = math.log(ratio)
             runs = given.verdicts // len(RATIOS)
             drawn = differences(course, block_s, SIDE_BY_SIDE, 30, runs, rng)
-            rule = comparison.StoppingRule(most=30, sd=float(drawn.std()))
+            rule = sequential.StoppingRule(most=30, sd=float(drawn.std()))
             for one in estimates_of(drawn + truth, rule):
                 here.append(one.low <= truth <= one.high)
                 reach = float(special.stdtrit(len(others) - 1, 0.975)) * tau

@@ -21,9 +21,11 @@ import result
 
 from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
-from tuner.settings import MAX_IN_FLIGHT, RATE, MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import MAX_IN_FLIGHT, RATE
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 MOST = 0.10
 CONFIGURATIONS: Mapping[str, Configuration] = {

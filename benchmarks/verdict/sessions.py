@@ -26,7 +26,7 @@ import result
 from tuner.lab.tables import table_files
 from tuner.lab.tables.table import BenchmarkTable
 from tuner.measurement.comparison import SESSION_SD
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SURFACES = pathlib.Path(__file__).resolve().parents[1] / "surfaces"
 PAIRS = (("resnet-20", "resnet-20-quiet"),)

@@ -30,9 +30,11 @@ import result
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.measurement.time_slices import TimeSlices
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import targets, verification
-from tuner.values.values import Configuration, RoundEvaluation
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
 
 LENGTHS_S = (0.1, 0.2, 0.3, 0.5, 1.0)
 DROPPED_S = 0.06

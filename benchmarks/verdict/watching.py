@@ -26,9 +26,10 @@ from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.measurement import comparison, host
 from tuner.measurement.host import HostReading
 from tuner.measurement.outcome import EvaluationRequirements
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem, verification
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 MOST = 0.01
 ROLES = ("watched", "not")

@@ -21,7 +21,7 @@ from serving.values import Signature
 from serving.zoo import find
 from tests.fakes import studies
 from tuner import export
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 READY_S = 60.0

@@ -17,7 +17,8 @@ from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import OK, Configuration, Outcome
+from tuner.values.configuration import Configuration
+from tuner.values.trial import OK, Outcome
 
 SPACE = """
 name: toy

@@ -13,8 +13,10 @@ from tests.fakes import benches, studies
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader
 from tuner.lab.tables.table_files import TableFolder
 from tuner.space import files
+from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import OK, Block, Configuration, HostNoise, Outcome
+from tuner.values.measurement import Block, HostNoise
+from tuner.values.trial import OK, Outcome
 
 LAUNCH_SD = 0.03
 REQUESTS = 500

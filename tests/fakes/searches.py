@@ -7,7 +7,9 @@ import pathlib
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
 from tuner.evaluation.evaluator import EngineInfo
-from tuner.settings import SearchSettings, StudySettings, TargetSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import study_files

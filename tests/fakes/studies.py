@@ -20,28 +20,16 @@ from serving.values import Signature, TensorSpec
 from tuner.measurement.comparison import between_session_interval
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
+from tuner.values.configuration import Configuration, Value
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import (
-    OK,
-    Block,
-    Cause,
-    ComparisonRecord,
-    Configuration,
-    FailureCount,
-    HostNoise,
-    Interval,
-    KnobInfo,
-    Measurement,
-    Outcome,
-    RequestRecords,
-    SamplerDifference,
-    SamplerRun,
-    StudyRecord,
-    Trial,
-    Value,
-    Verdict,
-    VerdictOutcome,
-)
+from tuner.values.interval import Interval
+from tuner.values.measurement import Block, HostNoise, Measurement
+from tuner.values.request_records import RequestRecords
+from tuner.values.round_evaluation import FailureCount
+from tuner.values.sampler_comparison import ComparisonRecord, SamplerDifference, SamplerRun
+from tuner.values.study_record import KnobInfo, StudyRecord
+from tuner.values.trial import OK, Cause, Outcome, Trial
+from tuner.values.verdict import Verdict, VerdictOutcome
 
 LAUNCH_SD = 0.04
 CORES = 4

@@ -17,7 +17,7 @@ from optuna.distributions import (
 
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 DISTRIBUTIONS: dict[str, BaseDistribution] = {
     "replica.count": IntDistribution(1, 6),

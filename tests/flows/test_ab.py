@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tuner.cli import main
-from tuner.cli.commands.ab import SCHEMA
+from tuner.cli.commands.ab_formats import SCHEMA
 from tuner.study import ab
 
 SLOW, QUICK = (

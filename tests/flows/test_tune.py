@@ -20,7 +20,7 @@ import pytest
 from serving.settings import sources as serving_settings
 from tuner.cli import main
 from tuner.store.study_store import StudyStore
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TUNE = (sys.executable, "-m", "tuner.cli.main")

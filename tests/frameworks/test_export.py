@@ -10,7 +10,7 @@ from serving.model_spec import ModelSpec
 from serving.zoo import find
 from tests.fakes import studies
 from tuner import export
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 validate = pytest.importorskip(
     "kubernetes_validate", reason="kubernetes-validate is installed by make test-frameworks"

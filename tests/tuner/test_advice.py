@@ -10,8 +10,12 @@ from tests.fakes import studies
 from tuner import advice
 from tuner.errors import UsageError
 from tuner.export.serving import FILE_NAME, of_study
-from tuner.report import page_header, study_view, terminal
-from tuner.values.values import FailureCount, Outcome, SharedModels, StudyRecord, VerdictOutcome
+from tuner.report import page_header, terminal
+from tuner.report.study import headline
+from tuner.values.round_evaluation import FailureCount
+from tuner.values.study_record import SharedModels, StudyRecord
+from tuner.values.trial import Outcome
+from tuner.values.verdict import VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
@@ -69,7 +73,7 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
 
 
 @pytest.mark.parametrize(
-    ("record", "is_best", "said", "headline"),
+    ("record", "is_best", "said", "result"),
     [
         (
             with_failures(with_verdict("better"), 0, 8),
@@ -99,14 +103,14 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
     ],
 )
 def test_fresh_starts_that_fail_are_evidence(
-    record: StudyRecord, is_best: bool, said: str, headline: str
+    record: StudyRecord, is_best: bool, said: str, result: str
 ) -> None:
     """What fails more often is not advised, whatever the figures of the starts that worked."""
     found = advice.advise(record)
     assert found is not None
     assert found.configuration == (record.best if is_best else record.default)
     assert said in found.reason
-    assert headline in study_view.headline(record)
+    assert result in headline.headline(record)
     texts = [
         "\n".join(terminal.lines(record, {}, width=300)),
         of_study(record, found)[FILE_NAME],
@@ -124,7 +128,7 @@ def test_nothing_is_advised_where_neither_works_afresh() -> None:
     assert advice.advise(record) is None
     assert advice.export_of_best(record) is None
     assert "failed 10 of 10 fresh starts" in advice.why_nothing(record)
-    assert "The default does not work here" in study_view.headline(record)
+    assert "The default does not work here" in headline.headline(record)
     assert "best.yaml" not in str(page_header.answer(record))
 
 
@@ -141,7 +145,7 @@ def test_the_answer_is_green_only_where_the_best_is_better(
     record: StudyRecord, tone: str | None
 ) -> None:
     """Failures of fresh starts colour it, too."""
-    assert study_view.tone(record) == tone
+    assert headline.tone(record) == tone
 
 
 def test_nothing_is_advised_where_nothing_worked() -> None:

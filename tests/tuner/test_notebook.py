@@ -17,7 +17,7 @@ from tuner.notebook import Study
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
-from tuner.values.values import VerificationState
+from tuner.values.verification_state import VerificationState
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from tuner.lab.tables import table_files
 from tuner.load_generator import payload_files, plain_payloads, trace_file
 from tuner.load_generator.endpoint import parse_url
 from tuner.metrics import prices
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 from tuner.space import files as space_files
 
 SIGNATURE = Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),), outputs=())

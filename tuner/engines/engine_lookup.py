@@ -15,7 +15,7 @@ from serving.error_text import nearest
 from tuner.engines import file as engine_file
 from tuner.engines.description import CommandEngine
 from tuner.errors import UsageError
-from tuner.values.values import OUR_ENGINE
+from tuner.values.study_record import OUR_ENGINE
 
 FOLDER = pathlib.Path(__file__).parent / "files"
 FILE = "engine.yaml"

@@ -36,16 +36,12 @@ from tuner.measurement.meters import EnergyMeter
 from tuner.measurement.outcome import REJECTIONS, EvaluationRequirements, measure_outcome, no_rate
 from tuner.metrics import prices, tail_latency
 from tuner.metrics.prices import DEFAULT, Prices
-from tuner.settings import MAX_IN_FLIGHT, RATE, RATE_WARMUP_S, SETTLING_S, MeasurementSettings
-from tuner.values.values import (
-    MIN_FOR_P99,
-    OK,
-    Configuration,
-    HostNoise,
-    Measurement,
-    Outcome,
-    RequestRecords,
-)
+from tuner.settings.measurement import RATE_WARMUP_S, SETTLING_S, MeasurementSettings
+from tuner.settings.workload import MAX_IN_FLIGHT, RATE
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import MIN_FOR_P99, HostNoise, Measurement
+from tuner.values.request_records import RequestRecords
+from tuner.values.trial import OK, Outcome
 
 WARMUP_RESPONSES = 3
 RESPONSES = 4

@@ -25,7 +25,7 @@ from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.load_generator.payloads import Payloads
 from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SPARE_SHARE = 0.1
 """Share of memory left free."""

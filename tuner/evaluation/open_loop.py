@@ -7,7 +7,8 @@ from typing import cast
 
 from tuner.load_generator import arrivals, trace_file
 from tuner.load_generator.plan import OpenLoopPlan
-from tuner.settings import SPREADS, TRACE, TargetSettings, is_trace
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import SPREADS, TRACE, is_trace
 
 
 def make_open_loop_plan(

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.metrics.metric_constraints import MetricConstraint, violated
-from tuner.values.values import Cause, FailureCount, Measurement, Outcome, RoundEvaluation
+from tuner.values.measurement import Measurement
+from tuner.values.round_evaluation import FailureCount, RoundEvaluation
+from tuner.values.trial import Cause, Outcome
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
 """Causes outside the configuration."""

@@ -19,7 +19,7 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.space import derive
 from tuner.space.environment import Environment
 from tuner.space.probe import ProbeResult
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SIZES = (1, 2, 4, 8, 16, 32)
 """Batch sizes, up to the items in flight."""

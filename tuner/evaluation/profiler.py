@@ -17,7 +17,7 @@ from tuner.evaluation.evaluator import Evaluator, ObservedPhase
 from tuner.evaluation.probe import FILL_US
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.launching.statistics import BatchTimes
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SIZES = (1, 4, 16, 64)
 SECONDS = 0.3

@@ -25,8 +25,8 @@ from tuner.errors import TunerError, UnknownSize, UsageError
 from tuner.load_generator import payload_files, stacking, synthetic
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.synthetic import SyntheticInputs
-from tuner.settings import TargetSettings
-from tuner.values.values import InputFacts, InputSummary
+from tuner.settings.target import TargetSettings
+from tuner.values.study_record import InputFacts, InputSummary
 
 MAX_BYTES = 64 << 20
 """Of a file with sizes or values."""

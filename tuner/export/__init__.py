@@ -26,7 +26,7 @@ from tuner.export import (
     triton,
 )
 from tuner.export.export_input import ExportInput, Files
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 Exporter = Callable[[ExportInput], Files]
 
@@ -57,7 +57,7 @@ def check(target: str) -> None:
     """Check that the format exists.
 
     Raises:
-        WrongUse: it does not.
+        UsageError: it does not.
     """
     if target not in FORMATS:
         raise UsageError(
@@ -70,7 +70,7 @@ def check_engine(record: StudyRecord, target: str) -> None:
     """Check that a format suits the study's engine.
 
     Raises:
-        WrongUse: it does not.
+        UsageError: it does not.
     """
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise UsageError(
@@ -114,7 +114,7 @@ def export(
         card: model spec; not for `WITHOUT_MODEL`.
 
     Raises:
-        WrongUse: unknown format or trial, no successful trial, or an unsupported model.
+        UsageError: unknown format or trial, no successful trial, or an unsupported model.
     """
     check(target)
     check_engine(record, target)
@@ -128,7 +128,7 @@ def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> st
     """Return how the export differs from the measured setup, or None.
 
     Raises:
-        WrongUse: as for `export`.
+        UsageError: as for `export`.
     """
     if target not in ONE_CONTAINER:
         return None

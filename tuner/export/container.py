@@ -167,7 +167,7 @@ def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount
     The whole folder, as models read files beside them.
 
     Raises:
-        WrongUse: the model is a module installed only on this machine.
+        UsageError: the model is a module installed only on this machine.
     """
     built = _built_folder(subject)
     if built is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from serving.settings.server import ServerSettings
 from tuner.export import provenance
-from tuner.values.values import SharedModels
+from tuner.values.study_record import SharedModels
 
 SCRIPT = "deploy.sh"
 ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"

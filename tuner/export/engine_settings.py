@@ -14,7 +14,8 @@ from tuner.engines import engine_lookup, template
 from tuner.engines.description import CommandEngine
 from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Files, Knobs
-from tuner.values.values import Configuration, StudyRecord
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import StudyRecord
 
 FOR_HOOK = "give the knobs to the server as the hook did"
 

@@ -11,7 +11,8 @@ from serving.models import EXTRAS
 from serving.settings import SETTINGS
 from tuner.advice import Advice
 from tuner.errors import UsageError
-from tuner.values.values import StudyRecord, Value
+from tuner.values.configuration import Value
+from tuner.values.study_record import StudyRecord
 
 ACCELERATOR = "accelerator."
 """Group of the GPU knobs."""
@@ -34,7 +35,7 @@ class ExportInput:
 
     @property
     def model(self) -> ModelSpec:
-        """The model spec; raises WrongUse if missing."""
+        """The model spec; raises UsageError if missing."""
         if self.card is None:
             raise UsageError(f"the model {self.record.target} is needed for this export")
         return self.card

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.export import container, manifests, provenance
 from tuner.export.export_input import ExportInput, Files, Knobs
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 FILE_NAME = "kubernetes.yaml"
 MAX_PODS = 4

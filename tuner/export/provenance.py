@@ -16,8 +16,11 @@ from tuner.advice import export_of_best, failures
 from tuner.export.export_input import ACCELERATOR, ExportInput, Knobs
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
-from tuner.settings import rate_in_words, workload_in_words
-from tuner.values.values import Configuration, Interval, Measurement, StudyRecord, Value
+from tuner.settings.workload import rate_in_words, workload_in_words
+from tuner.values.configuration import Configuration, Value
+from tuner.values.interval import Interval
+from tuner.values.measurement import Measurement
+from tuner.values.study_record import StudyRecord
 
 FIGURES = ("mean", "p99", "throughput")
 """Objectives reported after the study's own."""

@@ -12,8 +12,9 @@ from serving.settings import SETTINGS
 from tuner.advice import Advice
 from tuner.export import deploy_script, provenance, yaml_text
 from tuner.export.export_input import ExportInput, Files, Knobs
-from tuner.settings import serve_command
-from tuner.values.values import StudyRecord, Value
+from tuner.settings.recommended_commands import serve_command
+from tuner.values.configuration import Value
+from tuner.values.study_record import StudyRecord
 
 FILE_NAME = "best.yaml"
 

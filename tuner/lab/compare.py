@@ -3,15 +3,13 @@
     for each repeat: one search per sampler, their trials taking turns, then their winners on new
     servers, alternating
 
-Turns spread machine drift evenly. Budgets are totals: 50 random trials against 25 initial and 25
-guided ones. No search ends early.
+Turns spread machine drift evenly. No search ends early.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -21,24 +19,31 @@ from tuner.advice import failure_text
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.evaluation import outcomes
 from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.lab.sampler_searches import (
+    NO_PREDICTION,
+    PredictionCost,
+    sampler_run,
+    search_settings,
+    start_search,
+    take_turns,
+)
 from tuner.measurement import comparison
 from tuner.measurement.outcome import EvaluationRequirements
-from tuner.measurement.search_comparison import best_so_far, differences
+from tuner.measurement.search_comparison import differences
 from tuner.metrics import objective as objectives
 from tuner.report import console_text
-from tuner.sampling import registry
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.store.run_folder import RunFolder
-from tuner.store.study_store import StudyStore
 from tuner.study import prediction, targets, verification
 from tuner.study.creation import environment_facts, folder_of, name_study, save_engine
 from tuner.study.interruption import resumable
 from tuner.study.preparation import budget_of, make_evaluator, needs_of, notes_of, prepare
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
-from tuner.study.racing import Racing
-from tuner.study.search import Search, sampler_of
-from tuner.values.values import ComparisonRecord, Configuration, RoundEvaluation, SamplerRun
+from tuner.study.search import sampler_of
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
 SETTINGS_FILE = "compare.yaml"
 
@@ -48,39 +53,16 @@ class CompareSpec:
     """Specification of a comparison."""
 
     settings: StudySettings
-    """Settings of each search, without the sampler."""
+    """Without the sampler."""
     samplers: tuple[str, ...]
     repeats: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionCost:
-    """Cost of the prediction that some samplers use."""
-
-    trials: int = 0
-    """Trials that fit its time, rounded up."""
-    seconds: float = 0.0
-
-
-NO_PREDICTION = PredictionCost()
-
-
-@dataclasses.dataclass(slots=True)
-class _SearchRun:
-    """Running search."""
-
-    search: Search
-    sampler: str
-    repeat: int
-    seed: int
-    predicted: PredictionCost
 
 
 def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
     """Run all searches, re-measure the winners and compare them.
 
     Raises:
-        WrongUse: an input is wrong; nothing was written.
+        UsageError: an input is wrong; nothing was written.
         TunerError: it failed.
         Interrupted: the trials so far are saved.
     """
@@ -96,7 +78,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
         arena, payloads, served = prepare(bench, settings, card, engine, terminal)
         for sampler in order.samplers:
-            sampler_of(_searching(settings, sampler, 0, NO_PREDICTION).search, arena)
+            sampler_of(search_settings(settings, sampler, 0, NO_PREDICTION).search, arena)
         arena, predicted = _predict(order, settings, arena, bench, terminal)
         environment = environment_facts(served)
         asked = _settings_json(order, settings)
@@ -135,7 +117,6 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
 
 
 def _settings_json(order: CompareSpec, settings: StudySettings) -> dict[str, Any]:
-    """Return the request without settings that a comparison ignores."""
     nested = settings.nested()
     for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
         del nested["search"][unused]
@@ -154,7 +135,7 @@ def _runs(
     terminal: Terminal,
     predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
-    """Return all searches with their winners, and a line for each failed winner."""
+    """Return all searches, and a line for each failed winner."""
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(
@@ -173,10 +154,10 @@ def _runs(
     for repeat in range(order.repeats):
         later_s = (order.repeats - 1 - repeat) * repeat_s
         runs = [
-            _start_search(settings, folder, arena, bench, name, repeat, predicted)
+            start_search(settings, folder, arena, bench, name, repeat, predicted)
             for name in order.samplers
         ]
-        _take_turns(runs, progress, terminal, later_s=verified_s + later_s)
+        take_turns(runs, progress, terminal, later_s=verified_s + later_s)
         winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
         measured = _remeasure(
             bench,
@@ -190,7 +171,7 @@ def _runs(
             ),
             later_s=later_s,
         )
-        ended += [_sampler_run(run, winners, measured) for run in runs]
+        ended += [sampler_run(run, winners, measured) for run in runs]
         failures += [
             f"the winner of {sampler} in repeat {repeat} {failure_text(tally)}"
             for sampler, tally in outcomes.count_failures(
@@ -201,44 +182,6 @@ def _runs(
     return tuple(ended), tuple(failures)
 
 
-def _start_search(
-    settings: StudySettings,
-    folder: RunFolder,
-    arena: ProblemStatement,
-    bench: Evaluator,
-    sampler: str,
-    repeat: int,
-    predicted: PredictionCost,
-) -> _SearchRun:
-    mine = _searching(settings, sampler, repeat, predicted)
-    budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
-    store = StudyStore.create(
-        f"{sampler}-{repeat}",
-        database=folder.database,
-        url=None,
-        facts={"sampler": sampler, "repeat": repeat, "seed": mine.search.seed},
-    )
-    search = Search(
-        store=store,
-        arena=arena,
-        bench=bench,
-        budget=budget,
-        objective=settings.measurement.first,
-        limits=settings.measurement.limits,
-        stop_ei=0.0,
-        keep_in=None,
-        racing=Racing.of(settings),
-    )
-    search.prepare(mine.search)
-    return _SearchRun(
-        search=search,
-        sampler=sampler,
-        repeat=repeat,
-        seed=mine.search.seed,
-        predicted=predicted if registry.takes(sampler, "guess") else NO_PREDICTION,
-    )
-
-
 def _predict(
     order: CompareSpec,
     settings: StudySettings,
@@ -246,8 +189,7 @@ def _predict(
     bench: Evaluator,
     terminal: Terminal,
 ) -> tuple[ProblemStatement, PredictionCost]:
-    """Return the problem statement with a prediction, if wanted, and its cost."""
-    searches = (_searching(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
+    searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     if not any(map(prediction.is_wanted, searches)):
         return arena, NO_PREDICTION
     console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
@@ -262,48 +204,11 @@ def _predict(
 
 
 def _why_unpredicted(order: CompareSpec, settings: StudySettings) -> tuple[str, ...]:
-    """Return why samplers lack a usable prediction."""
-    searches = (_searching(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
+    searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     return tuple(filter(None, map(prediction.why_none, searches)))
 
 
-def _searching(
-    settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
-) -> StudySettings:
-    """Return one search's settings: sampler, its own option, seed and budget."""
-    search = settings.search
-    spent = predicted.trials if registry.takes(sampler, "guess") else 0
-    trials = search.trials - spent
-    mine = dataclasses.replace(
-        search,
-        sampler=sampler,
-        trials=trials,
-        initial=None if search.initial is None else min(search.initial, trials),
-        seed=search.seed + repeat,
-        epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
-    )
-    return prediction.adjust_settings(dataclasses.replace(settings, search=mine))
-
-
-def _take_turns(
-    runs: Sequence[_SearchRun], progress: Progress, terminal: Terminal, *, later_s: float
-) -> None:
-    """Run one trial of each search in turn; `later_s` is the time that follows."""
-    waiting = list(runs)
-    while waiting:
-        for run in list(waiting):
-            if run.search.stop_reason(0.0) is not None:
-                waiting.remove(run)
-                continue
-            terminal.check()
-            trial = run.search.step()
-            run.search.pause()
-            left_s = sum(run.search.trials_left_s() for run in runs) + later_s
-            progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
-
-
 def _rounds(order: CompareSpec, settings: StudySettings) -> int:
-    """Return the rounds of one repeat, which share those of the settings."""
     return max(comparison.MIN_PAIRS, settings.measurement.pairs // order.repeats)
 
 
@@ -344,23 +249,3 @@ def _remeasure(
     bench.stream = 0
     bench.start()
     return measured
-
-
-def _sampler_run(
-    run: _SearchRun, winners: Mapping[str, Configuration], measured: verification.Rounds
-) -> SamplerRun:
-    objective = run.search.objective
-    values = tuple(map(objective.of, run.search.trials))
-    return SamplerRun(
-        sampler=run.sampler,
-        repeat=run.repeat,
-        seed=run.seed,
-        study=f"{run.sampler}-{run.repeat}",
-        objectives=values,
-        best_so_far=best_so_far(values, objective),
-        wall_s=run.predicted.seconds + sum(run.search.walls_s),
-        seconds=tuple(itertools.accumulate(run.search.walls_s, initial=run.predicted.seconds))[1:],
-        profiling=run.predicted.trials,
-        winner=winners.get(run.sampler),
-        remeasured=measured.measurements.get(run.sampler, ()),
-    )

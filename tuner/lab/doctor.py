@@ -26,10 +26,12 @@ from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.measurement import meters, power, variance_components
 from tuner.measurement.variance_components import VarianceComponents
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.study.preparation import start_target
-from tuner.values.values import Configuration, Measurement
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
 
 State = Literal["ok", "note", "wrong"]
 MIN_PYTHON = (3, 11)

@@ -1,10 +1,9 @@
 """Noise measurement: a few configurations evaluated repeatedly in random order.
 
-    inputs -> engine started once -> look at configurations -> shuffled evaluations -> drift
+    inputs -> engine started once -> look at configurations -> shuffled evaluations -> analysis
 
-Separates machine drift from the variation of evaluations and blocks, and finds the smallest
-detectable gains. Writes nothing. Replicas are new, the gateway lives on. Evaluations are short and
-gapless, so that slower drift can be separated from their own variation.
+Writes nothing. Replicas are new, the gateway lives on. Evaluations are short and gapless, so that
+slower drift can be separated from their own variation.
 """
 
 from __future__ import annotations
@@ -18,31 +17,26 @@ import numpy as np
 
 from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.lab.noise_analysis import NoiseEvaluation, NoiseMeasurement, read
 from tuner.measurement import blocks as block_means
-from tuner.measurement import drift_model, power, summary
-from tuner.measurement.drift_model import Blocks, DriftModel
-from tuner.measurement.time_slices import TimeSlices
+from tuner.measurement import summary
 from tuner.report import formatting
 from tuner.sampling import candidates as cells_of
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.study import problem, targets
-from tuner.study.budget import Budget
 from tuner.study.interruption import resumable
 from tuner.study.preparation import budget_of, make_evaluator, prepare
 from tuner.study.progress import Progress, Terminal
-from tuner.values.values import Configuration, Measurement, Outcome, RequestRecords
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.request_records import RequestRecords
 
 BLOCK_S = 0.2
 """Shortest block."""
 MIN_BLOCKS = 3
 """Per evaluation."""
 LOOKED_AT = 2
-"""Looked at per configuration measured.
-
-The slower half is dropped: searches rarely measure there, and its blocks would take minutes.
-"""
-SPENT_S = (30.0, 60.0, 120.0)
-"""Durations of reported gains."""
+"""Looked at per configuration measured; the slower half is dropped, as searches rarely measure there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,77 +44,17 @@ class NoiseMeasurementSpec:
     """Specification of a noise measurement."""
 
     settings: StudySettings
-    """Settings of the study; seed of the orders."""
+    """With the seed of the orders."""
     configurations: int = 4
     launches: int = 75
     """Per configuration."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseEvaluation:
-    """One evaluation, even failed."""
-
-    configuration: int
-    started_at: float
-    """Unix time when the measured phase, or a failed evaluation, began."""
-    took_s: float
-    """Until the next evaluation."""
-    outcome: Outcome
-    blocks_ms: tuple[float, ...]
-    """Mean latency per block; empty unless ok."""
-    foreign_share: float | None = None
-    """Neighbours' share of the machine's CPU time; None if unknown."""
-    repeats: int = 0
-    """Earlier, disturbed measurements."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DetectableGain:
-    """Smallest gain detectable with 80 % probability; 0.04 means 4 % less."""
-
-    spent_s: float
-    comparison: float | None
-    """Between two configurations, server starts included; None: too short."""
-    study: float | None
-    """By a study's verdict."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseMeasurement:
-    """Result of a noise measurement."""
-
-    model: str
-    concurrency: int
-    default: Configuration
-    configurations: tuple[Configuration, ...]
-    means_ms: tuple[float, ...]
-    """Geometric mean of blocks; NaN if it never worked."""
-    tried: tuple[NoiseEvaluation, ...]
-    block_s: float
-    course: DriftModel
-    gains: tuple[DetectableGain, ...]
-
-    @property
-    def failed(self) -> int:
-        """Failed evaluations."""
-        return sum(one.outcome.status != "ok" for one in self.tried)
-
-    @property
-    def repeated(self) -> int:
-        """Repeated evaluations."""
-        return sum(one.repeats > 0 for one in self.tried)
-
-    @property
-    def foreign_shares(self) -> tuple[float, ...]:
-        """All known shares."""
-        return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
 def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurement:
     """Run and analyse a noise measurement.
 
     Raises:
-        WrongUse: an input is invalid; nothing was measured.
+        UsageError: an input is invalid; nothing was measured.
         TunerError: it failed.
         Interrupted: a signal came; nothing was saved.
     """
@@ -144,96 +78,7 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
     )
 
 
-def read(
-    budget: Budget,
-    *,
-    model: str,
-    concurrency: int,
-    default: Configuration,
-    configurations: Sequence[Configuration],
-    tried: Sequence[NoiseEvaluation],
-    block_s: float,
-) -> NoiseMeasurement:
-    """Analyse the evaluations.
-
-    Raises:
-        TunerError: too few worked.
-    """
-    worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
-    logs = [np.log(one.blocks_ms) for _, one in worked]
-    found = None
-    if worked:
-        found = drift_model.fit(
-            Blocks(
-                at_s=np.concatenate(
-                    [
-                        one.started_at
-                        - worked[0][1].started_at
-                        + block_s * (np.arange(len(log)) + 0.5)
-                        for (_, one), log in zip(worked, logs, strict=True)
-                    ]
-                ),
-                logs=np.concatenate(logs),
-                launch=np.repeat([number for number, _ in worked], list(map(len, logs))),
-                configuration=np.repeat(
-                    [one.configuration for _, one in worked], list(map(len, logs))
-                ),
-            )
-        )
-    if found is None:
-        reason = next((one.outcome.reason for one in tried if one.outcome.reason), "")
-        text = f"too few launches worked to tell their noise ({len(worked)} of {len(tried)})"
-        raise TunerError(f"{text}: {reason}" if reason else text)
-    means: list[list[float]] = [[] for _ in configurations]
-    for (_, one), log in zip(worked, logs, strict=True):
-        means[one.configuration] += log.tolist()
-    means_ms = tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means)
-    budget = budget.answered(1e-3 * float(np.nanmax(means_ms)))
-    return NoiseMeasurement(
-        model=model,
-        concurrency=concurrency,
-        default=default,
-        configurations=tuple(configurations),
-        means_ms=means_ms,
-        tried=tuple(tried),
-        block_s=block_s,
-        course=found,
-        gains=tuple(
-            detectable_gain(found, budget, block_s=block_s, spent_s=spent_s) for spent_s in SPENT_S
-        ),
-    )
-
-
-def detectable_gain(
-    course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
-) -> DetectableGain:
-    """Return the smallest gain detectable in a time.
-
-    Args:
-        budget: gives the cost of a comparison.
-        block_s: of the drift model.
-    """
-
-    def smallest(pairs: int) -> float | None:
-        slices = budget.slices
-        rounds = power.RoundLayout(
-            number=pairs,
-            slices=slices or TimeSlices.whole(budget.load_s),
-            launch_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
-            is_side_by_side=slices is not None,
-        )
-        return power.smallest_gain_of(course, rounds, block_s=block_s)
-
-    return DetectableGain(
-        spent_s=spent_s,
-        comparison=smallest(budget.pairs_alone(spent_s)),
-        study=smallest(budget.pairs_of_study(spent_s)),
-    )
-
-
 class _MeasurementRun:
-    """A noise measurement in progress."""
-
     def __init__(
         self,
         order: NoiseMeasurementSpec,
@@ -252,7 +97,7 @@ class _MeasurementRun:
         """Return the configurations to measure, default first, and their block length.
 
         Raises:
-            WrongUse: the space has one configuration.
+            UsageError: the space has one configuration.
             TunerError: too few work.
         """
         wanted = self._order.configurations
@@ -306,7 +151,6 @@ class _MeasurementRun:
         return tuple(tried)
 
     def _spread(self, most: int) -> list[Configuration]:
-        """Return the default and others spread over the space."""
         candidates = self._arena.candidates
         found = [self._arena.default]
         for vector in cells_of.sobol(candidates.design_width, most - 1, self._rng):
@@ -349,11 +193,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Return the default and the fastest others, and a block length of two latencies.
-
-    Args:
-        seen: successful; the default may be missing.
-    """
+    """Return the default, if seen, and the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3

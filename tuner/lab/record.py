@@ -31,7 +31,7 @@ from tuner.measurement import summary
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.space import files
 from tuner.study import prediction, problem, targets
 from tuner.study.creation import environment_facts
@@ -39,7 +39,8 @@ from tuner.study.interruption import resumable
 from tuner.study.preparation import make_evaluator, notes_of, prepare
 from tuner.study.progress import Progress, Terminal
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Block, Measurement, RequestRecords
+from tuner.values.measurement import Block, Measurement
+from tuner.values.request_records import RequestRecords
 
 MAX_FAILED_IN_A_ROW = 8
 """Failures at the beginning that end a recording."""
@@ -68,7 +69,7 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
     """Measure what the folder lacks.
 
     Raises:
-        WrongUse: an invalid input, or another recording's folder; nothing was measured.
+        UsageError: an invalid input, or another recording's folder; nothing was measured.
         TunerError: it failed.
         Interrupted: a signal came; evaluations are saved.
     """

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import UsageError
-from tuner.lab import replay
-from tuner.lab.replay import PreparedTable
+from tuner.lab import prepared_table, replay, replay_search
+from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.tables import sampler_results, scoring, table_files
 from tuner.lab.tables.sampler_results import SHARES
 from tuner.measurement import noninferiority
@@ -24,7 +24,7 @@ from tuner.metrics import objective as objectives
 from tuner.metrics import prices
 from tuner.metrics.benchmark import BenchmarkRecord, NonInferiority, SamplerResult, TableBenchmark
 from tuner.sampling import registry
-from tuner.settings import MeasurementSettings
+from tuner.settings.measurement import MeasurementSettings
 
 BUDGETS = (15, 30, 50)
 """Trials after which regrets are compared."""
@@ -61,8 +61,8 @@ def compare(
         check: called after every search; may raise.
 
     Raises:
-        WrongUse: unknown or uninstalled sampler, or unrecorded metric.
-        InvalidSurface: a table is unreadable.
+        UsageError: unknown or uninstalled sampler, or unrecorded metric.
+        InvalidTable: a table is unreadable.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
@@ -89,14 +89,14 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
     if asked.objective != asked.first:
         raise UsageError(f"--objective {asked.objective}: expected one, as {asked.first}")
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return replay.prepare_table(surface, asked.first, asked.limits)
+    return prepared_table.prepare_table(surface, asked.first, asked.limits)
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
     """Return distinct samplers, reference first.
 
     Raises:
-        WrongUse: no peer.
+        UsageError: no peer.
     """
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
@@ -169,7 +169,7 @@ def _table_benchmark(
 def _sampler_result(
     ground: PreparedTable, order: TableBenchmarkSpec, sampler: str, check: Callable[[], None]
 ) -> SamplerResult:
-    replayed = replay.ReplaySpec(
+    replayed = replay_search.ReplaySpec(
         sampler=sampler,
         trials=order.trials,
         seeds=order.seeds,
@@ -182,7 +182,7 @@ def _sampler_result(
         found.runs,
         ground.truth,
         default=ground.arena.default,
-        profiling=replay.profiling_trials(ground, replayed),
+        profiling=replay_search.profiling_trials(ground, replayed),
     )
 
 

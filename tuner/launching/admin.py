@@ -12,7 +12,7 @@ from typing import Any
 
 from serving.error_text import one_line
 from tuner.errors import LaunchFailed
-from tuner.values.values import Cause
+from tuner.values.trial import Cause
 
 READ_TIMEOUT_S = 10.0
 CAUSES: dict[str, Cause] = {

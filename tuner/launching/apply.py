@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from serving.settings import SETTINGS
 from tuner.errors import UsageError
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 Setting = int | float | str | bool | None
 

@@ -33,7 +33,7 @@ from tuner.launching.engine import EngineInfo
 from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.replica_facts import ReplicaFact, ReplicaFacts, ReportedDeath
 from tuner.launching.supervised_process import ProcessSpec, SupervisedProcess
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 HOST = "127.0.0.1"
 CPU, MEMORY = "engine.cpu", "engine.memory_mb"

@@ -13,7 +13,8 @@ from serving.tensors import shapes
 from serving.values import Signature
 from tuner.errors import TunerError
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values.values import OUR_ENGINE, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import OUR_ENGINE
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

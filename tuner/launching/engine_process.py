@@ -32,7 +32,7 @@ from tuner.launching.admin import AdminClient
 from tuner.launching.engine import EngineInfo
 from tuner.launching.output import Output
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 START_TIMEOUT_S = 90.0
 """Start timeout, including a model load."""

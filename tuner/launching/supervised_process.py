@@ -21,7 +21,7 @@ from typing import Any
 from tuner.errors import LaunchFailed
 from tuner.launching import supervisor
 from tuner.launching.output import Output
-from tuner.values.values import Cause
+from tuner.values.trial import Cause
 
 START_TIMEOUT_S = 20.0
 """Wait for the supervisor's first report: two process starts."""

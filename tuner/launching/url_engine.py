@@ -27,7 +27,7 @@ from tuner.launching import readiness
 from tuner.launching.engine import EngineInfo
 from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MAX_READ = 1 << 20

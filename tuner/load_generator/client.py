@@ -1,16 +1,12 @@
 """HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
-Out: one row per request, in order of completion, in seconds of the phase. Latency runs from just
-before the first byte goes to the kernel to just after the last byte of the response is read.
-
-With 3 KB bodies at 20 connections this loop takes 10 us of CPU per request; a bare epoll loop or
-uvloop with httptools takes 8, mostly in the kernel. Epoll stamps the time beside the system calls,
-while uvloop defers writes.
+Latency runs from just before the first byte goes to the kernel to just after the last byte of the
+response is read. With 3 KB bodies at 20 connections this loop takes 10 us of CPU per request, a
+bare epoll loop 8. Epoll stamps the time beside the system calls, while uvloop defers writes.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
 import select
 import time
@@ -22,12 +18,10 @@ from tuner.load_generator.phase import Phase
 from tuner.load_generator.plan import PhasePlan
 from tuner.load_generator.pool import RETRIES, ConnectionPool, ServerGone
 from tuner.load_generator.response import BadResponse, ResponseHead, ResponseReader
-from tuner.load_generator.steady import has_settled
+from tuner.load_generator.steady import Settling
 
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02
-LOOK_S = 0.1
-"""Interval between checks whether latencies have settled."""
 MAX_HEADS = 512
 """Maximum of distinct response heads remembered."""
 
@@ -51,9 +45,8 @@ class Client:
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
-        """User and kernel CPU time in the measured part."""
+        """In the measured part."""
         self.cpu_readings = CpuReadings()
-        """CPU time over the whole phase."""
         self.first_error = b""
         """Start of the first non-2xx body."""
         arrivals = self.phase.arrivals
@@ -70,8 +63,7 @@ class Client:
         self._finished = 0
         self._origin = time.perf_counter()
         self._next_tick_s = 0.0
-        self._look_s = 0.0
-        self._has_settled = False
+        self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 
     def run(self) -> None:
         """Open the connections, warm up, measure, finish in-flight requests and close.
@@ -99,7 +91,6 @@ class Client:
         return time.perf_counter() - self._origin
 
     def _open_all(self) -> None:
-        """Open every connection, so that the workload starts complete."""
         pool = self.pool
         pool.open_due(0.0)
         while len(pool.free) < len(pool.connections):
@@ -120,7 +111,7 @@ class Client:
             connection.losses = 0
 
     def _loop(self) -> None:
-        poll = self._poll_finely if self._is_open else self.pool.poller.poll
+        poll = self.pool.poll_finely if self._is_open else self.pool.poller.poll
         clock, origin = time.perf_counter, self._origin
         by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, ConnectionState.BUSY
         now = clock() - origin
@@ -156,7 +147,6 @@ class Client:
                 self._dispatch()
 
     def _dispatch(self) -> None:
-        """Send due requests on free connections."""
         free = self.pool.free
         self._next_due_s = math.inf
         while free and self._sent < self.phase.limit:
@@ -186,7 +176,6 @@ class Client:
                 self.pool.watch(connection, _BOTH)
 
     def _answered(self, connection: ClientConnection, status: int, now: float) -> None:
-        """Record a complete response, then reuse its connection."""
         self._note(connection, status, now)
         connection.state = ConnectionState.FREE
         self.pool.free.append(connection)
@@ -201,21 +190,9 @@ class Client:
             connection.intended_s, connection.started_s, now, status, connection.index
         )
 
-    def _poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Poll with a timeout in microseconds; epoll itself counts milliseconds.
-
-        An epoll is readable while it has events. As it is older than its connections, its number is
-        below the 1,024 that `select` can hold.
-        """
-        poller = self.pool.poller
-        if timeout_s > 0.0:
-            select.select((poller,), (), (), timeout_s)
-        return poller.poll(0)
-
     # Everything below is slow and rare.
 
     def _tick(self, now: float) -> None:
-        """Handle everything that depends on time."""
         self._on_tick(self._finished)
         self._advance(now)
         for connection in self.pool.connections:
@@ -254,7 +231,6 @@ class Client:
             self.columns.append(due, now, now, 0, -1)
 
     def _cut(self) -> None:
-        """Mark all unanswered requests as lost, sent or not."""
         for connection in self.pool.connections:
             if connection.state is ConnectionState.BUSY:
                 self._lose(connection, "the server fell behind")
@@ -276,7 +252,8 @@ class Client:
                 now, sent=self._sent, finished=self._finished, least_round_trips=least
             )
             if now >= self.phase.next_look_s:
-                self.phase.look(self._mean_ms(), sent=self._sent)
+                assert self.phase.warmup_end_s is not None
+                self.phase.look(self.columns.mean_ms(self.phase.warmup_end_s), sent=self._sent)
         after = (self.phase.warmup_end_s, self.phase.measured_end_s)
         cpu = time.process_time()
         self.cpu_readings.append(now, cpu)
@@ -284,32 +261,11 @@ class Client:
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
 
     def _is_settling(self, now: float) -> bool:
-        """Whether the warm-up still waits for latencies to settle."""
-        warmup = self.plan.warmup
-        if not warmup.settling_s or self.phase.warmup_end_s is not None:
+        if self.phase.warmup_end_s is not None:
             return False
-        if not warmup.seconds <= now < warmup.seconds + warmup.settling_s:
-            return now < warmup.seconds
-        if now >= self._look_s:
-            self._look_s = now + LOOK_S
-            columns = self.columns
-            took_s = [
-                end - begin
-                for end, begin in zip(columns.finished_s, columns.intended_s, strict=True)
-            ]
-            self._has_settled = has_settled(took_s)
-        return not self._has_settled
-
-    def _mean_ms(self) -> float:
-        """Return the mean latency since the warm-up, or 0."""
-        assert self.phase.warmup_end_s is not None
-        intended_s, finished_s = self.columns.intended_s, self.columns.finished_s
-        first = bisect.bisect_right(finished_s, self.phase.warmup_end_s)
-        count = len(finished_s) - first
-        return 1e3 * (sum(finished_s[first:]) - sum(intended_s[first:])) / count if count else 0.0
+        return self._settling.is_waiting(now, self.columns.intended_s, self.columns.finished_s)
 
     def _handle(self, connection: ClientConnection, event: int) -> None:
-        """Handle any event in any state."""
         if connection.state is ConnectionState.OPENING:
             self.pool.decide_opening(connection, event, self._now())
             self._dispatch()

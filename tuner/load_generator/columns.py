@@ -5,6 +5,7 @@ The client's process uses this file, so it imports almost nothing.
 
 from __future__ import annotations
 
+import bisect
 from array import array
 
 COLUMNS = (
@@ -14,7 +15,7 @@ COLUMNS = (
     ("status", "h"),
     ("connection", "i"),
 )
-"""Fields of `tuner.values.values.RequestRecords` with `array` type codes, in byte order."""
+"""Fields of `tuner.values.request_records.RequestRecords` with `array` type codes, in byte order."""
 
 
 class Columns:
@@ -41,6 +42,13 @@ class Columns:
         self.finished_s.append(finished_s)
         self.status.append(status)
         self.connection.append(connection)
+
+    def mean_ms(self, start_s: float) -> float:
+        """Return the mean latency of requests that finished after a time, or 0."""
+        first = bisect.bisect_right(self.finished_s, start_s)
+        count = len(self.finished_s) - first
+        total_s = sum(self.finished_s[first:]) - sum(self.intended_s[first:])
+        return 1e3 * total_s / count if count else 0.0
 
     def as_bytes(self) -> bytes:
         """Return all columns in the order of `COLUMNS`."""

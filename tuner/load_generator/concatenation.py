@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.load_generator.generator import PhaseResult
-from tuner.values.values import CpuTimeSeries, RequestRecords
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 
 def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:

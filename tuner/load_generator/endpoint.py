@@ -47,7 +47,7 @@ def parse_url(url: str) -> Endpoint:
     """Parse a URL; the default scheme is http.
 
     Raises:
-        WrongUse: not http, no host, a wrong port, or credentials inside.
+        UsageError: not http, no host, a wrong port, or credentials inside.
     """
     text = url if "://" in url else f"http://{url}"
     try:
@@ -79,7 +79,7 @@ def parse_header(text: str) -> tuple[str, str]:
     """Parse a `--header 'Name: value'`.
 
     Raises:
-        WrongUse: no colon, a wrong name, or a line break inside.
+        UsageError: no colon, a wrong name, or a line break inside.
     """
     name, colon, value = text.partition(":")
     if (

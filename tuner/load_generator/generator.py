@@ -28,14 +28,13 @@ from tuner.load_generator.columns import COLUMNS
 from tuner.load_generator.multi_model_payloads import MultiModelPayloads
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import PhasePlan
-from tuner.values.values import CpuTimeSeries, RequestRecords
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
 """Maximum silence of a client that reports each second; it allows a short swap or sleep."""
 END_TIMEOUT_S = 2.0
 MAX_RETAINED = 2
-"""Payload sets that the client keeps."""
 MAX_REPORTED = 200
 """Maximum of a server's characters in a reason."""
 
@@ -51,15 +50,14 @@ class PhaseResult:
     warmup_end_s: float
     measured_end_s: float
     client_cpu_s: float
-    """Client's CPU time in the measured part."""
+    """In the measured part."""
     client_cpu: CpuTimeSeries
-    """Client's CPU time over the whole phase."""
+    """Over the whole phase."""
     wall_s: float
     """Time from the first connection to the last response."""
     reconnects: int
     """Connections replaced after a close or a lost request."""
     last_loss: str
-    """Why the last lost request was lost."""
     fell_behind: float
     """Share by which the server fell behind (`phase.fell_behind`)."""
     first_error: str
@@ -119,8 +117,8 @@ class LoadGenerator:
         """Run one phase.
 
         Raises:
-            LoadFailed: the server is gone or unreachable.
-            ClientLost: the client process died or stalled.
+            LoadGeneratorFailed: the server is gone or unreachable.
+            LoadGeneratorLost: the client process died or stalled.
         """
         if self._payloads is None:
             raise LoadGeneratorFailed("there is nothing to send: call set_payloads before run")
@@ -234,7 +232,6 @@ class LoadGenerator:
                 return header, blob
 
     def _last_words(self) -> str:
-        """Return the process's exit status and last line, and clean up."""
         process, errors = self._process, self._errors
         if process is None:
             return ""

@@ -23,7 +23,7 @@ def convert(
     `sample_rows` finds the samples; an input may have one for all.
 
     Raises:
-        WrongUse: a wrong shape, or unequal numbers of samples.
+        UsageError: a wrong shape, or unequal numbers of samples.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature
@@ -44,7 +44,7 @@ def one_sample(
     """Return an array of one sample in the shape that is sent.
 
     Raises:
-        WrongUse: a wrong shape.
+        UsageError: a wrong shape.
     """
     given = array[np.newaxis]
     ways = sample_rows.layouts_of(given.shape, spec, signature)
@@ -97,7 +97,7 @@ def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArr
     """Return the array in the input's datatype.
 
     Raises:
-        WrongUse: another kind of datatype, or a value that does not fit.
+        UsageError: another kind of datatype, or a value that does not fit.
     """
     if spec.datatype == "BYTES":
         elements = array.astype(object)

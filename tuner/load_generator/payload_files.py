@@ -35,7 +35,7 @@ def from_file(
     """Return payloads from a .npz, .jsonl, .ndjson or .json file.
 
     Raises:
-        WrongUse: another ending, or the reader's error.
+        UsageError: another ending, or the reader's error.
     """
     if path.suffix == ".npz":
         return from_npz(path, signature, model=model, client_batch=client_batch)
@@ -59,7 +59,7 @@ def from_npz(
         client_batch: items per request.
 
     Raises:
-        WrongUse: no such file, not npz, an input missing, a wrong shape or datatype, unequal
+        UsageError: no such file, not npz, an input missing, a wrong shape or datatype, unequal
             counts.
     """
     wanted = [spec.name for spec in signature.inputs]
@@ -128,7 +128,7 @@ def from_json_lines(
     The list may have a batch dimension of 1.
 
     Raises:
-        WrongUse: no such file, or a line that is not JSON or does not fit.
+        UsageError: no such file, or a line that is not JSON or does not fit.
     """
     items: list[list[oip_body.RequestInput]] = []
     try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import UsageError
 from tuner.load_generator import oip_body, stacking
-from tuner.values.values import InputSummary
+from tuner.values.study_record import InputSummary
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Without HEAD, whose responses announce a body but have none."""
@@ -94,7 +94,7 @@ def of_items(
         labels: (n,) right answers.
 
     Raises:
-        WrongUse: no item, or items that cannot share a request.
+        UsageError: no item, or items that cannot share a request.
     """
     if not items:
         raise UsageError(f"{description}: there is no request to send")

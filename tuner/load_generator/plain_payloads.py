@@ -36,7 +36,7 @@ def from_file(
         headers: completed by a content type from the file's ending.
 
     Raises:
-        WrongUse: unreadable or empty.
+        UsageError: unreadable or empty.
     """
     try:
         data = user_files.read(path, max_bytes=MAX_BYTES)
@@ -61,7 +61,7 @@ def tensors(
     """Return the bytes of one input as bodies.
 
     Raises:
-        WrongUse: unreadable, or not exactly one numeric input.
+        UsageError: unreadable, or not exactly one numeric input.
     """
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
@@ -92,7 +92,7 @@ def instances(
         to: path of the request.
 
     Raises:
-        WrongUse: unreadable, or with values that JSON lacks.
+        UsageError: unreadable, or with values that JSON lacks.
     """
     arrays, labels = _arrays(path)
     rows = [

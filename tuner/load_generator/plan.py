@@ -22,12 +22,12 @@ class Warmup:
     """
 
     seconds: float = 0.1
-    """Default 0.1 s: replicas forked from a warm process are steady after 0.05 s."""
+    """Replicas forked from a warm process are steady after 0.05 s."""
     round_trips: int = 3
-    """Default 3: the first fills the batches, the second is shaped by the first."""
+    """The first fills the batches, the second is shaped by the first."""
     cap_s: float = 10.0
     settling_s: float = 0.0
-    """Maximum further wait for steady latencies (`traffic.steady`); default 0."""
+    """Maximum further wait for steady latencies (`steady`)."""
 
     def __post_init__(self) -> None:
         if min(self.seconds, self.round_trips, self.cap_s, self.settling_s) < 0:
@@ -53,7 +53,6 @@ class OpenLoopPlan:
     """Open-loop workload: requests are due regardless of responses."""
 
     rate_per_s: float
-    """Mean rate."""
     spread: arrivals.Spread = "poisson"
     offsets_s: tuple[float, ...] = ()
     """Seconds of a trace, scaled to the rate."""
@@ -71,9 +70,7 @@ class PhasePlan:
     rate_per_s: float | None = None
     """Requests due each second (open loop); None: closed loop."""
     spread: arrivals.Spread = "poisson"
-    """How an open loop spreads requests over time."""
     seed: int = 0
-    """Seed of the arrivals."""
     offsets_s: tuple[float, ...] = ()
     """Arrival seconds: of `trace`, scaled to the rate; of `listed`, as they are."""
     each_its_own: bool = False

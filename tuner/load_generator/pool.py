@@ -98,6 +98,16 @@ class ConnectionPool:
         assert connection.socket is not None
         self.poller.modify(connection.socket.fileno(), events)
 
+    def poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Poll with a timeout in microseconds; epoll itself counts milliseconds.
+
+        An epoll is readable while it has events. As it is older than its connections, its number is
+        below the 1,024 that `select` can hold.
+        """
+        if timeout_s > 0.0:
+            select.select((self.poller,), (), (), timeout_s)
+        return self.poller.poll(0)
+
     def fail(
         self, connection: ClientConnection, now_s: float, reason: str, *, failures: int = 1
     ) -> None:

@@ -29,7 +29,7 @@ def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[Reque
     """Return the inputs of one request with all items; errors call it `where`.
 
     Raises:
-        WrongUse: they differ in shape, or in a shared input.
+        UsageError: they differ in shape, or in a shared input.
     """
     if len(items) == 1:
         return items[0]
@@ -62,7 +62,7 @@ def check_free(signature: Signature, client_batch: int, model: str) -> None:
     """Check that a model takes `client_batch` items per request.
 
     Raises:
-        WrongUse: several items for an unbatched model.
+        UsageError: several items for an unbatched model.
     """
     reason = shapes.why_unbatched(signature)
     if client_batch > 1 and reason:

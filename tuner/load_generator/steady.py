@@ -13,6 +13,37 @@ BATCH = 5
 """Fewest responses averaged into one value."""
 MIN_BATCHES, MAX_BATCHES = 8, 40
 """Fewest batches to judge, and the number above which batches grow."""
+LOOK_S = 0.1
+"""Interval between checks of a running phase."""
+
+
+class Settling:
+    """Wait at the end of a warm-up until latencies have settled."""
+
+    def __init__(self, start_s: float, longest_s: float) -> None:
+        """Prepare the wait.
+
+        Args:
+            start_s: end of the least warm-up.
+            longest_s: longest further wait; 0 waits for nothing.
+        """
+        self._start_s, self._longest_s = start_s, longest_s
+        self._look_s = 0.0
+        self._has_settled = False
+
+    def is_waiting(
+        self, now_s: float, intended_s: Sequence[float], finished_s: Sequence[float]
+    ) -> bool:
+        """Whether the warm-up goes on, by all requests so far in order of completion."""
+        if not self._longest_s:
+            return False
+        if not self._start_s <= now_s < self._start_s + self._longest_s:
+            return now_s < self._start_s
+        if now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            took_s = [end - begin for end, begin in zip(finished_s, intended_s, strict=True)]
+            self._has_settled = has_settled(took_s)
+        return not self._has_settled
 
 
 def has_settled(took: Sequence[float]) -> bool:

@@ -112,7 +112,7 @@ def plan_inputs(
     """Bind sizes to the signature; options precede the model's file.
 
     Raises:
-        WrongUse: an unknown input or dimension, or a size that does not fit.
+        UsageError: an unknown input or dimension, or a size that does not fit.
     """
     try:
         first = shapes.bind(signature, options)

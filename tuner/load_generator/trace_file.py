@@ -21,7 +21,7 @@ def read(path: pathlib.Path) -> tuple[float, ...]:
     """Return the offsets of a file.
 
     Raises:
-        WrongUse: unreadable, too large, an invalid or descending second, or no two different times.
+        UsageError: unreadable, too large, an invalid or descending second, or no two different times.
     """
     offsets: list[float] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tuner.values.values import Interval
+from tuner.values.interval import Interval
 
 Array = NDArray[np.float64]
 

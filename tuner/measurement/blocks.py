@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tuner.measurement import percentiles
-from tuner.settings import QUOTA_PERIOD_S
-from tuner.values.values import UNKNOWN, Block, CpuTimeSeries, Interval
+from tuner.settings.measurement import QUOTA_PERIOD_S
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Block
+from tuner.values.request_records import CpuTimeSeries
 
 MIN_BLOCKS = 4
 """Fewer blocks give no interval."""

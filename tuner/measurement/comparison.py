@@ -2,9 +2,8 @@
 
 The ratio is best over default. The two evaluations of a pair are close in time, so machine drift
 cancels. `measurement.sequential` decides when to stop: of equal configurations, one comparison in
-twenty shows a difference and one in forty calls the best better, however often one looks.
-Objectives compared by the same pairs share that error. Intervals of throughput, p99 and the
-prediction's choice are plain and decide nothing.
+twenty shows a difference, however often one looks. Objectives share that error. Intervals of
+throughput, p99 and the prediction's choice are plain and decide nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from scipy import special
 from tuner.errors import UsageError
 from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
-from tuner.measurement.sequential import StoppingBoundaries, looks
+from tuner.measurement.sequential import WITHIN, StoppingRule
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
-from tuner.values.values import (
-    UNKNOWN,
-    Configuration,
-    Interval,
-    Measurement,
+from tuner.values.configuration import Configuration
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Measurement
+from tuner.values.verdict import (
     PredictionComparison,
     SecondObjectiveVerdict,
     Verdict,
@@ -34,16 +32,9 @@ from tuner.values.values import (
 )
 
 MIN_PAIRS = 2
-WITHIN = math.log(1.03)
-"""Log difference too small to matter: 3 %."""
 SESSION_SD = 0.035
-"""Standard deviation of a log ratio between sessions hours apart.
-
-3.1 % between two recordings (benchmarks/verdict/sessions.py), plus a margin.
-"""
+"""Sd of a log ratio between sessions hours apart: 3.1 % (benchmarks/verdict/sessions.py), plus a margin."""
 NAMES = ("the default", "the best configuration")
-MAX_WIDER = 1.5
-"""Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
 MAX_IN_PERCENT = 3.0
 """Ratio above which sentences give a multiple instead of per cent."""
 
@@ -54,7 +45,7 @@ def ratio_interval(
     """Return the geometric mean of paired ratios with its 95 % interval.
 
     Raises:
-        WrongUse: fewer than two pairs, or unequal numbers.
+        UsageError: fewer than two pairs, or unequal numbers.
     """
     if len(numerators) != len(denominators) or len(numerators) < MIN_PAIRS:
         raise UsageError(
@@ -67,63 +58,13 @@ def ratio_interval(
     return math.exp(mean), Interval(low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StoppingRule:
-    """Stopping rule for adding pairs."""
-
-    most: int
-    """Maximum number of pairs."""
-    sd: float
-    """Standard deviation of the pairs' log ratios, assumed beforehand."""
-    at: float = 0.0
-    """Log difference to decide about: above or below it."""
-    objectives: int = 1
-    """Objectives that share the pairs and split the error (Bonferroni).
-
-    So all intervals hold together in 95 of 100 comparisons.
-    """
-
-    @property
-    def alpha(self) -> float:
-        """Error of the comparison in one objective."""
-        return sequential.ALPHA / self.objectives
-
-    def is_enough(self, differences: Sequence[float]) -> bool:
-        """Return whether the pairs' ordered log ratios end a comparison."""
-        differences = [one - self.at for one in differences]
-        plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
-        return any(
-            count == self.most or self._is_told(plan, differences[:count], look)
-            for look, count in enumerate(plan.looks)
-            if count <= len(differences)
-        )
-
-    def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        """Return whether a look shows something that the pairs' own interval confirms.
-
-        A small difference needs an interval not much wider than planned.
-        """
-        reading = sequential.read(plan, differences, look)
-        found = sequential.estimate(differences, alpha=self.alpha)
-        if reading.is_crossed:
-            return found.is_shown
-        if self.at:
-            return False
-        is_narrow = sequential.robust_mean(differences).sd <= MAX_WIDER * self.sd
-        ends = (reading.low, reading.high, found.low, found.high)
-        return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)
-
-
 def is_enough(
     default: Sequence[Measurement],
     best: Sequence[Measurement],
     names: Sequence[str],
     rule: StoppingRule,
 ) -> bool:
-    """Return whether the pairs so far end the comparison in every objective.
-
-    There may be fewer than two pairs.
-    """
+    """Return whether the pairs so far end the comparison in every objective."""
     if len(best) < MIN_PAIRS:
         return False
     return all(rule.is_enough(differences_of(default, best, name)) for name in names)
@@ -140,11 +81,11 @@ def compare(
 ) -> Verdict:
     """Return the verdict over pairs of evaluations, matched by position.
 
-    `second` is another objective of the same pairs, counted in the rule. Without a rule, the number
-    of pairs was fixed. `names` are those of default and best in sentences.
+    `second` is counted in the rule. Without a rule, the number of pairs was fixed. `names` are those of
+    default and best in sentences.
 
     Raises:
-        WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
+        UsageError: fewer than two pairs, unequal numbers, or an unknown objective.
     """
     made_best = objectives.find_objective(objective)
     differences = _differences(default, best, made_best)
@@ -210,10 +151,7 @@ def _second_objective_verdict(
 def between_session_interval(
     ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA
 ) -> Interval:
-    """Return the prediction interval of the ratio in another session.
-
-    `alpha` is one minus the confidence of both intervals.
-    """
+    """Return the prediction interval of the ratio in another session, at confidence 1 - alpha."""
     assert interval.low is not None
     assert interval.high is not None
     moved = float(special.ndtri(1 - alpha / 2)) * SESSION_SD
@@ -234,7 +172,7 @@ def compare_with_prediction(
     """Compare the best with a prediction's choice over pairs of evaluations.
 
     Raises:
-        WrongUse: fewer than two pairs, or unequal numbers.
+        UsageError: fewer than two pairs, or unequal numbers.
     """
     made_best = objectives.find_objective(objective)
     ratio, interval = _ratio(guess, best, made_best)
@@ -272,10 +210,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Return both values of an objective, as far apart as the pairs' mean ratio.
-
-    None if an evaluation has no value above 0.
-    """
+    """Return both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None
@@ -320,7 +255,6 @@ class _Sentence:
     differences: Sequence[float]
     names: tuple[str, str]
     is_shared: bool
-    """Whether the same pairs compare another objective."""
 
     def text(
         self,
@@ -362,7 +296,6 @@ class _Sentence:
 
 
 def _span(interval: Interval) -> str:
-    """Return both ends as changes, the smaller first."""
     ends = [interval.low, interval.high]
     assert ends[0] is not None
     assert ends[1] is not None

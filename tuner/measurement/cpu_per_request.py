@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 
 def log_cpu_per_request(measurement: Measurement) -> float | None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.measurement import blocks
-from tuner.settings import QUOTA_PERIOD_S
+from tuner.settings.measurement import QUOTA_PERIOD_S
 
 MAX_PARTS = 20
 MIN_PARTS = 5

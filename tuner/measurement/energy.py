@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.measurement import blocks
-from tuner.values.values import Block, Energy
+from tuner.values.measurement import Block, Energy
 
 MIN_READINGS = 2
 

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 PROC = pathlib.Path("/proc")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 MAX_MORE = 0.05
 """Disturbing share of CPU time above the usual: about how much configurations differ."""

@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from tuner.measurement import summary
-from tuner.settings import RATE_LOADS
-from tuner.values.values import RequestRecords
+from tuner.settings.measurement import RATE_LOADS
+from tuner.values.request_records import RequestRecords
 
 FIRST_STEP = 1.25
 """Factor between the first two rates; each step squares the one before: 1.56, 2.4, 6.0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.values.values import (
+from tuner.values.measurement import (
     LATE_S,
     MAX_LATE_SHARE,
     MAX_LITTLES_LAW_ERROR,

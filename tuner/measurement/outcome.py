@@ -13,26 +13,21 @@ from tuner.measurement import summary
 from tuner.metrics import tail_latency
 from tuner.metrics.metric_constraints import MetricConstraint, violated
 from tuner.metrics.objective import find_objective
-from tuner.settings import MeasurementSettings, rate_in_words
-from tuner.values.values import (
-    MIN_FOR_P99,
-    OK,
-    CpuTimeSeries,
-    HostNoise,
-    Measurement,
-    Outcome,
-    RequestRecords,
-)
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.workload import rate_in_words
+from tuner.values.measurement import MIN_FOR_P99, HostNoise, Measurement
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
+from tuner.values.trial import OK, Outcome
 
 MAX_ERROR_SHARE = 0.01
 """Tolerable share of failed requests; errors are often fast, and flatter a phase."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 """Statuses of an overloaded server: no response, or a rejection."""
 REJECTIONS = OF_OVERLOAD - {0}
-"""Statuses of rejections as too late, which are no failures in a scenario."""
+"""Too late, which is no failure in a scenario."""
 
 SAFE = 2
-"""Multiple of the minimum requests that likely suffices for slower configurations."""
+"""Multiple of the minimum that likely suffices for slower configurations."""
 
 
 def measure_outcome(
@@ -55,51 +50,29 @@ def measure_outcome(
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
 
-    In addition: `why_failed` and `why_refused` are one-line causes; `fell_behind` is the share of
-    due requests by which the server fell behind (`LoadResult.fell_behind`). Such a server has no
-    latency of its own, since it grows with the measuring time.
+    `why_failed` and `why_refused` are one-line causes; `fell_behind` is `LoadResult.fell_behind`:
+    such a server has no latency of its own, since it grows with the measuring time.
 
     Returns:
-        A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`
-        (too many failed), or infeasible with cause `overload` (open loop) or `constraint` (all
-        rejected).
+        A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`,
+        or infeasible with cause `overload` (open loop) or `constraint` (all rejected).
     """
     if fell_behind:
-        return overload_outcome(
-            rate_per_s, f"it fell behind by {100 * fell_behind:.0f} % of them"
-        ), None
-    measured = summary.is_measured(
-        records, warmup_s=warmup_s, seconds=seconds, is_open=concurrency is None
-    )
-    finished = int(np.count_nonzero(measured))
-    turned_down = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
-    failed = int(np.count_nonzero(measured & ~summary.is_ok(records))) - turned_down
+        why = f"it fell behind by {100 * fell_behind:.0f} % of them"
+        return overload_outcome(rate_per_s, why), None
+    is_open = concurrency is None
+    measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
+    counts = _RequestCounts.of(records, measured, refusals)
+    finished, failed = counts.finished, counts.failed
     because = f"; {why_failed}" if why_failed and failed else ""
-    of_overload = sorted(OF_OVERLOAD.difference(refusals))
-    refused = int(np.count_nonzero(measured & np.isin(records.status, of_overload)))
-    if concurrency is None and failed > most_error_share * finished and 2 * refused > failed:
+    if is_open and failed > most_error_share * finished and 2 * counts.overloaded > failed:
         why = f"{failed} of {finished} failed: {summary.statuses(records, measured)}{because}"
         return overload_outcome(rate_per_s, why), None
-    if not finished or failed == finished:
-        reason = summary.nothing_measured(records, measured, seconds, is_open=concurrency is None)
-        reason += because
-        return Outcome(
-            status="failed", cause="errors" if finished else "timeout", reason=reason
-        ), None
-    if failed > most_error_share * finished:
-        reason = (
-            f"{failed} of {finished} requests ({100 * failed / finished:.1f} %) failed: "
-            f"{summary.statuses(records, measured)}{because}"
-        )
-        return Outcome(status="failed", cause="errors", reason=reason), None
-    if turned_down and turned_down + failed == finished:
+    if failed == finished or failed > most_error_share * finished:
+        return _too_many_failed(records, measured, counts, seconds, because, is_open=is_open), None
+    if counts.turned_down and counts.turned_down + failed == finished:
         why = why_refused or summary.statuses(records, measured)
-        within = "in time" if deadline_ms is None else f"within {deadline_ms:g} ms"
-        reason = (
-            f"all {finished} requests were refused, as none could be answered {within} ({why}): give them more "
-            "time (deadline_ms), or ask less often, or for fewer items"
-        )
-        return Outcome(status="infeasible", cause="constraint", reason=reason), None
+        return _all_refused(finished, deadline_ms, why), None
     measurement = summary.summarise(
         records,
         concurrency=concurrency,
@@ -116,8 +89,63 @@ def measure_outcome(
     return OK, measurement
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _RequestCounts:
+    finished: int
+    failed: int
+    overloaded: int
+    """Failed by an overload."""
+    turned_down: int
+    """Rejected as too late, which is no failure."""
+
+    @classmethod
+    def of(
+        cls,
+        records: RequestRecords,
+        measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        refusals: Collection[int],
+    ) -> Self:
+        turned_down = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
+        of_overload = sorted(OF_OVERLOAD.difference(refusals))
+        return cls(
+            finished=int(np.count_nonzero(measured)),
+            failed=int(np.count_nonzero(measured & ~summary.is_ok(records))) - turned_down,
+            overloaded=int(np.count_nonzero(measured & np.isin(records.status, of_overload))),
+            turned_down=turned_down,
+        )
+
+
+def _too_many_failed(
+    records: RequestRecords,
+    measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    counts: _RequestCounts,
+    seconds: float,
+    because: str,
+    *,
+    is_open: bool,
+) -> Outcome:
+    finished, failed = counts.finished, counts.failed
+    if failed == finished:
+        reason = summary.nothing_measured(records, measured, seconds, is_open=is_open) + because
+        return Outcome(status="failed", cause="errors" if finished else "timeout", reason=reason)
+    reason = (
+        f"{failed} of {finished} requests ({100 * failed / finished:.1f} %) failed: "
+        f"{summary.statuses(records, measured)}{because}"
+    )
+    return Outcome(status="failed", cause="errors", reason=reason)
+
+
+def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
+    within = "in time" if deadline_ms is None else f"within {deadline_ms:g} ms"
+    reason = (
+        f"all {finished} requests were refused, as none could be answered {within} ({why}): give them more "
+        "time (deadline_ms), or ask less often, or for fewer items"
+    )
+    return Outcome(status="infeasible", cause="constraint", reason=reason)
+
+
 def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
-    """Return the outcome of a configuration that cannot serve an open loop's rate."""
+    """Return the outcome of one that cannot serve an open loop's rate."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
@@ -136,14 +164,12 @@ class EvaluationRequirements:
     """Metrics that an evaluation must report, and metric constraints."""
 
     objective: str
-    """Name of the first objective."""
     limits: tuple[MetricConstraint, ...] = ()
     second: str | None = None
-    """Name of the second objective."""
 
     @classmethod
     def of(cls, settings: MeasurementSettings) -> Self:
-        """Return the requirements of a study's evaluations."""
+        """Return those of a study's evaluations."""
         return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property

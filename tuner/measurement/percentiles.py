@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.metrics import tail_latency
-from tuner.values.values import Interval
+from tuner.values.interval import Interval
 
 
 def percentile(ordered: NDArray[np.float64], share: float) -> float:

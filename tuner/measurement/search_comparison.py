@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from tuner.measurement import comparison
 from tuner.metrics.objective import Objective
-from tuner.values.values import Interval, SamplerDifference, SamplerRun, VerdictOutcome
+from tuner.values.interval import Interval
+from tuner.values.sampler_comparison import SamplerDifference, SamplerRun
+from tuner.values.verdict import VerdictOutcome
 
 Pair = tuple[float, float]
 """Objectives of both winners, in the objective's unit."""

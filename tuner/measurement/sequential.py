@@ -46,15 +46,19 @@ MAX_ALIKE = 0.8
 FAR = 2.5
 """Standard deviations of an outlier: one in eighty of a normal sample."""
 MAX_STEPS = 50
-"""Iterations of the robust mean; three usually suffice."""
+"""Of the robust mean; three usually suffice."""
 _MAD = float(special.ndtri(0.75))
 """Normal median absolute deviation, in standard deviations."""
 LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
-"""Nodes of the integration at each look."""
+"""Of the integration at each look."""
 _FARTHEST = 9.0
 """Standard deviations that a sum never exceeds."""
+WITHIN = math.log(1.03)
+"""Log difference too small to matter: 3 %."""
+MAX_WIDER = 1.5
+"""Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -78,7 +82,7 @@ class StoppingBoundaries:
     boundaries: tuple[float, ...]
     """Absolute z from which it stops, one per look."""
     sd: float
-    """Assumed standard deviation of the differences."""
+    """Assumed, of the differences."""
 
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
@@ -90,10 +94,7 @@ class StoppingBoundaries:
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
 
     def presumed(self, differences: Sequence[float], look: int) -> float:
-        """Return the sd for a look: the assumed one, or the pairs' if larger at any look.
-
-        A larger spread justifies more pairs; a smaller one does not justify stopping.
-        """
+        """Return the sd for a look: the assumed one, or the pairs' if larger at any look."""
         return max(
             self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
         )
@@ -117,7 +118,6 @@ class Estimate:
     value: float
     low: float
     high: float
-    """End of the 95 % interval."""
 
     @property
     def is_shown(self) -> bool:
@@ -132,15 +132,14 @@ class RobustMean(NamedTuple):
     sd: float
     """Sd of as many independent differences of equal precision."""
     degrees: float
-    """Degrees of freedom of `sd`."""
 
 
 def robust_mean(differences: Sequence[float]) -> RobustMean:
     """Return the robust mean of two or more pairs' differences, in order.
 
     Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
-    count as a first-order autoregression: Kendall's bias correction of its coefficient, Bartlett's
-    variance of the mean, degrees of freedom of the equivalent independent differences.
+    count as a first-order autoregression, with Kendall's bias correction of its coefficient and
+    Bartlett's variance of the mean.
     """
     return _robust_mean(tuple(float(one) for one in differences))
 
@@ -205,8 +204,7 @@ def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
     """Return the two-sided error to spend by this share of the pairs.
 
-    Lan and DeMets' first function, half per direction, at a power of the share: early pairs are too
-    few to reveal drift.
+    Lan and DeMets' first function at a power of the share: early pairs are too few to reveal drift.
     """
     if share >= 1.0:
         return alpha
@@ -261,3 +259,44 @@ class _Density:
 def _legendre() -> tuple[Array, Array]:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     return np.asarray(nodes), np.asarray(weights)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRule:
+    """Stopping rule for adding pairs."""
+
+    most: int
+    """Of pairs."""
+    sd: float
+    """Assumed beforehand, of the pairs' log ratios."""
+    at: float = 0.0
+    """Log difference to decide about: above or below it."""
+    objectives: int = 1
+    """Objectives that share the pairs and split the error (Bonferroni)."""
+
+    @property
+    def alpha(self) -> float:
+        """Error of the comparison in one objective."""
+        return ALPHA / self.objectives
+
+    def is_enough(self, differences: Sequence[float]) -> bool:
+        """Return whether the pairs' ordered log ratios end a comparison."""
+        differences = [one - self.at for one in differences]
+        plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
+        return any(
+            count == self.most or self._is_told(plan, differences[:count], look)
+            for look, count in enumerate(plan.looks)
+            if count <= len(differences)
+        )
+
+    def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
+        """Return whether a look shows something that the pairs' own interval confirms."""
+        reading = read(plan, differences, look)
+        found = estimate(differences, alpha=self.alpha)
+        if reading.is_crossed:
+            return found.is_shown
+        if self.at:
+            return False
+        is_narrow = robust_mean(differences).sd <= MAX_WIDER * self.sd
+        ends = (reading.low, reading.high, found.low, found.high)
+        return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,9 @@ from tuner.errors import LoadGeneratorFailed
 from tuner.measurement import blocks, effective_sample_size, percentiles
 from tuner.measurement.littles_law import littles_law_error
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import (
-    LATE_S,
-    UNKNOWN,
-    CpuTimeSeries,
-    HostNoise,
-    Interval,
-    Measurement,
-    RequestRecords,
-)
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import LATE_S, Block, HostNoise, Measurement
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
@@ -70,98 +64,71 @@ def summarise(
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
-    `warmup_s` and `seconds` are `LoadResult.warmup_end_s` and `measured_s`. `concurrency` is None
-    in an open loop, `rate_per_s` its mean rate. Blocks are longer than `block_s` if latencies are
-    long. Goodput needs a `deadline_ms`. `refusals` are statuses that count as rejections, not
-    errors.
+    `warmup_s` and `seconds` are `PhaseResult.warmup_end_s` and `measured_s`. `concurrency` is None in
+    an open loop. Goodput needs a `deadline_ms`. `refusals` are statuses that are no errors.
 
     Raises:
-        LoadFailed: no request was answered in the measured part.
+        LoadGeneratorFailed: no request was answered in the measured part.
     """
     is_open = concurrency is None
     measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     answered = measured & is_ok(records)
     count = int(np.count_nonzero(answered))
     if not count or seconds <= 0:
-        raise LoadGeneratorFailed(
-            f"nothing measured: {nothing_measured(records, measured, seconds)}"
-        )
+        why = nothing_measured(records, measured, seconds)
+        raise LoadGeneratorFailed(f"nothing measured: {why}")
     took_s = records.finished_s - records.intended_s
-    ordered = np.sort(took_s[answered])
-    mean_s = float(ordered.mean())
     at_s = records.intended_s if is_open else records.finished_s
-    in_turn = np.argsort(at_s[answered], kind="stable")
-    alike = effective_sample_size.part_of(
-        at_s[answered], start_s=warmup_s, seconds=seconds, mean_s=mean_s
-    )
-    parts = blocks.cut(
-        at_s[answered][in_turn],
-        took_s[answered][in_turn],
-        start_s=warmup_s,
-        seconds=seconds,
-        block_s=blocks.block_seconds(block_s, mean_s),
-        client_cpu=client_cpu,
-    )
-    spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
-    found = {share: _Percentile.of(took_s[answered], ordered, alike, share) for share in SHARES}
+    latencies = _Latencies(at_s[answered], took_s[answered], warmup_s, seconds)
+    parts = latencies.blocks(block_s, client_cpu)
     finished = int(np.count_nonzero(measured))
     refused = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
     block_s = parts[0].seconds if parts else seconds
-    good = _good(records, warmup_s, seconds, deadline_ms=deadline_ms, block_s=block_s)
+    little_error = None
+    if concurrency is not None:
+        mean_finished_s = float(took_s[measured].mean())
+        little_error = littles_law_error(finished / seconds, mean_finished_s, concurrency)
+    good, good_interval = _goodput(
+        records, warmup_s, seconds, deadline_ms=deadline_ms, block_s=block_s
+    )
     return Measurement(
         requests=count,
         errors=finished - count - refused,
         refused=refused,
         seconds=seconds,
-        mean_ms=1e3 * mean_s,
-        mean_interval=blocks.mean_interval(parts, 1e3 * mean_s),
-        p50_ms=found[0.5].value_ms,
-        p50_interval=found[0.5].interval,
-        p95_ms=found[0.95].value_ms,
-        p95_interval=found[0.95].interval,
-        p99_ms=found[0.99].value_ms,
-        p99_interval=found[0.99].interval,
-        p99_effective=found[0.99].effective,
-        histogram=LatencyHistogram.of(1e3 * ordered),
-        goodput=None if good is None else good[0],
-        goodput_interval=UNKNOWN if good is None else good[1],
+        **latencies.fields(parts),
+        goodput=good,
+        goodput_interval=good_interval,
         throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
-        little_error=None
-        if concurrency is None
-        else littles_law_error(finished / seconds, float(took_s[measured].mean()), concurrency),
+        little_error=little_error,
         warmup_s=warmup_s,
-        blocks=parts,
         noise=noise,
         client_batch=client_batch,
-        spread_ms=spread_ms,
-        spread_interval=blocks.spread_interval(parts, spread_ms),
         rate_per_s=rate_per_s,
         late_share=float(np.mean(_late_s(records)[measured] > LATE_S)) if is_open else None,
     )
 
 
 def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return (n,) how long after its due time each request was sent."""
     return records.started_s - records.intended_s
 
 
 def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:
-    """Return the number of 2xx responses in the measured part, whenever due."""
+    """Count 2xx responses in the measured part, whenever due."""
     finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
     return int(np.count_nonzero(finished & is_ok(records)))
 
 
-def _good(
+def _goodput(
     records: RequestRecords,
     warmup_s: float,
     seconds: float,
     *,
     deadline_ms: float | None,
     block_s: float,
-) -> tuple[float, Interval] | None:
-    """Return responses per second within the deadline; None without one."""
+) -> tuple[float | None, Interval]:
     if deadline_ms is None:
-        return None
+        return None, UNKNOWN
     took_ms = 1e3 * (records.finished_s - records.intended_s)
     chosen = is_measured(records, warmup_s=warmup_s, seconds=seconds) & is_ok(records)
     at_s = records.finished_s[chosen & (took_ms <= deadline_ms)]
@@ -207,10 +174,63 @@ def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np
     )
 
 
+class _Latencies:
+    def __init__(
+        self,
+        at_s: NDArray[np.float64],
+        took_s: NDArray[np.float64],
+        warmup_s: float,
+        seconds: float,
+    ) -> None:
+        self._at_s, self._took_s = at_s, took_s
+        self._warmup_s, self._seconds = warmup_s, seconds
+        self.ordered_s = np.sort(took_s)
+        self.mean_s = float(self.ordered_s.mean())
+
+    def blocks(self, block_s: float, client_cpu: CpuTimeSeries | None) -> tuple[Block, ...]:
+        """Return the blocks, which are longer than `block_s` if latencies are long."""
+        in_turn = np.argsort(self._at_s, kind="stable")
+        return blocks.cut(
+            self._at_s[in_turn],
+            self._took_s[in_turn],
+            start_s=self._warmup_s,
+            seconds=self._seconds,
+            block_s=blocks.block_seconds(block_s, self.mean_s),
+            client_cpu=client_cpu,
+        )
+
+    def fields(self, parts: tuple[Block, ...]) -> dict[str, Any]:
+        """Return the fields of a `Measurement` about latencies."""
+        mean_ms = 1e3 * self.mean_s
+        spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(self.ordered_s))
+        found = self._percentiles()
+        return {
+            "blocks": parts,
+            "mean_ms": mean_ms,
+            "mean_interval": blocks.mean_interval(parts, mean_ms),
+            "p50_ms": found[0.5].value_ms,
+            "p50_interval": found[0.5].interval,
+            "p95_ms": found[0.95].value_ms,
+            "p95_interval": found[0.95].interval,
+            "p99_ms": found[0.99].value_ms,
+            "p99_interval": found[0.99].interval,
+            "p99_effective": found[0.99].effective,
+            "spread_ms": spread_ms,
+            "spread_interval": blocks.spread_interval(parts, spread_ms),
+            "histogram": LatencyHistogram.of(1e3 * self.ordered_s),
+        }
+
+    def _percentiles(self) -> dict[float, _Percentile]:
+        alike = effective_sample_size.part_of(
+            self._at_s, start_s=self._warmup_s, seconds=self._seconds, mean_s=self.mean_s
+        )
+        return {
+            share: _Percentile.of(self._took_s, self.ordered_s, alike, share) for share in SHARES
+        }
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Percentile:
-    """One percentile of the measured part."""
-
     value_ms: float
     interval: Interval
     effective: float

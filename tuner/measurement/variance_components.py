@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from serving.error_text import nearest
 from tuner.errors import UsageError, list_names
 from tuner.metrics import tail_latency
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 MIN_VALUE = 1e-9
 """Minimum of a metric, for its logarithm."""
@@ -175,7 +175,7 @@ def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
     """Parse distinct constraints.
 
     Raises:
-        WrongUse: an invalid one, or two that exclude each other.
+        UsageError: an invalid one, or two that exclude each other.
     """
     found: dict[str, MetricConstraint] = {}
     for text in texts:

@@ -10,7 +10,10 @@ import math
 
 from serving.error_text import nearest
 from tuner.errors import UsageError
-from tuner.values.values import UNKNOWN, Interval, Measurement, Trial, VerdictOutcome
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Measurement
+from tuner.values.trial import Trial
+from tuner.values.verdict import VerdictOutcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +195,7 @@ def find_objective(name: str) -> Objective:
     """Return the objective of that name.
 
     Raises:
-        WrongUse: there is none.
+        UsageError: there is none.
     """
     if name not in OBJECTIVES:
         raise UsageError(

@@ -16,7 +16,8 @@ from serving.error_text import one_line
 from serving.system import user_files
 from tuner import document
 from tuner.errors import InvalidPrices, UsageError
-from tuner.values.values import Cost, Measurement, Value
+from tuner.values.configuration import Value
+from tuner.values.measurement import Cost, Measurement
 
 COPY = "prices.yaml"
 """Copy in a study folder."""
@@ -64,7 +65,7 @@ def read(path: str | None) -> Prices:
     """Read a price file; default: core-seconds.
 
     Raises:
-        WrongUse: it is unreadable.
+        UsageError: it is unreadable.
         InvalidPrices: a key or price is invalid or missing.
     """
     if path is None:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from scipy import special
 
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import MIN_FOR_P99, UNKNOWN, Interval, Measurement
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import MIN_FOR_P99, Measurement
 
 SHARE = 0.99
 OUTSIDE = 0.025

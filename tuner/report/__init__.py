@@ -2,8 +2,8 @@
 
 Only this package imports Plotly. A page loads nothing from a network.
 
-    wording, reading, requests, importance               numbers and facts of a study, no Plotly
-    theme, axes                                          colours, fonts, ticks
-    trial_marks, {search,knob,request,comparison}_figures                 record -> Plotly figure
-    markup, document, tables, head, page, comparison_page                 record -> HTML
+    study/, open_loop, requests, importance              facts of a study, no Plotly
+    theme, axes, formatting                              colours, fonts, ticks, numbers
+    trial_marks, *_figures, {benchmark,comparison}/figures                record -> Plotly figure
+    markup, document, tables, page_header, page, {benchmark,comparison}/page    record -> HTML
 """

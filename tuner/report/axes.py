@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tuner.report import formatting
-from tuner.values.values import KnobInfo, Value
+from tuner.values.configuration import Value
+from tuner.values.study_record import KnobInfo
 
 _STEPS = (
     (1.0,),

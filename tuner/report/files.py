@@ -7,8 +7,11 @@ import pathlib
 
 from tuner.errors import StorageFailed
 from tuner.metrics.benchmark import BenchmarkRecord
-from tuner.report import benchmark_page, comparison_page, page
-from tuner.values.values import ComparisonRecord, StudyRecord
+from tuner.report import page
+from tuner.report.benchmark import page as benchmark_page
+from tuner.report.comparison import page as comparison_page
+from tuner.values.sampler_comparison import ComparisonRecord
+from tuner.values.study_record import StudyRecord
 
 
 def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from tuner.metrics.tail_latency import TailLatency
-from tuner.values.values import Interval, Value
+from tuner.values.configuration import Value
+from tuner.values.interval import Interval
 
 
 def number(value: float | None) -> str:

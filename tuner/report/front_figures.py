@@ -7,11 +7,13 @@ import math
 import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
-from tuner.report import formatting, study_view, tables, theme
+from tuner.report import formatting, tables, theme
 from tuner.report.axes import escape, log_axis
 from tuner.report.markup import Child, Markup, element, table
+from tuner.report.study import study_view
 from tuner.report.trial_marks import trial_hover
-from tuner.values.values import ParetoPoint, StudyRecord
+from tuner.values.study_record import StudyRecord
+from tuner.values.verification_state import ParetoPoint
 
 
 def figure(study: StudyRecord) -> go.Figure:

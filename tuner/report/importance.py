@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.metrics import objective as objectives
-from tuner.report import study_view
-from tuner.values.values import Interval, KnobInfo, StudyRecord, Trial
+from tuner.report.study import study_view
+from tuner.values.interval import Interval
+from tuner.values.study_record import KnobInfo, StudyRecord
+from tuner.values.trial import Trial
 
 MIN_TRIALS = 12
 """With fewer, the intervals span everything."""

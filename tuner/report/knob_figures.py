@@ -15,10 +15,13 @@ import plotly.colors
 import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
-from tuner.report import formatting, study_view, theme
+from tuner.report import formatting, theme
 from tuner.report.axes import KnobAxis, escape, knob_axis, log_axis, log_ticks
+from tuner.report.study import study_view
 from tuner.report.trial_marks import PlotContext, add_best, add_failures, add_trials, trial_hover
-from tuner.values.values import KnobInfo, StudyRecord, Trial, Value
+from tuner.values.configuration import Value
+from tuner.values.study_record import KnobInfo, StudyRecord
+from tuner.values.trial import Trial
 
 JITTER = 0.012
 """Sideways shift of equal values, as a share of the axis, for visibility."""

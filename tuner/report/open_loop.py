@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from tuner.metrics import tail_latency
 from tuner.report import formatting
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values.values import Measurement, OpenLoopCheck, StudyRecord
+from tuner.values.measurement import Measurement
+from tuner.values.study_record import StudyRecord
+from tuner.values.verification_state import OpenLoopCheck
 
 ARMS = ("default", "best")
 MAX_MORE = 1.15

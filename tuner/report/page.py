@@ -14,12 +14,13 @@ from tuner.report import (
     page_header,
     request_figures,
     search_figures,
-    study_view,
     tables,
     theme,
 )
 from tuner.report.markup import Child, Markup, element, join
-from tuner.values.values import MIN_FOR_P99, StudyRecord
+from tuner.report.study import study_view
+from tuner.values.measurement import MIN_FOR_P99
+from tuner.values.study_record import StudyRecord
 
 
 def render(study: StudyRecord) -> str:

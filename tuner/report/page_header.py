@@ -8,10 +8,12 @@ from collections.abc import Mapping
 
 from tuner.advice import advise
 from tuner.metrics import objective as objectives
-from tuner.report import formatting, open_loop, study_view, tables
+from tuner.report import formatting, open_loop, tables
 from tuner.report.markup import Markup, bullets, element, join
-from tuner.settings import serve_command
-from tuner.values.values import StudyRecord, VerdictOutcome
+from tuner.report.study import headline, study_notes, study_view
+from tuner.settings.recommended_commands import serve_command
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
 """Words that set a note in bold, as they change the metrics' meaning."""
@@ -47,7 +49,7 @@ def answer(study: StudyRecord) -> Markup:
             element("p", line, class_="soft"),
             _verdict(study),
             _cards(study),
-            notes(study_view.warnings(study)),
+            notes(study_notes.warnings(study)),
             _inputs(study),
             element(
                 "div",
@@ -55,7 +57,7 @@ def answer(study: StudyRecord) -> Markup:
                 element("div", *_measured_section(study), *open_loop.section(study)),
                 class_="halves",
             ),
-            remarks(study_view.remarks(study)),
+            remarks(study_notes.remarks(study)),
             _use(study),
         )
     )
@@ -78,7 +80,6 @@ def remarks(texts: tuple[str, ...]) -> Markup | None:
 
 
 def _inputs(study: StudyRecord) -> Markup | None:
-    """Return what the model was sent; None for older studies."""
     if study.sent is None:
         return None
     told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")
@@ -86,7 +87,7 @@ def _inputs(study: StudyRecord) -> Markup | None:
 
 
 def _verdict(study: StudyRecord) -> Markup:
-    class_ = f"verdict {study_view.tone(study) or ''}".strip()
+    class_ = f"verdict {headline.tone(study) or ''}".strip()
     numbers: str | None = None
     if study.verdict is not None:
         objective = objectives.find_objective(study.objective)
@@ -101,7 +102,7 @@ def _verdict(study: StudyRecord) -> Markup:
         second = study.verdict.second
         label = objectives.find_objective(second.objective).label.capitalize()
         numbers = f"{numbers} {label}: {formatting.ratio(second.ratio, second.interval)}."
-    sentence = element("span", study_view.headline(study))
+    sentence = element("span", headline.headline(study))
     small = element("span", numbers, class_="soft") if numbers else None
     return element("p", sentence, element("br") if small else None, small, class_=class_)
 
@@ -177,7 +178,7 @@ def _use(study: StudyRecord) -> Markup | None:
     if not study.is_finished or advise(study) is None:
         return None
     file = pathlib.PurePath(study.folder) / "best.yaml"
-    parts = [element("p", line) for line in study_view.advice(study)]
+    parts = [element("p", line) for line in headline.advice(study)]
     if study.is_of_other_engine:
         text = f"The knobs, and what they make of the engine file, stand in {file}."
         parts.append(element("p", text))
@@ -192,6 +193,6 @@ def _use(study: StudyRecord) -> Markup | None:
             command = f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"
             parts.append(element("p", "Its models are deployed then:"))
             parts.append(element("pre", element("code", command)))
-    if (other := study_view.to_try(study)) is not None:
-        parts += [element("p", study_view.TO_TRY), element("pre", element("code", other))]
+    if (other := headline.to_try(study)) is not None:
+        parts += [element("p", headline.TO_TRY), element("pre", element("code", other))]
     return join((element("h3", "Use it"), *parts))

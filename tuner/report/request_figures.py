@@ -11,10 +11,12 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tuner.report import formatting, study_view, theme
+from tuner.report import formatting, theme
 from tuner.report.axes import log_axis
 from tuner.report.requests import PhaseRequests, binned_median, phase, quantile_curve, thin
-from tuner.values.values import MIN_FOR_P99, StudyRecord
+from tuner.report.study import study_view
+from tuner.values.measurement import MIN_FOR_P99
+from tuner.values.study_record import StudyRecord
 
 MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)

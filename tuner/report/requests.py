@@ -12,8 +12,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.report import study_view
-from tuner.values.values import Measurement, StudyRecord
+from tuner.report.study import study_view
+from tuner.values.measurement import Measurement
+from tuner.values.study_record import StudyRecord
 
 Array = NDArray[np.float64]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
-from tuner.report import formatting, study_view, theme
+from tuner.report import formatting, theme
 from tuner.report.axes import escape, log_axis
 from tuner.report.importance import Importance, MainEffect
+from tuner.report.study import study_view
 from tuner.report.trial_marks import add_best, add_failures, add_trials
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 
 def convergence(study: StudyRecord) -> go.Figure:

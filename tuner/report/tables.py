@@ -11,9 +11,13 @@ from typing import Any
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
 from tuner.metrics.objective import Objective
-from tuner.report import formatting, study_view
+from tuner.report import formatting
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values.values import ComparisonRecord, KnobInfo, Measurement, StudyRecord, Trial
+from tuner.report.study import study_view
+from tuner.values.measurement import Measurement
+from tuner.values.sampler_comparison import ComparisonRecord
+from tuner.values.study_record import KnobInfo, StudyRecord
+from tuner.values.trial import Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", study_view.P99, "throughput_per_s", "energy_j")
 """Metrics of every table; another objective gets its own column."""
@@ -38,7 +42,6 @@ def configurations(study: StudyRecord) -> Markup:
 
 
 def _not_searched(knob: KnobInfo) -> tuple[Child, ...]:
-    """Mark a knob with a single value."""
     return (element("span", " fixed", class_="soft"),) if len(knob.values) == 1 else ()
 
 
@@ -208,7 +211,6 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
 
 
 def _own(study: StudyRecord) -> list[Objective]:
-    """Return the study's objectives without a common column."""
     found = [objectives.find_objective(name) for name in (study.objective, study.second) if name]
     return [objective for objective in found if objective.field not in IN_EVERY_TABLE]
 
@@ -240,14 +242,12 @@ def _figures(measured: Measurement | None) -> list[Markup]:
 
 
 def _rejected_cells(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
-    """Return how many of a scenario's requests were rejected."""
     if study.shared is None:
         return []
     return [cell(None if measured is None else measured.refused)]
 
 
 def _sent_late(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
-    """Return the share of an open loop's late requests."""
     if not study.is_open:
         return []
     late = None if measured is None else measured.late_share
@@ -272,7 +272,6 @@ def _energy(measured: Measurement | None) -> list[Markup]:
 
 
 def _number(figure: study_view.MetricSummary) -> Markup:
-    """Return the middle with the smallest and largest evaluation."""
     if figure.low == figure.high:
         return element("td", formatting.number(figure.middle), class_="number")
     spread = f" ({formatting.number(figure.low)} to {formatting.number(figure.high)})"
@@ -285,7 +284,6 @@ def _number(figure: study_view.MetricSummary) -> Markup:
 
 
 def _tail(found: tail_latency.TailLatency) -> Markup:
-    """Return a p99 likewise."""
     if not found.is_told:
         return element("td", formatting.tail(found), class_="number")
     return element(

@@ -13,10 +13,11 @@ import rich.text
 
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
-from tuner.report import formatting, study_view
+from tuner.report import formatting
 from tuner.report.console_text import LabelledCommand, show
-from tuner.settings import serve_command
-from tuner.values.values import StudyRecord
+from tuner.report.study import headline, study_notes, study_view
+from tuner.settings.recommended_commands import serve_command
+from tuner.values.study_record import StudyRecord
 
 WIDTH = 100
 
@@ -37,14 +38,14 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
         parts.append(_table(study))
-    parts.append(rich.text.Text(study_view.headline(study), style=_style(study)))
-    parts += [rich.text.Text(line) for line in study_view.advice(study)]
-    if (command := study_view.to_try(study)) is not None:
-        parts.append(LabelledCommand(study_view.TO_TRY, command))
+    parts.append(rich.text.Text(headline.headline(study), style=_style(study)))
+    parts += [rich.text.Text(line) for line in headline.advice(study)]
+    if (command := headline.to_try(study)) is not None:
+        parts.append(LabelledCommand(headline.TO_TRY, command))
     parts += [
-        rich.text.Text(f"note: {note}", style="yellow") for note in study_view.warnings(study)
+        rich.text.Text(f"note: {note}", style="yellow") for note in study_notes.warnings(study)
     ]
-    parts += [rich.text.Text(f"note: {note}") for note in study_view.remarks(study)]
+    parts += [rich.text.Text(f"note: {note}") for note in study_notes.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files and not study.is_of_other_engine:
         told["use"] = serve_command(study.served, files["settings"], is_trusted=study.is_trusted)
@@ -116,7 +117,7 @@ def _ratio(study: StudyRecord, name: str) -> str:
 
 
 def _style(study: StudyRecord) -> str:
-    tone = study_view.tone(study)
+    tone = headline.tone(study)
     return "bold" if tone is None else {"better": "bold green", "worse": "bold red"}[tone]
 
 

@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
 from tuner.report.axes import escape
-from tuner.values.values import StudyRecord, Trial
+from tuner.values.study_record import StudyRecord
+from tuner.values.trial import Trial
 
 FLOOR = 0.03
 """Height of failure marks, as a share of the plot."""

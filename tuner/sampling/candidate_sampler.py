@@ -30,7 +30,7 @@ from tuner.sampling import blas
 from tuner.sampling.candidates import LIMIT, CandidateSet, sobol
 from tuner.sampling.encoding import Cube, axis_of
 from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 Origin = Literal["initial", "guided", "replicate"]
@@ -274,7 +274,7 @@ def stream(seed: int, *path: int) -> np.random.Generator:
 
 
 def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
-    """Return a legal value, or raise WrongUse."""
+    """Return a legal value, or raise UsageError."""
     if axis_of(distribution).contains(value):
         return value
     raise UsageError(
@@ -284,7 +284,7 @@ def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
 
 
 def check_integer(name: str, value: int, *, least: int) -> int:
-    """Return a whole number of at least `least`, or raise WrongUse."""
+    """Return a whole number of at least `least`, or raise UsageError."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
     return int(value)

@@ -21,7 +21,7 @@ from scipy.stats import qmc
 
 from tuner.errors import UsageError
 from tuner.sampling.encoding import Cube, encode_values
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from optuna.distributions import (
 )
 
 from tuner.errors import UsageError
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 
@@ -157,7 +157,7 @@ def axis_of(distribution: BaseDistribution) -> Axis:
     """Return a distribution's axis.
 
     Raises:
-        WrongUse: unknown type.
+        UsageError: unknown type.
     """
     if isinstance(distribution, CategoricalDistribution):
         return ChoiceAxis(distribution.choices)

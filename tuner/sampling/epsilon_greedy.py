@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import History
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 EPSILON = 0.5
 """Half of the trials explore, as repeats teach nothing about the space."""

@@ -28,27 +28,21 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
+from tuner.sampling.matern_kernel import (
+    JITTER,
+    LEVEL_SD,
+    SLOPE_SD,
+    HyperparameterPosterior,
+    Hyperparameters,
+    matern,
+    roughness,
+)
+
 Array = NDArray[np.float64]
-
-LENGTH_SCALE = 0.6
-LENGTH_SCALE_SPREAD = 1.3
-VARIANCE_SPREAD = 1.0
-LEVEL_SD = 1.0
-"""Prior standard deviation of b0, in those of the targets."""
-SLOPE_SD = 0.5
-"""Prior standard deviation of b1."""
-ROUGH_LENGTH = 0.25
-"""Length of the rough part, in axis lengths."""
-ITERATIONS = 40
 MIN_SD = 0.5
-"""Minimum scale of standardisation, as a share of the median noise.
-
-Otherwise noise alone would look like a function.
-"""
-_JITTER = 1e-9
+"""Minimum scale as a share of the median noise, lest noise alone look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,25 +53,6 @@ class NoisePrior:
     """Median, in units of the targets: 0.05 is 5 % for log targets."""
     spread: float = 1.0
     """Spread of the logarithm; 0.3 after a noise measurement."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Hyperparameters:
-    """Logarithms, for standardised targets."""
-
-    variance: float
-    lengths: tuple[float, ...]
-    noise: float
-    """Standard deviation of one evaluation."""
-
-    def as_tuple(self) -> tuple[float, ...]:
-        """Return plain numbers for the store."""
-        return (self.variance, *self.lengths, self.noise)
-
-    @classmethod
-    def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
-        """Inverse of `as_tuple`."""
-        return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -102,15 +77,10 @@ class GaussianProcess:
     moment_sd: float = 0.0
     """Standard deviation of the subtracted host slowdown, in units of the targets."""
     left_sd: float = 0.0
-    """Its unknown part, for one evaluation."""
+    """Its unknown part."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
-        """Return mean and standard deviation (m,) of the noiseless latent function.
-
-        Args:
-            vectors: (m, d).
-            guess: (m,), if fitted with one.
-        """
+        """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
         standard = self._standard(guess)
         cross = self._prior(vectors, standard, self.vectors, self.guess)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
@@ -215,9 +185,9 @@ class GaussianProcess:
         return np.asarray((guess - self._guess_shift) / self._factor)
 
     def _prior(self, a: Array, guess_a: Array | None, b: Array, guess_b: Array | None) -> Array:
-        found = _kernel(a, b, self.hyperparameters) + LEVEL_SD**2
+        found = matern(a, b, self.hyperparameters) + LEVEL_SD**2
         if self.rough:
-            found += self.rough * _roughness(a, b)
+            found += self.rough * roughness(a, b)
         if guess_a is not None and guess_b is not None:
             found += SLOPE_SD**2 * np.outer(guess_a, guess_b)
         return found
@@ -244,15 +214,13 @@ def fit(
     Args:
         vectors: (n, d), n at least 1.
         targets: (n,).
-        noise: prior of the noise.
         weights: (n,) noise variances as shares of the common one.
         guess: (n,) predicted targets.
-        start: hyper-parameters of an earlier fit, tried first.
+        start: of an earlier fit, tried first.
         variance: prior median of f's variance, as a share of the targets'.
         drift: (n, n) covariance of machine drift, in squared units of the targets.
-        rough_sd: standard deviation of the rough part, in units of the targets.
+        rough_sd: of the rough part, in units of the targets.
     """
-    width = vectors.shape[1]
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
     guess_shift = 0.0 if guess is None else float(np.mean(guess))
@@ -261,23 +229,18 @@ def fit(
     if standard_guess is not None:
         residuals = residuals - standard_guess
     shares = np.ones(len(targets)) if weights is None else weights
-    middle = Hyperparameters(
-        math.log(variance),
-        (math.log(LENGTH_SCALE * math.sqrt(width)),) * width,
-        math.log(noise.sd / factor),
+    middle = Hyperparameters.medians(
+        vectors.shape[1], variance=variance, noise_sd=noise.sd / factor
     )
     moments = None if drift is None else drift / factor**2
     rough = (rough_sd / factor) ** 2
     fixed = moments
     if rough:
-        fixed = rough * _roughness(vectors, vectors) + (0.0 if moments is None else moments)
-    target = _Posterior(vectors, residuals, standard_guess, shares, fixed, middle, noise.spread)
-    starts = [middle] if start is None or len(start.lengths) != width else [start, middle]
-    best, height = middle, math.inf
-    for first in starts:
-        found, reached = target.climbed(first)
-        if reached < height:
-            best, height = found, reached
+        fixed = rough * roughness(vectors, vectors) + (0.0 if moments is None else moments)
+    target = HyperparameterPosterior(
+        vectors, residuals, standard_guess, shares, fixed, middle, noise.spread
+    )
+    best, height = target.most_probable(start)
     blank = GaussianProcess(
         vectors=vectors,
         guess=standard_guess,
@@ -304,16 +267,15 @@ def _conditioned(
     shares: Array,
     drift: Array | None,
 ) -> GaussianProcess:
-    """Condition the process on these points."""
     at = process.hyperparameters
-    covariance = _kernel(vectors, vectors, at) + LEVEL_SD**2
+    covariance = matern(vectors, vectors, at) + LEVEL_SD**2
     if process.rough:
-        covariance += process.rough * _roughness(vectors, vectors)
+        covariance += process.rough * roughness(vectors, vectors)
     if guess is not None:
         covariance += SLOPE_SD**2 * np.outer(guess, guess)
     if drift is not None:
         covariance += drift
-    covariance[np.diag_indices_from(covariance)] += math.exp(2 * at.noise) * shares + _JITTER
+    covariance[np.diag_indices_from(covariance)] += math.exp(2 * at.noise) * shares + JITTER
     chol = np.asarray(cholesky(covariance, lower=True, check_finite=False))
     return dataclasses.replace(
         process,
@@ -325,104 +287,3 @@ def _conditioned(
         _shares=shares,
         _drift=drift,
     )
-
-
-class _Posterior:
-    """Negative log posterior of the hyper-parameters, with gradient."""
-
-    def __init__(
-        self,
-        vectors: Array,
-        residuals: Array,
-        guess: Array | None,
-        shares: Array,
-        drift: Array | None,
-        medians: Hyperparameters,
-        noise_spread: float,
-    ) -> None:
-        self._residuals = residuals
-        self._shares = shares
-        self._medians = np.array(medians.as_tuple())
-        width = vectors.shape[1]
-        self._spreads = np.array([VARIANCE_SPREAD, *[LENGTH_SCALE_SPREAD] * width, noise_spread])
-        self._squares = (vectors[:, None, :] - vectors[None, :, :]).transpose(2, 0, 1) ** 2
-        self._basis = np.full((len(residuals),) * 2, LEVEL_SD**2)
-        if guess is not None:
-            self._basis += SLOPE_SD**2 * np.outer(guess, guess)
-        if drift is not None:
-            self._basis += drift
-
-    def climbed(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
-        """Minimise from `start`; return the end and its negative log posterior."""
-        reach = 4 * self._spreads
-        bounds = list(zip(self._medians - reach, self._medians + reach, strict=True))
-        first = np.clip(
-            np.array(start.as_tuple()), [low for low, _ in bounds], [high for _, high in bounds]
-        )
-        found = optimize.minimize(
-            self._height,
-            first,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": ITERATIONS},
-        )
-        return Hyperparameters.of(found.x), float(found.fun)
-
-    def _parts(self, at: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the targets' covariance and the parts of its gradient."""
-        variance, lengths, noise = math.exp(at[0]), np.exp(2 * at[1:-1]), math.exp(2 * at[-1])
-        r = np.sqrt(5 * np.tensordot(1 / lengths, self._squares, axes=1))
-        decay = np.exp(-r)
-        kernel = variance * (1 + r + r**2 / 3) * decay
-        covariance = kernel + self._basis
-        covariance[np.diag_indices_from(covariance)] += noise * self._shares + _JITTER
-        return covariance, kernel, variance * (5 / 3) * (1 + r) * decay, lengths
-
-    @staticmethod
-    def _factored(covariance: Array) -> Array:
-        return np.asarray(cholesky(covariance, lower=True, check_finite=False))
-
-    def _height(self, at: Array) -> tuple[float, Array]:
-        covariance, kernel, slope, lengths = self._parts(at)
-        try:
-            chol = self._factored(covariance)
-        except np.linalg.LinAlgError:
-            return 1e10, np.zeros_like(at)
-        pull = cho_solve((chol, True), self._residuals, check_finite=False)
-        inverse = cho_solve((chol, True), np.eye(len(pull)), check_finite=False)
-        outer = np.outer(pull, pull) - inverse
-        away = (at - self._medians) / self._spreads
-        height = (
-            0.5 * float(self._residuals @ pull)
-            + float(np.log(np.diag(chol)).sum())
-            + 0.5 * len(pull) * math.log(2 * math.pi)
-            + 0.5 * float(away @ away)
-        )
-        weighted = outer * slope
-        by_length = np.tensordot(self._squares, weighted, axes=([1, 2], [0, 1])) / lengths
-        noise = math.exp(2 * at[-1])
-        gradient = np.concatenate(
-            [
-                [-0.5 * float((outer * kernel).sum())],
-                -0.5 * by_length,
-                [-float(np.diag(outer) @ self._shares) * noise],
-            ]
-        )
-        return height, gradient + away / self._spreads
-
-
-def _roughness(a: Array, b: Array) -> Array:
-    """Return the correlation (len(a), len(b)) of the rough part."""
-    squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-    r = np.sqrt(5 * np.maximum(squared, 0.0)) / ROUGH_LENGTH
-    return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
-
-
-def _kernel(a: Array, b: Array, at: Hyperparameters) -> Array:
-    """Return the Matern-5/2 covariance (len(a), len(b))."""
-    lengths = np.exp(np.array(at.lengths))
-    first, second = a / lengths, b / lengths
-    squared = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T
-    r = np.sqrt(5 * np.maximum(squared, 0.0))
-    return np.asarray(math.exp(at.variance) * (1 + r + r**2 / 3) * np.exp(-r))

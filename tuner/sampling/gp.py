@@ -40,7 +40,7 @@ from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.constraint_model import ConstraintModel
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ class GpSampler(CandidateSampler):
         axes.
 
         Raises:
-            WrongUse: the earlier evaluations have other axes.
+            UsageError: the earlier evaluations have other axes.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._guess: Array | None = None
@@ -232,7 +232,7 @@ class StructuredSampler(GpSampler):
         `guess` the predicted objective, minimised and positive.
 
         Raises:
-            WrongUse: the predictions do not match the candidates, or are not positive.
+            UsageError: the predictions do not match the candidates, or are not positive.
         """
         super().__init__(
             seed=seed,

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import History
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

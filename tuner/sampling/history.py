@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-"""User attribute of a trial that holds its sampler's proposal."""
+"""User attribute of a trial with its sampler's proposal."""
 
 
 class Encoder(Protocol):
@@ -64,13 +64,11 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Observed:
-    """One observed trial."""
-
     configuration: Configuration
     vector: Array  # (d,)
     value: float
     told: Mapping[str, Any]
-    """User attributes of the trial."""
+    """User attributes."""
 
     def number(self, name: str) -> float:
         """Return a numeric attribute, or NaN."""
@@ -94,9 +92,9 @@ class History:
     at_s: Array  # (n,) Unix time; NaN if unknown
     efforts: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
-    """Scale of the targets."""
+    """Of the targets."""
     scale_reason: str
-    """Why the scale is raw, or empty."""
+    """Why it is raw, or empty."""
     sign: float
     """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
@@ -108,7 +106,7 @@ class History:
     earlier: int
     """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
-    """Hyper-parameters of the study's last model, or empty."""
+    """Of the study's last model, or empty."""
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None
@@ -164,6 +162,40 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
     return dict(sorted(shared.items()))
 
 
+@dataclasses.dataclass(slots=True)
+class _Gathered:
+    observed: list[_Observed] = dataclasses.field(default_factory=list)
+    killed: list[Array] = dataclasses.field(default_factory=list)
+    lost: list[tuple[Configuration, Array]] = dataclasses.field(default_factory=list)
+    pending: list[Array] = dataclasses.field(default_factory=list)
+    seen: set[Configuration] = dataclasses.field(default_factory=set)
+
+    def add(
+        self, trial: FrozenTrial, reading: Reading, place: Encoder, *, with_missed: bool
+    ) -> None:
+        """Add a trial, unless it cannot be encoded."""
+        values = parameters_of(trial)
+        vector = place.vector_of(values)
+        if vector is None:
+            return
+        configuration = Configuration({name: values[name] for name in place.names})
+        self.seen.add(configuration)
+        value = trial.value if reading == "observed" else None
+        if with_missed and value is None:
+            value = _infeasible_value(trial)
+        if value is not None:
+            told = trial.user_attrs
+            self.observed.append(
+                _Observed(configuration=configuration, vector=vector, value=value, told=told)
+            )
+        elif reading == "lost":
+            self.lost.append((configuration, vector))
+            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
+                self.killed.append(vector)
+        elif reading == "pending":
+            self.pending.append(vector)
+
+
 def gather(
     trials: Iterable[FrozenTrial],
     place: Encoder,
@@ -179,45 +211,21 @@ def gather(
         place: encoder; trials outside it are only counted.
         number: the trial to propose for, which is left out; None to read all.
         maximise: direction of the study.
-        with_missed: whether evaluations that violate a constraint are observed.
+        with_missed: observe evaluations that violate a constraint.
     """
-    observed: list[_Observed] = []
-    killed: list[Array] = []
-    lost: list[tuple[Configuration, Array]] = []
-    pending: list[Array] = []
-    seen: set[Configuration] = set()
+    found = _Gathered()
     earlier, hyperparameters = 0, ()
     for trial in trials:
         reading = read(trial)
         if trial.number == number or reading == "interrupted":
             continue
-        earlier += (
-            number is None or trial.number < number
-        ) and trial.state is not TrialState.WAITING
+        is_earlier = number is None or trial.number < number
+        earlier += is_earlier and trial.state is not TrialState.WAITING
         hyperparameters = (
             trial.user_attrs.get(PROPOSAL, {}).get("hyperparameters") or hyperparameters
         )
-        values = parameters_of(trial)
-        vector = place.vector_of(values)
-        if vector is None:
-            continue
-        configuration = Configuration({name: values[name] for name in place.names})
-        seen.add(configuration)
-        value = trial.value if reading == "observed" else None
-        if with_missed and value is None:
-            value = _infeasible_value(trial)
-        if value is not None:
-            observed.append(
-                _Observed(
-                    configuration=configuration, vector=vector, value=value, told=trial.user_attrs
-                )
-            )
-        elif reading == "lost":
-            lost.append((configuration, vector))
-            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
-                killed.append(vector)
-        elif reading == "pending":
-            pending.append(vector)
+        found.add(trial, reading, place, with_missed=with_missed)
+    observed, lost = found.observed, found.lost
     sign = -1.0 if maximise else 1.0
     targets, reason = to_targets(_floats(one.value for one in observed), sign)
     return History(
@@ -233,9 +241,9 @@ def gather(
         sign=sign,
         lost_configurations=tuple(configuration for configuration, _ in lost),
         lost_vectors=_rows((vector for _, vector in lost), place.width),
-        killed_vectors=_rows(killed, place.width),
-        pending_vectors=_rows(pending, place.width),
-        seen=frozenset(seen),
+        killed_vectors=_rows(found.killed, place.width),
+        pending_vectors=_rows(found.pending, place.width),
+        seen=frozenset(found.seen),
         earlier=earlier,
         hyperparameters=tuple(hyperparameters),
         slacks=_columns([one.told.get("slacks", {}) for one in observed]),
@@ -254,14 +262,12 @@ def _rows(vectors: Iterable[Array], width: int) -> Array:
 
 
 def _infeasible_value(trial: FrozenTrial) -> float | None:
-    """Return the objective of an evaluation that violates a constraint."""
     value = trial.user_attrs.get("value")
     is_told = trial.state is TrialState.PRUNED and value is not None and math.isfinite(value)
     return float(value) if is_told and value is not None else None
 
 
 def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Column]:
-    """Return the log excesses by constraint."""
     found = {}
     for text in dict.fromkeys(text for row in rows for text in row):
         pairs = [row.get(text, (None, None)) for row in rows]

@@ -22,7 +22,7 @@ from tuner.sampling import blas, model_averaging, recommendation
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import Column, History
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tuner.errors import UsageError
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001
@@ -40,7 +40,7 @@ class PredictionSampler(CandidateSampler):
         objective, minimised and positive.
 
         Raises:
-            WrongUse: the predictions do not match the candidates.
+            UsageError: the predictions do not match the candidates.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None and (candidates is None or len(guess) != len(candidates.cells)):

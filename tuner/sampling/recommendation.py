@@ -18,7 +18,7 @@ from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.sampling.surrogate import TrainingData
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -81,7 +81,7 @@ def create(
         options: the sampler's own, such as `epsilon`.
 
     Raises:
-        WrongUse: unknown name or option, wrong value, or missing package.
+        UsageError: unknown name or option, wrong value, or missing package.
     """
     if name not in SAMPLERS:
         raise UsageError(

@@ -15,7 +15,7 @@ from optuna.study import Study
 from tuner.sampling import blas, model_averaging, recommendation
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

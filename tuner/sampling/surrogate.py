@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.sampling import gaussian_process, host_slowdown
-from tuner.sampling.gaussian_process import GaussianProcess, Hyperparameters, NoisePrior
+from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior
 from tuner.sampling.history import History
+from tuner.sampling.matern_kernel import Hyperparameters
 
 Array = NDArray[np.float64]
 

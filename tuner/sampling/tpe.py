@@ -17,7 +17,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext, stream
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 _TPE_STREAM = 3
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tuner.space.environment import Environment
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 _CAPACITY = (1 / 16, 1.0)
 _THREAD_OVERSUBSCRIPTION = (1 / 4, 4.0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tuner.space.expression import Expression
 from tuner.space.knobs import SearchedKnob
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 Conditions = Mapping[str, Expression]
 """Knob name -> its condition, if any."""

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tuner.space.environment import Environment
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 RULES = ("batch-timeout", "batch-over-concurrency", "cpu-over-machine", "cpu-over-threads")
 """Names of the rules, as in a file's `equivalence`."""

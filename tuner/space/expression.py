@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from serving.error_text import nearest
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 MAX_LENGTH = 500
 """Maximum characters."""

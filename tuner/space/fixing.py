@@ -10,7 +10,7 @@ from serving.error_text import nearest
 from tuner.errors import InvalidSpace, UsageError
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, IntKnob, Knob, NumberKnob
 from tuner.space.space import SearchSpace
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 TRUTHS = {"true": True, "false": False}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 
 def footprint(configuration: Mapping[str, Value], *, cores: int) -> tuple[float, float, int]:

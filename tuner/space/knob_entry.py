@@ -24,7 +24,7 @@ from tuner.space.knobs import (
     SearchedKnob,
 )
 from tuner.space.narrowing import CLOCK
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 """Form of a knob's name."""

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 from tuner.space.grid import DEFAULT_POINTS, MAX_VALUES, spread
-from tuner.values.values import KnobInfo, Value
+from tuner.values.configuration import Value
+from tuner.values.study_record import KnobInfo
 
 Scale = Literal["linear", "log"]
 Number = TypeVar("Number", int, float)

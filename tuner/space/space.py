@@ -28,7 +28,7 @@ from tuner.space.environment import (
 )
 from tuner.space.expression import NUMBER, ByChoice, Expression, ExpressionError, Kind
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
-from tuner.values.values import Configuration, Value
+from tuner.values.configuration import Configuration, Value
 
 MAX_GRID = 5_000_000
 """Maximum assignments before constraints; more take minutes to enumerate."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tuner.space import equivalence
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.space import SearchSpace
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 _WIDTH = 100
 _PLAIN = re.compile(r"[A-Za-z(][\w .+*/<>=!(),-]*[\w)]")

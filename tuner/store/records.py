@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 
 from tuner.errors import UsageError
-from tuner.values.values import RequestRecords
+from tuner.values.request_records import RequestRecords
 
 COMPRESSION_LEVEL = 1
 COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")
@@ -38,7 +38,7 @@ def read(path: pathlib.Path) -> RequestRecords | None:
     """Return the records of a file, None if missing.
 
     Raises:
-        WrongUse: the file is broken.
+        UsageError: the file is broken.
     """
     try:
         with np.load(path, allow_pickle=False) as data:

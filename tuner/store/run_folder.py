@@ -147,7 +147,7 @@ class RunFolder:
         """Remove the study with all its files.
 
         Raises:
-            WrongUse: the folder is no study, or holds other files.
+            UsageError: the folder is no study, or holds other files.
             StorageFailed: it cannot be removed.
         """
         if not self.is_study():
@@ -168,7 +168,7 @@ class RunFolder:
         """Read `settings.yaml`.
 
         Raises:
-            WrongUse: the file is missing or broken.
+            UsageError: the file is missing or broken.
         """
         path = self.path / SETTINGS_FILE
         try:
@@ -189,7 +189,7 @@ class RunFolder:
         """Read a JSON file of the folder; None if missing.
 
         Raises:
-            WrongUse: it is not JSON.
+            UsageError: it is not JSON.
         """
         path = self.path / name
         try:

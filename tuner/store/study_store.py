@@ -28,7 +28,8 @@ from optuna.trial import TrialState
 from tuner.errors import StorageFailed, StudyExists, UnknownStudy
 from tuner.store import trial_rows
 from tuner.store.trial_rows import TrialResult
-from tuner.values.values import Configuration, Trial
+from tuner.values.configuration import Configuration
+from tuner.values.trial import Trial
 
 Sampler = BaseSampler
 """Proposer of configurations: any Optuna sampler."""

@@ -21,7 +21,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.values.values import OK, Configuration, Measurement, Outcome, Trial
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.trial import OK, Outcome, Trial
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,13 +38,17 @@ from tuner.load_generator.payloads import Payloads
 from tuner.measurement import comparison, sequential
 from tuner.metrics import objective as objectives
 from tuner.report import console_text, formatting
-from tuner.settings import StudySettings, TargetSettings, rate_in_words
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import rate_in_words
 from tuner.store import run_folder
 from tuner.study import study_files, targets, verification
 from tuner.study.interruption import resumable
 from tuner.study.preparation import needs_of
 from tuner.study.progress import Terminal
-from tuner.values.values import Configuration, FailureCount, RoundEvaluation, Value, Verdict
+from tuner.values.configuration import Configuration, Value
+from tuner.values.round_evaluation import FailureCount, RoundEvaluation
+from tuner.values.verdict import Verdict
 
 ARMS = ("A", "B")
 NO_MODEL = "none"
@@ -225,7 +229,7 @@ def _rounds(
     name = _objective(order)
     objective = objectives.find_objective(name)
     last_s = time.monotonic()
-    rule: comparison.StoppingRule | None = None
+    rule: sequential.StoppingRule | None = None
 
     def report(starts: Sequence[RoundEvaluation], _launch: object) -> None:
         terminal.check()
@@ -268,8 +272,8 @@ def _rounds(
     )
 
 
-def _rule(order: AbSpec, most: int) -> comparison.StoppingRule:
-    return comparison.StoppingRule(
+def _rule(order: AbSpec, most: int) -> sequential.StoppingRule:
+    return sequential.StoppingRule(
         most=most, sd=ASSUMED_SD, at=0.0 if order.limit is None else order.limit.at
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tuner.measurement.sequential import MIN_PAIRS
 from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 
 EXPECTED_OVERHEAD_S = 0.5
 """Trial overhead before any data: new replicas, proposal, saving the result."""

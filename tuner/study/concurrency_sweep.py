@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from tuner.advice import advise
 from tuner.report import console_text
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.study import creation, study, targets, warm_start
 from tuner.study.progress import Terminal
 from tuner.study.study import StudyResult
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 LATER_SHARE = 0.5
 """Share of the trials for each later study."""

@@ -21,14 +21,15 @@ from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
-from tuner.settings import RATE, TRACE, StudySettings, is_trace
+from tuner.settings.study import StudySettings
+from tuner.settings.workload import RATE, TRACE, is_trace
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, study_files, targets
 from tuner.study.interruption import resume_command
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import InputSummary
+from tuner.values.study_record import InputSummary
 
 
 def name_study(

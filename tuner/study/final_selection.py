@@ -18,7 +18,9 @@ from tuner.report import formatting
 from tuner.sampling.shortlist import Shortlist
 from tuner.space.footprint import differences, footprint
 from tuner.study import verification
-from tuner.values.values import Configuration, RoundEvaluation, ShortlistEntry, Value
+from tuner.values.configuration import Configuration, Value
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.verification_state import ShortlistEntry
 
 MIN_SD = 0.005
 """Minimum spread of a ratio: no machine varies by less than half a per cent."""

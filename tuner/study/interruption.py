@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tuner.errors import Interrupted, UsageError
-from tuner.settings import runs_dir_option, storage_option
+from tuner.settings.recommended_commands import runs_dir_option, storage_option
 from tuner.store.run_folder import RunFolder
 
 NOTHING = "nothing was kept"

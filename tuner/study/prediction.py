@@ -22,11 +22,12 @@ from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.metrics.objective import COSTS
 from tuner.metrics.prices import DEFAULT, Prices, allocated_by
 from tuner.sampling import registry
-from tuner.settings import SearchSettings, StudySettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
 from tuner.space import footprint
 from tuner.space.environment import Environment
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SIMULATED = 40
 """Candidates that `simulate` simulates."""

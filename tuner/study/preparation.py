@@ -23,7 +23,8 @@ from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import prices
 from tuner.report import console_text
 from tuner.sampling import registry
-from tuner.settings import RATE, StudySettings
+from tuner.settings.study import StudySettings
+from tuner.settings.workload import RATE
 from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
 from tuner.study import problem, targets
@@ -31,7 +32,8 @@ from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Terminal
 from tuner.study.search import sampler_of
-from tuner.values.values import OUR_ENGINE, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import OUR_ENGINE
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us", "batching.pad_to")
 CACHE_KNOB = "cache.capacity_mb"

@@ -27,7 +27,7 @@ from tuner.launching.machine import MachineFacts
 from tuner.load_generator.payloads import Payloads
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.knowledge import WarmStart
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 from tuner.space import derived_features, distributions, files, fixing, footprint, knob_schema
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.knob_schema import KnobSchema
@@ -35,7 +35,8 @@ from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
-from tuner.values.values import Configuration, KnobInfo
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import KnobInfo
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001

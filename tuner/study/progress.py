@@ -15,7 +15,9 @@ import rich.console
 from tuner.metrics import objective as objectives
 from tuner.report import console_text, formatting
 from tuner.store.event_log import EventLog
-from tuner.values.values import Measurement, Outcome, Trial, Value
+from tuner.values.configuration import Value
+from tuner.values.measurement import Measurement
+from tuner.values.trial import Outcome, Trial
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

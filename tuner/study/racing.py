@@ -22,7 +22,8 @@ from typing import Self
 from scipy.special import ndtri
 
 from tuner.load_generator.plan import Race
-from tuner.settings import OF_MEANS, StudySettings
+from tuner.settings.measurement import OF_MEANS
+from tuner.settings.study import StudySettings
 
 ALPHA = 0.05
 PARTS = 4

@@ -27,7 +27,7 @@ from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
 from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.sampling.shortlist import Shortlist
-from tuner.settings import SearchSettings
+from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
@@ -35,7 +35,10 @@ from tuner.store.trial_rows import TrialResult
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
-from tuner.values.values import Configuration, Measurement, ParetoPoint, Trial
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.trial import Trial
+from tuner.values.verification_state import ParetoPoint
 
 STOP_AFTER = 3
 """Low-gain proposals in a row that end a search; one may be a bad fit."""

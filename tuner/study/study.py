@@ -34,7 +34,8 @@ from tuner.measurement import comparison, sequential
 from tuner.measurement.measurement_warnings import warnings_of
 from tuner.report import console_text, formatting
 from tuner.report import files as report_files
-from tuner.settings import StudySettings, workload_in_words
+from tuner.settings.study import StudySettings
+from tuner.settings.workload import workload_in_words
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -55,16 +56,12 @@ from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, StudyPlan, Terminal
 from tuner.study.racing import Racing
 from tuner.study.search import Search
-from tuner.values.values import (
-    Configuration,
-    Measurement,
-    OpenLoopCheck,
-    RoundEvaluation,
-    ShortlistEntry,
-    StudyRecord,
-    Verdict,
-    VerificationState,
-)
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.study_record import StudyRecord
+from tuner.values.verdict import Verdict
+from tuner.values.verification_state import OpenLoopCheck, ShortlistEntry, VerificationState
 
 OPEN_SHARE = 0.8
 """Final open-loop rate over the best's throughput."""

@@ -20,25 +20,21 @@ from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
-from tuner.settings import StudySettings
+from tuner.settings.study import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study.interruption import resume_command
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import (
-    OUR_ENGINE,
-    Configuration,
-    InputSummary,
-    KnobInfo,
+from tuner.values.configuration import Configuration
+from tuner.values.request_records import RequestRecords
+from tuner.values.study_record import OUR_ENGINE, InputSummary, KnobInfo, SharedModels, StudyRecord
+from tuner.values.trial import Trial
+from tuner.values.verdict import Verdict
+from tuner.values.verification_state import (
     OpenLoopCheck,
     ParetoPoint,
-    RequestRecords,
-    SharedModels,
     ShortlistEntry,
-    StudyRecord,
-    Trial,
-    Verdict,
     VerificationState,
 )
 

@@ -36,12 +36,12 @@ from tuner.launching.url_engine import UrlLauncher
 from tuner.load_generator import plain_payloads
 from tuner.load_generator.endpoint import parse_url
 from tuner.load_generator.payloads import Payloads
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 from tuner.space import files, knob_schema
 from tuner.space.knob_schema import KnobSchema
 from tuner.space.space import SearchSpace
 from tuner.study import problem
-from tuner.values.values import SharedModels
+from tuner.values.study_record import SharedModels
 
 RUNNING_TIMEOUT_S = 5.0
 """For a server that should already run."""

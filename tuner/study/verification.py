@@ -20,9 +20,13 @@ from typing import Protocol
 from tuner.errors import LaunchFailed
 from tuner.evaluation.evaluator import Evaluation, Evaluator
 from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds
-from tuner.measurement import comparison, variance_components
+from tuner.measurement import comparison, sequential, variance_components
 from tuner.measurement.outcome import EvaluationRequirements
-from tuner.values.values import Configuration, Measurement, RoundEvaluation, Trial, Verdict
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.trial import Trial
+from tuner.values.verdict import Verdict
 
 Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
 """Called after each evaluation with all so far, newest last, and its details."""
@@ -205,9 +209,9 @@ class Pairs:
     """Assumed sd of pairs' log ratios."""
 
     @property
-    def rule(self) -> comparison.StoppingRule:
+    def rule(self) -> sequential.StoppingRule:
         """Stopping rule of the comparison."""
-        return comparison.StoppingRule(most=self.most, sd=self.sd, objectives=len(self.names))
+        return sequential.StoppingRule(most=self.most, sd=self.sd, objectives=len(self.names))
 
     def is_enough(self, rounds: Rounds) -> bool:
         """Whether the pairs so far end the comparison."""

@@ -24,14 +24,15 @@ from tuner.metrics import prices
 from tuner.metrics.objective import COSTS
 from tuner.metrics.prices import Prices
 from tuner.sampling.knowledge import WarmStart
-from tuner.settings import RATE, StudySettings, rate_in_words
+from tuner.settings.study import StudySettings
+from tuner.settings.workload import RATE, rate_in_words
 from tuner.space import derived_features
 from tuner.space.environment import Environment
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
 from tuner.study.prediction import workload_of
 from tuner.study.problem import ProblemStatement
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 AUTO = "auto"
 NONE = "none"

@@ -50,11 +50,11 @@ class LatencyHistogram:
         return sum(self.counts)
 
     def scaled(self, factor: float) -> LatencyHistogram:
-        """Return the histogram with all latencies times `factor`, rounded to a bucket."""
+        """Return all latencies times `factor`, rounded to a bucket."""
         return LatencyHistogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
 
     def quantile_ms(self, share: float) -> float:
-        """Return the nearest-rank quantile, interpolated within its bucket by rank."""
+        """Return the nearest-rank quantile, interpolated within its bucket."""
         return self.at_rank_ms(max(1, math.ceil(share * len(self) - 1e-9)))
 
     def at_rank_ms(self, rank: int) -> float:
@@ -77,11 +77,7 @@ class LatencyHistogram:
 
     @classmethod
     def parse(cls, first: str, counts: str) -> Self:
-        """Parse what `text` returns.
-
-        Raises:
-            ValueError: another form.
-        """
+        """Inverse of `text`; raises ValueError on another form."""
         found = tuple(int(part) for part in counts.split())
         if not found or min(found) < 0 or not sum(found):
             raise ValueError(f"{counts[:40]!r} are no counts")

@@ -93,7 +93,9 @@ def texts(rng: random.Random, count: int) -> list[str]:
 
 def pages() -> dict[str, Callable[[str], str]]:
     """What makes each page with a text in it."""
-    from tuner.report import benchmark_page, comparison_page, page  # noqa: PLC0415
+    from tuner.report import page  # noqa: PLC0415
+    from tuner.report.benchmark import page as benchmark_page  # noqa: PLC0415
+    from tuner.report.comparison import page as comparison_page  # noqa: PLC0415
 
     study = studies.study(trials=12)
     record = studies.comparison()

@@ -16,7 +16,8 @@ from tuner.cli.commands import options
 from tuner.cli.commands import study as study_command
 from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
-from tuner.settings import StudySettings, TargetSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore

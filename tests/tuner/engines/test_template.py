@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.engines import template
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 VALUES = {"batching.max_size": "8", "port": "8000"}
 

@@ -21,9 +21,11 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.measurement.interference import InterferenceDetector
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
-from tuner.values.values import Configuration, HostNoise
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import HostNoise
 
 CONCURRENCY = 4
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})

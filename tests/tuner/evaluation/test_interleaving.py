@@ -16,9 +16,10 @@ from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
 TWO = Configuration({"replica.count": 2, "batching.max_size": 4})

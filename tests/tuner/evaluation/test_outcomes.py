@@ -7,7 +7,8 @@ import pytest
 from tuner.errors import LaunchFailed
 from tuner.evaluation import outcomes
 from tuner.launching.replica_facts import ReplicaFacts, ReportedDeath
-from tuner.values.values import Cause, FailureCount, Outcome, RoundEvaluation
+from tuner.values.round_evaluation import FailureCount, RoundEvaluation
+from tuner.values.trial import Cause, Outcome
 
 
 def facts(*deaths: ReportedDeath) -> ReplicaFacts:

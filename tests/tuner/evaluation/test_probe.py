@@ -7,7 +7,8 @@ import pathlib
 from tuner.evaluation import probe
 from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
 
 MODEL = """

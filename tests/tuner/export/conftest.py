@@ -8,7 +8,7 @@ from serving.model_spec import ModelSpec
 from tests.fakes import studies
 from tuner import export
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 STUDY = studies.study(trials=12)
 RESNET = problem.find_spec("resnet")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tuner.export import deploy_script
 from tuner.launching.engine_process import LuthierProcess
-from tuner.values.values import Configuration, SharedModels
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import SharedModels
 
 MODEL = """
 class Model:

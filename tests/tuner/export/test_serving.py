@@ -12,7 +12,7 @@ from tests.fakes import studies
 from tuner import advice, export
 from tuner.errors import UsageError
 from tuner.export.serving import FILE_NAME, of_study
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 FORMED = {
     "model.shapes": ["image=3x640x640", "sequence=16..512 state=2x128"],

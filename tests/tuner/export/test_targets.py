@@ -24,7 +24,7 @@ from tests.tuner.export.conftest import (
 )
 from tuner.errors import UsageError
 from tuner.export import triton
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 NASTY = "a\nreplica: {count: 64}\u2028} # $HOME ${X} $(id) `id` \"'\\ \x00\x1b[31m 模型"
 PLAIN = {target: texts_of(target) for target in MODEL_TARGETS}

@@ -13,18 +13,23 @@ import rich.console
 from tests.fakes import benches
 from tests.fakes.benches import ToyBench
 from tuner.evaluation.evaluator import Evaluation
-from tuner.lab import compare
+from tuner.lab import compare, sampler_searches
 from tuner.lab.compare import CompareSpec
 from tuner.load_generator.plan import Race
 from tuner.measurement.search_comparison import differences
 from tuner.metrics.objective import find_objective
 from tuner.report import formatting
-from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study.budget import Budget
 from tuner.study.progress import Terminal
-from tuner.values.values import Configuration, Outcome, SamplerRun
+from tuner.values.configuration import Configuration
+from tuner.values.sampler_comparison import SamplerRun
+from tuner.values.trial import Outcome
 
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
@@ -127,7 +132,7 @@ def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
     search = dataclasses.replace(SETTINGS.search, trials=6, initial=5)
     settings = dataclasses.replace(SETTINGS, search=search)
     order = CompareSpec(settings=settings, samplers=("random", "guess"), repeats=1)
-    predicted = compare.PredictionCost(trials=2, seconds=7.5)
+    predicted = sampler_searches.PredictionCost(trials=2, seconds=7.5)
     arena = benches.arena()
     guess = np.arange(1.0, 1 + len(arena.candidates.cells))
     arena = dataclasses.replace(arena, guess=guess)

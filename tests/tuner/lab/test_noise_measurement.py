@@ -13,12 +13,14 @@ import rich.console
 from tests.fakes import studies
 from tuner.cli.commands import noise
 from tuner.errors import TunerError
-from tuner.lab import noise_measurement
-from tuner.lab.noise_measurement import NoiseEvaluation
+from tuner.lab import noise_analysis, noise_measurement
+from tuner.lab.noise_analysis import NoiseEvaluation
 from tuner.measurement import drift_model
 from tuner.measurement.drift_model import DriftModel, DriftProcess
 from tuner.study.budget import Budget
-from tuner.values.values import OK, Configuration, Outcome, RequestRecords
+from tuner.values.configuration import Configuration
+from tuner.values.request_records import RequestRecords
+from tuner.values.trial import OK, Outcome
 
 CELLS = tuple(Configuration({"replica.count": count}) for count in (1, 2, 3, 4))
 CRASH = Outcome(status="failed", cause="crash", reason="the replica ended")
@@ -69,7 +71,7 @@ def found_of_all():
 
 
 def read(launches, budget=BUDGET):
-    return noise_measurement.read(
+    return noise_analysis.read(
         budget,
         model="toy",
         concurrency=20,
@@ -91,7 +93,7 @@ def test_a_pilot_tells_moments_and_gains():
     assert all(gain.study is None or gain.study > gain.comparison for gain in found.gains)
     in_turn = dataclasses.replace(BUDGET, is_cut=False)
     for one in found.gains:
-        other = noise_measurement.detectable_gain(
+        other = noise_analysis.detectable_gain(
             found.course, in_turn, block_s=0.2, spent_s=one.spent_s
         )
         assert other.comparison > 1.5 * one.comparison
@@ -99,7 +101,7 @@ def test_a_pilot_tells_moments_and_gains():
 
 def test_a_time_that_is_too_short_for_two_rounds_shows_nothing():
     slow = dataclasses.replace(BUDGET, start_s=20.0)
-    found = noise_measurement.detectable_gain(COURSE, slow, block_s=0.2, spent_s=30.0)
+    found = noise_analysis.detectable_gain(COURSE, slow, block_s=0.2, spent_s=30.0)
     assert (found.comparison, found.study) == (None, None)
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.fakes import recorded
 from tuner.errors import InvalidTable
-from tuner.lab import replay
-from tuner.lab.replay import ReplaySpec
+from tuner.lab import prepared_table, replay
+from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.sampling import registry
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
-GROUND = replay.prepare_table(recorded.surface(passes=4, every=4))
+GROUND = prepared_table.prepare_table(recorded.surface(passes=4, every=4))
 
 
 SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
@@ -78,9 +78,9 @@ def test_walls_are_failures_of_the_search() -> None:
 
 def test_a_surface_has_no_highest_rate() -> None:
     with pytest.raises(InvalidTable, match="closed loop, which has no objective rate"):
-        replay.prepare_table(recorded.surface(passes=4), "rate")
+        prepared_table.prepare_table(recorded.surface(passes=4), "rate")
 
 
 def test_a_surface_with_one_launch_each_cannot_be_replayed() -> None:
     with pytest.raises(InvalidTable, match="fewer than two launches"):
-        replay.prepare_table(recorded.surface(passes=1))
+        prepared_table.prepare_table(recorded.surface(passes=1))

@@ -7,7 +7,7 @@ import pytest
 from serving.settings import SETTINGS, ServingSettings
 from tuner.errors import UsageError
 from tuner.launching import apply
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 
 def test_a_knob_is_a_setting_of_the_same_name() -> None:

@@ -21,7 +21,7 @@ from tuner.engines import file as engine_file
 from tuner.errors import LaunchFailed
 from tuner.launching.command_engine import CommandLauncher, CommandServer, ServedModel
 from tuner.launching.readiness import ReadinessCheck
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 QUICK = Configuration({"delay.ms": 1})

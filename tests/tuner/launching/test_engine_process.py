@@ -16,7 +16,7 @@ from serving.system.secret_variables import SECRETS
 from tuner.errors import LaunchFailed, UsageError
 from tuner.launching.admin import AdminClient
 from tuner.launching.engine_process import LuthierProcess
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 

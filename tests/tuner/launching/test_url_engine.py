@@ -15,7 +15,7 @@ from tuner.engines.description import RequestFormat, UrlEngine
 from tuner.errors import LaunchFailed
 from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.url_engine import UrlLauncher, is_of_this_machine
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 DEFAULT = Configuration({"batching.max_size": 1, "is_fast": False})
 OTHER = Configuration({"batching.max_size": 8, "is_fast": True})

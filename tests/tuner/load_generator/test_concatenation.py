@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tuner.load_generator.concatenation import concatenate
 from tuner.load_generator.generator import PhaseResult
 from tuner.measurement import summary
-from tuner.values.values import CpuTimeSeries, HostNoise, RequestRecords
+from tuner.values.measurement import HostNoise
+from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 
 def part(rng, *, seconds, warmup_s, rate=200.0, cpu_rate=0.1, **changes):

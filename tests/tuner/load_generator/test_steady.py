@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.load_generator.steady import BATCH, MIN_BATCHES, beginning, has_settled
+from tuner.load_generator.steady import BATCH, LOOK_S, MIN_BATCHES, Settling, beginning, has_settled
 
 
 def decaying(count, *, slow, factor=3.0, seed=0):
@@ -47,3 +47,16 @@ def test_the_beginning_is_the_one_of_the_least_error(means):
             if 4 * (len(means) - place) >= len(means)
         }
         assert errors[found] == pytest.approx(min(errors.values()), abs=1e-9)
+
+
+def test_a_warm_up_waits_until_latencies_have_settled_but_not_for_ever() -> None:
+    begun_s = [0.01 * place for place in range(60)]
+    steady_s = [begin + 0.02 for begin in begun_s]
+    late_s = [begin + (0.2 if place < 40 else 0.02) for place, begin in enumerate(begun_s)]
+    settling = Settling(0.1, 2.0)
+    assert settling.is_waiting(0.05, begun_s, steady_s)
+    assert settling.is_waiting(0.6, begun_s, late_s)
+    assert settling.is_waiting(0.6 + LOOK_S / 2, begun_s, steady_s)
+    assert not settling.is_waiting(0.6 + LOOK_S, begun_s, steady_s)
+    assert not Settling(0.1, 2.0).is_waiting(2.2, begun_s, late_s)
+    assert not Settling(0.1, 0.0).is_waiting(0.05, begun_s, late_s)

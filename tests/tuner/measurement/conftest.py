@@ -8,7 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tuner.values.values import HostNoise, Interval, Measurement, RequestRecords
+from tuner.values.interval import Interval
+from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.request_records import RequestRecords
 
 
 def closed_loop(

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement import blocks, percentiles
-from tuner.values.values import UNKNOWN, Block, CpuTimeSeries
+from tuner.values.interval import UNKNOWN
+from tuner.values.measurement import Block
+from tuner.values.request_records import CpuTimeSeries
 
 
 def make(means, counts=None, spreads=None):

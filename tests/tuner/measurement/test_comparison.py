@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tuner.errors import UsageError
 from tuner.measurement import comparison
 from tuner.measurement.comparison import compare, ratio_interval
-from tuner.values.values import Interval, Verdict
+from tuner.values.interval import Interval
+from tuner.values.verdict import Verdict
 
 positive = st.floats(0.01, 1e4)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import studies
 from tuner.measurement.cpu_per_request import log_cpu_per_request
-from tuner.values.values import HostNoise, Measurement
+from tuner.values.measurement import HostNoise, Measurement
 
 
 def measured(noise: HostNoise, **changes: float) -> Measurement:

@@ -14,7 +14,8 @@ from tests.fakes import gpu as fake
 from tuner.measurement import meters
 from tuner.measurement.energy import Trace, energy_of
 from tuner.measurement.meters import EnergyMeter, PackageCounter
-from tuner.values.values import UNKNOWN, Block
+from tuner.values.interval import UNKNOWN
+from tuner.values.measurement import Block
 
 RATE = 100
 """Requests per second."""

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tuner.measurement import host
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 
 def write(proc, *, steal, processes, busy=9):

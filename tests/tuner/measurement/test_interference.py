@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.interference import CREDIT_S, MAX_REPEATED, InterferenceDetector
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 LOADED_S = 1.0
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.max_rate_search import MaxRateSearch, is_kept
-from tuner.settings import RATE_LOADS
-from tuner.values.values import RequestRecords
+from tuner.settings.measurement import RATE_LOADS
+from tuner.values.request_records import RequestRecords
 
 factors = st.floats(math.log(1 / 50), math.log(50)).map(math.exp)
 

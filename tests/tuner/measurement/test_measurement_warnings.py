@@ -3,7 +3,7 @@
 import pytest
 
 from tuner.measurement.measurement_warnings import warnings_of
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 
 def test_a_sound_measurement_has_none(measured):

@@ -15,7 +15,9 @@ from tuner.measurement.outcome import (
     measure_outcome,
 )
 from tuner.metrics.metric_constraints import of_slo
-from tuner.values.values import OK, HostNoise, Measurement, RequestRecords
+from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.request_records import RequestRecords
+from tuner.values.trial import OK
 
 
 @pytest.mark.parametrize(("failed", "status"), [(0, "ok"), (2, "ok"), (3, "failed")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fakes import studies
 from tuner.measurement.search_comparison import best_so_far, differences
 from tuner.metrics.objective import OBJECTIVES, find_objective
-from tuner.values.values import SamplerRun
+from tuner.values.sampler_comparison import SamplerRun
 
 VALUES = st.lists(st.none() | st.floats(0.1, 1e3), max_size=20)
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tuner.errors import LoadGeneratorFailed
 from tuner.measurement.outcome import measure_outcome
 from tuner.measurement.summary import summarise
-from tuner.values.values import HostNoise, Measurement, RequestRecords
+from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.request_records import RequestRecords
 
 NOISE = HostNoise(steal_s=0.25, client_cpu_s=0.5)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement import variance_components
-from tuner.values.values import Block
+from tuner.values.measurement import Block
 
 
 def draws(seed, times, **model):

@@ -26,9 +26,18 @@ from scipy import special
 from tests.fakes import studies
 from tuner import advice
 from tuner.measurement import sequential
-from tuner.measurement.comparison import WITHIN, StoppingRule, compare, is_enough
-from tuner.measurement.sequential import ALPHA, Estimate, StoppingBoundaries, estimate, looks
-from tuner.values.values import Measurement, Verdict
+from tuner.measurement.comparison import compare, is_enough
+from tuner.measurement.sequential import (
+    ALPHA,
+    WITHIN,
+    Estimate,
+    StoppingBoundaries,
+    StoppingRule,
+    estimate,
+    looks,
+)
+from tuner.values.measurement import Measurement
+from tuner.values.verdict import Verdict
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]

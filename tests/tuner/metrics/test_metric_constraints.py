@@ -15,7 +15,7 @@ from tuner.errors import UsageError
 from tuner.metrics import metric_constraints
 from tuner.metrics.metric_constraints import METRICS, MetricConstraint
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Measurement
+from tuner.values.measurement import Measurement
 
 BOUND = st.floats(1e-6, 1e9)
 LIMITS = st.builds(

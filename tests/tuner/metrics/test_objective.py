@@ -10,7 +10,8 @@ import pytest
 from tests.fakes import studies
 from tuner.errors import UsageError
 from tuner.metrics.objective import NAMES, find_objective
-from tuner.values.values import Cost, Energy, Interval, Measurement
+from tuner.values.interval import Interval
+from tuner.values.measurement import Cost, Energy, Measurement
 
 ENERGY = Energy(
     per_request_j=0.2,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.fakes import studies
 from tuner.errors import UsageError
 from tuner.metrics import prices
-from tuner.values.values import Configuration, HostNoise, Measurement
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import HostNoise, Measurement
 
 FILE = """
 core_hour: 0.04

@@ -13,7 +13,7 @@ from scipy import special
 from tests.fakes import studies
 from tuner.metrics import tail_latency
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import MIN_FOR_P99, Measurement
+from tuner.values.measurement import MIN_FOR_P99, Measurement
 
 RNG = np.random.default_rng(7)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import page
-from tuner.values.values import FailureCount
+from tuner.values.round_evaluation import FailureCount
 
 VOID = {"meta", "br", "hr", "wbr"}
 

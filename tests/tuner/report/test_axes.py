@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.report.axes import knob_axis, log_axis, log_ticks
-from tuner.values.values import KnobInfo
+from tuner.values.study_record import KnobInfo
 
 
 def knob(values, *, scale="linear", name="batching.timeout_us"):

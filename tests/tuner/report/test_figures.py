@@ -5,14 +5,8 @@ import plotly.graph_objects as go
 import pytest
 
 from tests.fakes import studies
-from tuner.report import (
-    comparison_figures,
-    importance,
-    knob_figures,
-    request_figures,
-    search_figures,
-    theme,
-)
+from tuner.report import importance, knob_figures, request_figures, search_figures, theme
+from tuner.report.comparison import figures as comparison_figures
 
 STUDY = studies.study()
 

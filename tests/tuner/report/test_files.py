@@ -2,7 +2,8 @@ import pytest
 
 from tests.fakes import studies
 from tuner.errors import StorageFailed
-from tuner.report import comparison_page, files, page
+from tuner.report import files, page
+from tuner.report.comparison import page as comparison_page
 
 
 def test_reports_are_written_whole(tmp_path):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.report import formatting
-from tuner.values.values import Interval
+from tuner.values.interval import Interval
 
 
 @pytest.mark.parametrize(

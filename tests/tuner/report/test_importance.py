@@ -5,7 +5,8 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import importance
-from tuner.values.values import Configuration, KnobInfo
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import KnobInfo
 
 STRONG = KnobInfo(
     name="batching.max_size", unit="items", scale="log", values=(1, 2, 4, 8), default=1

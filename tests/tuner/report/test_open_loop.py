@@ -8,8 +8,13 @@ import pytest
 
 from tests.fakes import studies
 from tuner.measurement.outcome import overload_outcome
-from tuner.report import open_loop, page, study_view, terminal
-from tuner.values.values import OK, Interval, OpenLoopCheck, RoundEvaluation, StudyRecord
+from tuner.report import open_loop, page, terminal
+from tuner.report.study import study_notes
+from tuner.values.interval import Interval
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.study_record import StudyRecord
+from tuner.values.trial import OK
+from tuner.values.verification_state import OpenLoopCheck
 
 STUDY = studies.study(trials=14)
 
@@ -86,7 +91,7 @@ def test_a_best_that_loses_there_is_a_caution(
     cautions = list(open_loop.cautions(study))
     assert len(cautions) == (said is not None)
     assert said is None or said in cautions[0]
-    assert set(cautions) <= set(study_view.warnings(study))
+    assert set(cautions) <= set(study_notes.warnings(study))
 
 
 def test_it_stands_in_the_page_and_in_the_terminal(read_page) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import page, page_header
-from tuner.values.values import Configuration, Interval, Outcome
+from tuner.values.configuration import Configuration
+from tuner.values.interval import Interval
+from tuner.values.trial import Outcome
 
 STUDY = studies.study()
 LIMIT_BYTES = 6_000_000

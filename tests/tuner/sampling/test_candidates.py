@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from tuner.errors import UsageError
 from tuner.sampling.candidates import CandidateSet, sobol
 from tuner.sampling.encoding import Cube
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 GRID = Cube.of(
     {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fakes import surfaces
 from tuner.sampling import constraint_model, recommendation, registry
 from tuner.sampling.history import gather
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 LIMIT = "cpu_s_per_1000 <= 1"
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
-from tuner.sampling import gaussian_process
-from tuner.sampling.gaussian_process import GaussianProcess, Hyperparameters, NoisePrior, fit
+from tuner.sampling import gaussian_process, matern_kernel
+from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior, fit
+from tuner.sampling.matern_kernel import Hyperparameters
 
 Array = NDArray[np.float64]
 PRIOR = NoisePrior(sd=0.05)
@@ -69,7 +70,7 @@ def test_the_gradient_is_that_of_the_posterior(seed: int) -> None:
     residuals = (y - y.mean()) / y.std()
     drift = np.exp(-np.abs(np.subtract.outer(np.arange(len(y)), np.arange(len(y)))) / 3)
     middle = Hyperparameters(0.0, (-0.2, 0.1, 0.3), -2.0)
-    posterior = gaussian_process._Posterior(
+    posterior = matern_kernel.HyperparameterPosterior(
         x, residuals, guess, rng.uniform(0.5, 2, len(y)), 0.1 * drift, middle, 1.0
     )
     at = np.array(middle.as_tuple()) + 0.5 * rng.normal(size=5)

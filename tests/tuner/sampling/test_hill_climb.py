@@ -15,7 +15,7 @@ from tests.fakes import surfaces
 from tuner.sampling import hill_climb, registry
 from tuner.sampling.hill_climb import Climb, ClimbState
 from tuner.sampling.history import PROPOSAL
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 POINTS = np.array(list(itertools.product(range(6), range(5))), dtype=float)
 

@@ -11,7 +11,7 @@ from tests.fakes import benches, studies
 from tuner.sampling import model_averaging
 from tuner.sampling.history import History
 from tuner.sampling.knowledge import PriorKnowledge
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ARENA = benches.arena()
 CELLS = ARENA.candidates.cells

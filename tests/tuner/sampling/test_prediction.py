@@ -10,7 +10,7 @@ from tests.fakes import surfaces
 from tuner.errors import UsageError
 from tuner.sampling import registry
 from tuner.sampling.history import PROPOSAL
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 CANDIDATES = surfaces.candidates()
 GUESS = np.array([surfaces.latency_ms(cell) for cell in CANDIDATES.cells])

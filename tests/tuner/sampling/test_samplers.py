@@ -25,7 +25,7 @@ from tuner.sampling import registry
 from tuner.sampling.candidate_sampler import CandidateSampler
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import PROPOSAL
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Make = Callable[..., CandidateSampler]
 LOST = {"status": "infeasible", "cause": "oom", "reason": "the replica was killed"}

@@ -12,7 +12,7 @@ from tuner.space.environment import Environment, Machine
 from tuner.space.equivalence import RULES
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob
 from tuner.space.space import SearchSpace
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 COUNT = IntKnob(name="replica.count", low=1, high=4, default=1)
 CPU = FloatKnob(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import UsageError
 from tuner.store import records
-from tuner.values.values import RequestRecords
+from tuner.values.request_records import RequestRecords
 
 
 def some_records(count: int, *, is_open_loop: bool) -> RequestRecords:

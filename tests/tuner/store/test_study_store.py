@@ -17,7 +17,9 @@ from tuner.errors import StorageFailed, StudyExists, UnknownStudy
 from tuner.store import study_store
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
-from tuner.values.values import OK, Configuration, Measurement, Outcome
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+from tuner.values.trial import OK, Outcome
 
 DISTRIBUTIONS = {
     "replica.count": IntDistribution(1, 4),

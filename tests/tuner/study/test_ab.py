@@ -13,14 +13,15 @@ import pytest
 import rich.console
 
 from tests.fakes.studies import measurement
-from tuner.cli.commands import ab as command
+from tuner.cli.commands import ab_formats
 from tuner.errors import UsageError
 from tuner.measurement import comparison
-from tuner.settings import StudySettings, TargetSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.study import ab
 from tuner.study.progress import Terminal
-from tuner.values.values import FailureCount
+from tuner.values.round_evaluation import FailureCount
 
 ENGINE = """
 command: [server, "--port={port}", "--threads={threads}"]
@@ -136,16 +137,16 @@ def test_a_side_that_fails_more_often_has_not_passed(
         tallies=tallies,
     )
     assert found.decision == decision
-    told = [note for note in command.notes(found) if "failed" in note]
+    told = [note for note in ab_formats.notes(found) if "failed" in note]
     assert len(told) == sum(map(bool, failed))
     assert all(note.startswith("1 of 9 launches of ") for note in told)
-    assert command.as_json(found)["failed"] == {"a": failed[0], "b": failed[1]}
+    assert ab_formats.as_json(found)["failed"] == {"a": failed[0], "b": failed[1]}
 
 
 def test_what_a_server_wrote_does_not_break_the_page_of_test_results() -> None:
     """Colours of a terminal are no characters of XML."""
     arguments = argparse.Namespace(a="a", b="b", model="echo")
-    page = command.junit_of_error(arguments, "B: \x1b[31mno such file\x1b[0m")
+    page = ab_formats.junit_of_error(arguments, "B: \x1b[31mno such file\x1b[0m")
     told = ET.fromstring(page).find("testcase/error")
     assert told is not None
     assert "no such file" in (told.text or "")

@@ -13,7 +13,9 @@ from serving.values import Signature
 from tests.fakes import benches
 from tuner.errors import StudyExists
 from tuner.launching.engine import EngineInfo
-from tuner.settings import StoreSettings, StudySettings, TargetSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation
 

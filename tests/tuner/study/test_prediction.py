@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from tests.fakes import recorded
-from tuner.lab import replay
-from tuner.lab.replay import ReplaySpec
-from tuner.settings import (
-    INITIALS,
-    MeasurementSettings,
-    SearchSettings,
-    StudySettings,
-    TargetSettings,
-)
+from tuner.lab import prepared_table, replay_search
+from tuner.lab.replay_search import ReplaySpec
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import INITIALS, SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.study import prediction
 
 
@@ -53,8 +50,10 @@ def test_a_search_without_a_prediction_starts_as_gp_does(
 
 
 def test_so_does_a_replay_of_a_surface_without_a_profile() -> None:
-    ground = replay.prepare_table(recorded.surface())
+    ground = prepared_table.prepare_table(recorded.surface())
     assert ground.profile is None
     order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
-    search = replay.search_of(ground, order, 0, replay.make_evaluator(ground, order.wrappers, 0))
+    search = replay_search.search_of(
+        ground, order, 0, replay_search.make_evaluator(ground, order.wrappers, 0)
+    )
     assert search.budget.initial == INITIALS["gp"]

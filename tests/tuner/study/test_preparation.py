@@ -11,7 +11,9 @@ from tests.fakes import benches
 from tuner.errors import UsageError
 from tuner.launching.engine import EngineInfo
 from tuner.load_generator import payloads
-from tuner.settings import MeasurementSettings, StudySettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.study.preparation import _check_energy, notes_of
 
 FREE = EngineInfo(

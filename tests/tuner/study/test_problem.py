@@ -13,10 +13,10 @@ from tests.fakes import benches
 from tests.fakes.gpu import CLOCKS_MHZ, NO_PERMISSION
 from tuner.errors import InvalidSpace, UsageError
 from tuner.launching.machine import MachineFacts
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
 from tuner.space.environment import Environment, Machine
 from tuner.study import problem
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SMALL = Environment(concurrency=4, machine=Machine(cores=2, memory_mb=2048))
 WITH_CLOCK = (

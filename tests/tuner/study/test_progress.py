@@ -10,7 +10,8 @@ import rich.console
 
 from tests.fakes import studies
 from tuner.study.progress import Progress, StudyPlan, short_names
-from tuner.values.values import OK, Configuration
+from tuner.values.configuration import Configuration
+from tuner.values.trial import OK
 
 
 def test_lines_of_a_study() -> None:

@@ -14,16 +14,19 @@ from tests.fakes import benches, recorded
 from tests.fakes.benches import ToyBench
 from tests.tuner.study.test_search import BUDGET, run_out
 from tuner.evaluation.evaluator import Evaluation
-from tuner.lab import replay
-from tuner.lab.replay import ReplaySpec
+from tuner.lab import prepared_table, replay
+from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables.table_evaluator import Perturbations, raced
 from tuner.load_generator.plan import Race
-from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import racing
 from tuner.study.racing import Racing
 from tuner.study.search import MIN_FOR_RACE, Search
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 RACING = Racing(blocks=4, block_s=0.5, concurrency=20, client_batch=2)
 TARGET = TargetSettings(model="echo", concurrency=20)
@@ -154,7 +157,7 @@ def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
 
 def test_a_raced_replay_takes_less_time() -> None:
     """And proposes as many configurations."""
-    ground = replay.prepare_table(recorded.surface(every=4))
+    ground = prepared_table.prepare_table(recorded.surface(every=4))
     order = ReplaySpec(sampler="random", trials=16, seeds=(0,))
     (plain,) = replay.replay(ground, order, workers=1).runs
     hurried = dataclasses.replace(order, wrappers=Perturbations(is_raced=True))

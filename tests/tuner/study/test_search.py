@@ -15,13 +15,15 @@ from tuner.evaluation.evaluator import Evaluation
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.load_generator.plan import Race
 from tuner.metrics import metric_constraints
-from tuner.settings import SearchSettings
+from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.search import CHECK_EVERY, MAX_FAILED_IN_A_ROW, STOP_AFTER, Search
-from tuner.values.values import Configuration, Cost, HostNoise, Outcome
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Cost, HostNoise
+from tuner.values.trial import Outcome
 
 BUDGET = Budget(trials=12, initial=5, max_time_s=600, load_s=2.5, pairs=4)
 

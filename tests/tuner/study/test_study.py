@@ -18,15 +18,18 @@ from tests.fakes.benches import ToyBench
 from tuner.advice import advise
 from tuner.errors import Interrupted, StorageFailed
 from tuner.launching.engine import EngineInfo
-from tuner.report import study_view
-from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.report.study import headline, study_notes
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation, study, study_files
 from tuner.study.progress import Progress, Terminal
 from tuner.study.study import StudyRun
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Outcome
+from tuner.values.trial import Outcome
 
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
@@ -186,7 +189,7 @@ def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.
     assert found is not None
     assert found.configuration == record.default
     assert "the default none" in found.reason
-    assert "does not work" not in study_view.headline(record)
+    assert "does not work" not in headline.headline(record)
 
 
 def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Path) -> None:
@@ -265,7 +268,7 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
     assert record.verdict is not None
     assert record.verdict.second is not None
     assert record.verdict.second.objective == "cost"
-    assert record.verdict.second.text in study_view.headline(record)
+    assert record.verdict.second.text in headline.headline(record)
     page = finished.files["report"].read_text(encoding="utf-8")
     assert "What none beats in both objectives" in page
     found = advise(record)
@@ -273,7 +276,7 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
     if found.configuration == record.best:
         assert "it is the best in mean of a front of" in found.reason
     assert any(
-        "The front of mean round trip and cost" in line for line in study_view.remarks(record)
+        "The front of mean round trip and cost" in line for line in study_notes.remarks(record)
     )
 
 
@@ -315,7 +318,7 @@ def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> N
     ]
     assert record.open_loop.of("best").measurement is not None
     assert said.getvalue().count("open loop at") == 2
-    assert any("In an open loop at 80 %" in remark for remark in study_view.remarks(record))
+    assert any("In an open loop at 80 %" in remark for remark in study_notes.remarks(record))
 
 
 def test_the_open_loop_is_shown_once(tmp_path: pathlib.Path) -> None:

@@ -13,14 +13,10 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.search import Search
-from tuner.values.values import (
-    OK,
-    FailureCount,
-    Outcome,
-    RoundEvaluation,
-    StudyRecord,
-    VerificationState,
-)
+from tuner.values.round_evaluation import FailureCount, RoundEvaluation
+from tuner.values.study_record import StudyRecord
+from tuner.values.trial import OK, Outcome
+from tuner.values.verification_state import VerificationState
 
 DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
 

@@ -10,8 +10,8 @@ from tests.fakes import other_engines as fakes
 from tuner.engines.description import CommandEngine, ScenarioEngine, UrlEngine
 from tuner.errors import UsageError
 from tuner.launching.command_engine import CommandLauncher
-from tuner.settings import SCENARIO as SCENARIO_ARRIVALS
-from tuner.settings import TargetSettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import SCENARIO as SCENARIO_ARRIVALS
 from tuner.study import targets
 
 

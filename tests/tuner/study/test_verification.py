@@ -15,7 +15,9 @@ from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import metric_constraints
 from tuner.study import verification
 from tuner.study.verification import NewServerRounds, Pairs, among, count_rounds
-from tuner.values.values import Configuration, FailureCount, Outcome, RoundEvaluation
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import FailureCount, RoundEvaluation
+from tuner.values.trial import Outcome
 
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})

@@ -15,7 +15,7 @@ from tuner.sampling.knowledge import PriorKnowledge
 from tuner.study import warm_start
 from tuner.study.problem import ProblemStatement
 from tuner.study.warm_start import SourceEvaluation, SourceStudy
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ARENA = benches.arena()
 CELLS = ARENA.candidates.cells

@@ -22,8 +22,10 @@ from tuner.report import console_text, formatting
 from tuner.report import files as report_files
 from tuner.report.console_text import LabelledCommand
 from tuner.sampling import registry
-from tuner.settings import GROUPS, SearchSettings, StoreSettings
-from tuner.settings import options as settings_options
+from tuner.settings.option import options as settings_options
+from tuner.settings.search import SearchSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.study import GROUPS
 from tuner.store.run_folder import RunFolder
 from tuner.study.progress import Terminal
 

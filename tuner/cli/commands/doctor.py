@@ -1,8 +1,4 @@
-"""`tune doctor`: whether this machine can measure, and which gains it can detect.
-
-By default it evaluates one configuration a few times in half a minute; `--noise` runs the noise
-measurement of `tuner.lab.noise_measurement`.
-"""
+"""`tune doctor`: whether this machine can measure, and which gains it can detect."""
 
 from __future__ import annotations
 
@@ -19,14 +15,11 @@ from tuner.errors import UsageError
 from tuner.lab import doctor, noise_measurement
 from tuner.lab.doctor import Finding
 from tuner.report import console_text
-from tuner.settings import (
-    GROUPS,
-    MeasurementSettings,
-    SearchSettings,
-    StudySettings,
-    TargetSettings,
-)
-from tuner.settings import options as options_of
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import options as options_of
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import GROUPS, StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
@@ -75,6 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remove control groups, processes, directories, containers and GPU clocks that dead servers left, "
         "and measure nothing; default: only look",
     )
+    _add_noise_arguments(parser)
+    options.add_group(parser, "target", only=DECLARED)
+    for group, names in ONLY_NOISE_MEASUREMENT.items():
+        options.add_group(parser, group, only=names)
+    options.add_json(parser)
+
+
+def _add_noise_arguments(parser: argparse.ArgumentParser) -> None:
     nested = parser.add_argument_group("the noise pilot")
     nested.add_argument(
         "--noise",
@@ -104,10 +105,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="seconds measured in each launch, as a study does; default 0.6",
     )
-    options.add_group(parser, "target", only=DECLARED)
-    for group, names in ONLY_NOISE_MEASUREMENT.items():
-        options.add_group(parser, group, only=names)
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -144,7 +141,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 def _short(
     arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
-    """Measure one configuration, with metrics into `data`."""
     console_text.write_line(
         terminal.console,
         f"measuring the noise of {arguments.model}: {launches} fresh launches",
@@ -157,11 +153,6 @@ def _short(
 
 
 def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementSpec:
-    """Return the validated request.
-
-    Raises:
-        WrongUse: a value is out of range.
-    """
     if arguments.clean:
         raise UsageError("--clean and --noise: choose one; cleaning measures nothing")
     given = {name: getattr(arguments, name) for name in COUNTS}
@@ -182,11 +173,6 @@ def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementS
 
 
 def _reject_noise_options(arguments: argparse.Namespace) -> None:
-    """Reject options without effect.
-
-    Raises:
-        WrongUse: an option needs --noise.
-    """
     given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
     settings = ["seconds", *(name for names in ONLY_NOISE_MEASUREMENT.values() for name in names)]
     given += [name for name in settings if hasattr(arguments, name)]

@@ -13,13 +13,13 @@ from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
 from tuner.export.export_input import Files
 from tuner.report import console_text
-from tuner.settings import StoreSettings
+from tuner.settings.store import StoreSettings
 from tuner.store import run_folder
 from tuner.store.run_folder import storage_errors
 from tuner.study import problem, study_files
 from tuner.study.interruption import resume_command
 from tuner.study.progress import Terminal
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,8 @@ from tuner.errors import TunerError, UnknownSize
 from tuner.evaluation import correctness_check, request_source
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.request_source import RequestSource
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.study import problem as study_problem
 from tuner.study.interruption import resumable
 from tuner.study.preparation import start_target

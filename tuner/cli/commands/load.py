@@ -33,16 +33,13 @@ from tuner.measurement.measurement_warnings import warnings_of
 from tuner.measurement.outcome import MAX_ERROR_SHARE, measure_outcome
 from tuner.metrics import tail_latency
 from tuner.report import console_text, formatting
-from tuner.settings import (
-    NO_ARRIVALS,
-    NO_LOAD,
-    SETTLING_S,
-    MeasurementSettings,
-    TargetSettings,
-)
+from tuner.settings.measurement import SETTLING_S, MeasurementSettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import NO_ARRIVALS, NO_LOAD
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
-from tuner.values.values import Interval, Measurement
+from tuner.values.interval import Interval
+from tuner.values.measurement import Measurement
 
 LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
 """Target settings that it accepts."""
@@ -103,7 +100,7 @@ def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
     """Return the requested workload.
 
     Raises:
-        WrongUse: the options contradict each other.
+        UsageError: the options contradict each other.
     """
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)

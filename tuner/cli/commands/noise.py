@@ -12,7 +12,7 @@ import rich.table
 import rich.text
 
 from tuner.cli.commands.study import finite
-from tuner.lab.noise_measurement import NoiseMeasurement
+from tuner.lab.noise_analysis import NoiseMeasurement
 from tuner.report import formatting
 from tuner.study.progress import short_names
 

@@ -16,14 +16,10 @@ from serving.error_text import nearest
 from tuner.errors import UsageError
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.evaluation.scenarios import tuning
-from tuner.settings import (
-    GROUPS,
-    SCENARIO,
-    SCENARIO_S,
-    MeasurementSettings,
-    StudySettings,
-    options,
-)
+from tuner.settings.measurement import SCENARIO_S, MeasurementSettings
+from tuner.settings.option import options
+from tuner.settings.study import GROUPS, StudySettings
+from tuner.settings.workload import SCENARIO
 
 Group = TypeVar("Group")
 ArgumentGroup = argparse._ArgumentGroup  # noqa: SLF001 - argparse has no public name for it
@@ -44,19 +40,11 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
-        """Reject the command line.
-
-        Raises:
-            WrongUse: always.
-        """
+        """Raise UsageError."""
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Parse, suggesting the nearest option for an unknown one.
-
-        Raises:
-            WrongUse: the command line is wrong.
-        """
+        """Parse, or raise UsageError with the nearest option for an unknown one."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # report a misspelt option before the missing one
             if given == "--":
@@ -82,7 +70,7 @@ def add_group(
 
     Args:
         parser: parser of a command.
-        name: a key of `tuner.settings.GROUPS`.
+        name: a key of `tuner.settings.study.GROUPS`.
         only: fields to add; None: all.
         but: fields to omit.
         instead: defaults that replace the settings' own.
@@ -127,7 +115,7 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
     """Return the given group of settings, with defaults.
 
     Raises:
-        WrongUse: a value is out of range.
+        UsageError: a value is out of range.
     """
     names = [field.name for field, _ in options(kind)]
     given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
@@ -138,7 +126,7 @@ def settings_of(arguments: argparse.Namespace) -> StudySettings:
     """Return all groups.
 
     Raises:
-        WrongUse: a value is out of range, or there is nothing to tune.
+        UsageError: a value is out of range, or there is nothing to tune.
     """
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
@@ -148,7 +136,7 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     """Fill options that were not given from the scenario.
 
     Raises:
-        WrongUse: invalid scenario, contradicting option, or neither scenario nor model.
+        UsageError: invalid scenario, contradicting option, or neither scenario nor model.
     """
     given = vars(arguments)
     file = given.get("scenario")

@@ -22,7 +22,7 @@ from tuner.evaluation.scenarios.values import Scenario
 from tuner.report import console_text, formatting
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
-from tuner.values.values import LATE_S, MAX_LATE_SHARE
+from tuner.values.measurement import LATE_S, MAX_LATE_SHARE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,15 +15,12 @@ from tuner.lab.record import RecordSpec
 from tuner.lab.tables.schedule import RepeatRule
 from tuner.lab.tables.table import status_of
 from tuner.report import formatting
-from tuner.settings import (
-    RATE,
-    SCENARIO_S,
-    MeasurementSettings,
-    SearchSettings,
-    StoreSettings,
-    StudySettings,
-    TargetSettings,
-)
+from tuner.settings.measurement import SCENARIO_S, MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import RATE
 from tuner.study.progress import Terminal
 
 TARGET = [
@@ -133,7 +130,7 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
     """Return the validated request.
 
     Raises:
-        WrongUse: a value is out of range, or the folder is unusable.
+        UsageError: a value is out of range, or the folder is unusable.
     """
     for option, value, least in (
         ("--passes", arguments.passes, MIN_PASSES),

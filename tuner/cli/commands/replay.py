@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from tuner.cli.commands import options
 from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
-from tuner.lab import replay
+from tuner.lab import prepared_table, replay, replay_search
 from tuner.lab.tables import scoring, table_files
 from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
 from tuner.lab.tables.table_evaluator import Perturbations
@@ -20,20 +20,20 @@ from tuner.metrics import prices
 from tuner.metrics.objective import NAMES as OBJECTIVES
 from tuner.report import console_text, formatting
 from tuner.sampling import registry
-from tuner.settings import RATE, MeasurementSettings, SearchSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.workload import RATE
 from tuner.study.progress import Terminal
 
 RECORDED_OBJECTIVES = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
-"""Objectives that a table records."""
 GIVEN = ("slo_ms", "constraints", "prices")
 """Measurement settings that apply to a recorded table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "surface", type=pathlib.Path, metavar="SURFACE", help="folder of `tune record`"
-    )
+    folder = "folder of `tune record`"
+    parser.add_argument("surface", type=pathlib.Path, metavar="SURFACE", help=folder)
     parser.add_argument(
         "--sampler",
         default=SearchSettings().sampler,
@@ -64,11 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective", default=None, choices=RECORDED_OBJECTIVES, help="default: the surface's"
     )
-    options.add_group(parser, "measurement", only=["slo_ms", "constraints", "prices"])
+    options.add_group(parser, "measurement", only=GIVEN)
     parser.add_argument(
         "--guess",
         default="profile",
-        choices=replay.PREDICTIONS,
+        choices=replay_search.PREDICTIONS,
         help="prediction that the sampler structured is given: by the surface's profile, whose time "
         "counts as trials, none, or a wrong one; default profile",
     )
@@ -88,6 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end every search with finals and a verdict of at most so many pairs, and count false and "
         "true ones; default 0, none",
     )
+    _add_perturbations(parser)
+    options.add_json(parser)
+
+
+def _add_perturbations(parser: argparse.ArgumentParser) -> None:
     laid = parser.add_argument_group("laid over the surface")
     laid.add_argument(
         "--noise",
@@ -112,7 +117,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="configurations beyond a wall run out of memory; default: none do",
     )
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -156,8 +160,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     return CommandResult(text="\n".join(said), data=data)
 
 
-def _prepare_table(path: pathlib.Path, arguments: argparse.Namespace) -> replay.PreparedTable:
-    """Return a table with the requested objective, constraints, deadline and prices."""
+def _prepare_table(
+    path: pathlib.Path, arguments: argparse.Namespace
+) -> prepared_table.PreparedTable:
     surface = table_files.read(path)
     objective = arguments.objective or surface.head.objective
     given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
@@ -166,11 +171,10 @@ def _prepare_table(path: pathlib.Path, arguments: argparse.Namespace) -> replay.
         given.setdefault("slo_ms", surface.head.deadline_ms)
     asked = MeasurementSettings(objective=objective, **given)
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return replay.prepare_table(surface, objective, asked.limits)
+    return prepared_table.prepare_table(surface, objective, asked.limits)
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
-    """Yield the verdicts, and how often their intervals held the truth."""
     if not verdicts:
         return
     counts = collections.Counter(one.outcome for one in verdicts)
@@ -182,14 +186,13 @@ def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
 
 
 def _tolerance(one: scoring.TrialsToTolerance) -> str:
-    """Describe the tolerance, and why it exceeds its share."""
     told = formatting.percent(one.tolerance)
     if one.tolerance <= one.share:
         return told
     return f"{told}, two standard errors of the optimum, for {formatting.percent(one.share)}"
 
 
-def _order(arguments: argparse.Namespace) -> replay.ReplaySpec:
+def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
     for option, value in (("--trials", arguments.trials), ("--seeds", arguments.seeds)):
         if value < 1:
             raise UsageError(f"{option} {value}: expected a whole number from 1")
@@ -199,7 +202,7 @@ def _order(arguments: argparse.Namespace) -> replay.ReplaySpec:
         raise UsageError("--null and --resampled: choose one; all configurations are alike, or not")
     if not 0 <= arguments.noise <= 1:
         raise UsageError(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
-    return replay.ReplaySpec(
+    return replay_search.ReplaySpec(
         sampler=arguments.sampler,
         trials=arguments.trials,
         seeds=tuple(range(arguments.seeds)),

@@ -12,7 +12,7 @@ from tuner.cli.commands.study import as_json
 from tuner.cli.result import CommandResult
 from tuner.report import files as report_files
 from tuner.report import terminal as end_of_study
-from tuner.settings import StoreSettings
+from tuner.settings.store import StoreSettings
 from tuner.store import run_folder
 from tuner.study import study_files
 from tuner.study.progress import Terminal

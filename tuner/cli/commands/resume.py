@@ -8,7 +8,7 @@ import pathlib
 from tuner.cli.commands import options
 from tuner.cli.commands.study import make_result
 from tuner.cli.result import CommandResult
-from tuner.settings import StoreSettings
+from tuner.settings.store import StoreSettings
 from tuner.store import run_folder
 from tuner.study import study
 from tuner.study.progress import Terminal

@@ -14,7 +14,8 @@ from tuner.evaluation import probe
 from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.report import console_text
-from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
 from tuner.study import problem

@@ -18,13 +18,14 @@ from tuner.cli.commands import options
 from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
 from tuner.metrics import objective as objectives
-from tuner.report import study_view
 from tuner.report import terminal as end_of_study
-from tuner.settings import GROUPS, RATE
+from tuner.report.study import headline, study_notes, study_view
+from tuner.settings.study import GROUPS
+from tuner.settings.workload import RATE
 from tuner.study import concurrency_sweep, study
 from tuner.study.progress import Terminal
 from tuner.study.study import StudyResult
-from tuner.values.values import StudyRecord
+from tuner.values.study_record import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,13 +168,13 @@ def as_json(
         "best_seen": None
         if best_trial is None
         else objectives.find_objective(record.objective).of(best_trial),
-        "headline": study_view.headline(record),
+        "headline": headline.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
         "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),
         "fresh_starts": {
             role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
         },
-        "notes": [*study_view.warnings(record), *study_view.remarks(record)],
+        "notes": [*study_notes.warnings(record), *study_notes.remarks(record)],
         "files": {name: str(path) for name, path in files.items()},
     }
 

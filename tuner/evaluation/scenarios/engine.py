@@ -24,7 +24,7 @@ from tuner.launching import pool_metrics
 from tuner.launching.engine import EngineInfo
 from tuner.launching.engine_process import LuthierProcess
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 OF_PROFILES = frozenset({"batching.max_size"})
 """Live settings that a model's profile depends on."""

@@ -31,7 +31,8 @@ from tuner.launching.engine_process import SERVER, LuthierProcess
 from tuner.launching.pool_metrics import PoolCounts
 from tuner.load_generator.generator import LoadGenerator, PhaseResult
 from tuner.report import formatting
-from tuner.values.values import LATE_S, Configuration, Value
+from tuner.values.configuration import Configuration, Value
+from tuner.values.measurement import LATE_S
 
 DEPLOY_TIMEOUT_S = 90.0
 MEMORY = "clockwork.memory_mb"

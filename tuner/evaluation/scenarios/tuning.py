@@ -14,7 +14,7 @@ from tuner.evaluation.scenarios.values import Scenario, Stream
 from tuner.space import files
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob, NumberKnob
 from tuner.space.space import SearchSpace
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 SPACE = "clockwork"
 """Bundled search space."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""

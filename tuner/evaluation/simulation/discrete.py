@@ -31,7 +31,7 @@ from tuner.errors import TunerError
 from tuner.evaluation.simulation.closed_form import Workload, interpolate, per_request
 from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import apply
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 PERIOD_S = 0.1
 """Period of a CPU quota."""

@@ -21,8 +21,8 @@ from tuner.metrics.objective import Objective
 from tuner.sampling import gaussian_process
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.gaussian_process import NoisePrior
+from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Configuration
 
 Array = NDArray[np.float64]
 

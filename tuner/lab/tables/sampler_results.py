@@ -16,7 +16,7 @@ from tuner.lab.tables import scoring
 from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.lab.tables.scoring import ReplayRun
 from tuner.metrics.benchmark import Quartiles, SamplerResult, TimeToTolerance
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tuner.lab.tables.estimates import CandidateEstimate, estimates
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 MAX_TRIES = 3
 """Tries of a disturbed evaluation in one pass."""

@@ -16,7 +16,9 @@ import numpy as np
 
 from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.metrics.benchmark import rank
-from tuner.values.values import Configuration, Interval, VerdictOutcome
+from tuner.values.configuration import Configuration
+from tuner.values.interval import Interval
+from tuner.values.verdict import VerdictOutcome
 
 SHARES = (0.01, 0.03, 0.05, 0.10)
 

@@ -15,17 +15,11 @@ from tuner.measurement.littles_law import littles_law_error
 from tuner.metrics import prices, tail_latency
 from tuner.metrics.objective import Objective, find_objective
 from tuner.metrics.prices import DEFAULT, Prices
+from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import (
-    OK,
-    Block,
-    Cause,
-    Configuration,
-    HostNoise,
-    Interval,
-    Measurement,
-    Outcome,
-)
+from tuner.values.interval import Interval
+from tuner.values.measurement import Block, HostNoise, Measurement
+from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
@@ -37,7 +31,7 @@ class RecordedEvaluation:
     """One evaluation of one candidate."""
 
     number: int
-    """Number in order of time, from 0."""
+    """In order of time, from 0."""
     cell: Configuration
     sweep: int
     """Pass, from 0; those after the whole passes repeat the best candidates."""
@@ -45,18 +39,18 @@ class RecordedEvaluation:
     """Unix time."""
     outcome: Outcome
     startup_s: float
-    """Seconds from the decision to a ready server."""
+    """From the decision to a ready server."""
     loaded_s: float
-    """Seconds of warm-up and measurement; 0 without a load."""
+    """Of warm-up and measurement."""
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     """Empty unless the outcome is ok."""
     histogram: LatencyHistogram | None = None
-    """Latencies of the measured part; None unless the outcome is ok."""
+    """None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
-        """Return whether the host disturbed the evaluation."""
+        """Whether the host disturbed it."""
         return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
     def measurement(
@@ -71,8 +65,8 @@ class RecordedEvaluation:
     ) -> Measurement | None:
         """Return a study's measurement, to the width of a bucket; None unless ok.
 
-        Requests count as independent, as their order was not recorded. `rate_per_s` is None in a
-        closed loop. Goodput needs a `deadline_ms`, costs need the machine's `cores`.
+        Requests count as independent, as their order was not recorded. Goodput needs a `deadline_ms`, costs
+        need the machine's `cores`.
         """
         if self.histogram is None or not self.blocks:
             return None
@@ -109,19 +103,24 @@ class RecordedEvaluation:
         )
         if deadline_ms is not None:
             share = self.histogram.share_within(deadline_ms)
-            ends = find_objective("throughput").interval(measured)
-            measured = dataclasses.replace(
-                measured,
-                goodput=share * measured.throughput_per_s,
-                goodput_interval=Interval(
-                    low=ends.low and share * ends.low, high=ends.high and share * ends.high
-                ),
-            )
+            measured = _with_goodput(measured, share)
         if cores is not None:
             held = prices.allocated_by(self.cell, cores=cores)
             cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
             measured = dataclasses.replace(measured, cost=cost)
         return measured
+
+
+def _with_goodput(measured: Measurement, share: float) -> Measurement:
+    """Add the goodput, of which a share of the responses is part."""
+    ends = find_objective("throughput").interval(measured)
+    return dataclasses.replace(
+        measured,
+        goodput=share * measured.throughput_per_s,
+        goodput_interval=Interval(
+            low=ends.low and share * ends.low, high=ends.high and share * ends.high
+        ),
+    )
 
 
 def _interval(histogram: LatencyHistogram, share: float) -> Interval:
@@ -143,20 +142,19 @@ class TableHeader:
     engine: str
     home: str
     objective: str
-    """Objective that chose the best candidates for repeats."""
+    """Of the repeats of the best candidates."""
     space: Mapping[str, Any]
-    """Space on that machine, as in a search-space file, with grids."""
+    """As in a search-space file, with grids."""
     default: Configuration
     host: Mapping[str, Any]
     measurement: Mapping[str, Any]
-    """Seconds, warm-up and blocks of an evaluation."""
     passes: int
     seed: int
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
     """Costs for a simulator; None if not measured."""
     rate_per_s: float | None = None
-    """Rate of due requests of a scenario; None in a closed loop."""
+    """Of a scenario's due requests; None in a closed loop."""
     deadline_ms: float | None = None
     """Deadline of these requests; None: replays may choose one."""
     is_finished: bool = False
@@ -169,9 +167,8 @@ class BenchmarkTable:
     head: TableHeader
     launches: tuple[RecordedEvaluation, ...]
     deadline_ms: float | None = None
-    """Deadline of each request, for goodput."""
+    """For goodput."""
     paid: Prices = DEFAULT
-    """Prices of allocated resources."""
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
@@ -186,16 +183,15 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Cores of the machine."""
+        """Of the machine."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
     def _known(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
-        """Cached measurements of recorded evaluations, by number."""
         return {}
 
     def measured(self, launch: RecordedEvaluation) -> Measurement | None:
-        """Return an evaluation's measurement under the table's workload, cached."""
+        """Return an evaluation's measurement, cached."""
         known = self._known.get(launch.number)
         if known is None:
             known = self._known[launch.number] = (launch, self._measured(launch))

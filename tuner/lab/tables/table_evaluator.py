@@ -29,8 +29,9 @@ from tuner.metrics.objective import Objective
 from tuner.sampling import gaussian_process
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.gaussian_process import NoisePrior
+from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Configuration, Outcome
+from tuner.values.trial import Outcome
 
 OOM_SHARE = 0.3
 """Maximum share of candidates in the infeasible region."""

@@ -20,64 +20,28 @@ import io
 import os
 import pathlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import yaml
 
-from serving.error_text import one_line
 from serving.system import bounded_yaml, user_files
 from serving.system.yaml_problem import yaml_problem
 from tuner.errors import InvalidTable, UsageError
-from tuner.lab.tables.table import (
-    BenchmarkTable,
-    RecordedEvaluation,
-    TableHeader,
-    outcome_of,
-    status_of,
-)
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader
+from tuner.lab.tables.table_rows import BUCKETS, COLUMNS, LATER, evaluation_of, rows_of
 from tuner.store.run_folder import storage_errors
+from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import Block, Configuration, HostNoise, Value
 
 HEAD, EVALUATIONS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1
 MAX_BYTES = 256 << 20
-"""Maximum size of rows, uncompressed."""
-NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
-LATER = ("foreign_cpu_s", "block_client_cpu_s")
-"""Columns that older tables lack."""
-COLUMNS = (
-    "launch",
-    "pass",
-    "block",
-    "started_at",
-    "status",
-    "requests",
-    "seconds",
-    "mean_ms",
-    "p50_ms",
-    "p99_ms",
-    *NOISE,
-    "startup_s",
-    "loaded_s",
-    "spread_ms",
-    "throughput_per_s",
-    "start_s",
-    "errors",
-    "reason",
-    *LATER,
-)
-"""Columns after the knobs; those of a whole evaluation repeat per row."""
-BUCKETS = ("launch", "first", "counts")
+"""Of rows, uncompressed."""
 
 
 def read(folder: pathlib.Path) -> BenchmarkTable:
-    """Read a benchmark table, finished or not.
-
-    Raises:
-        InvalidSurface: it is none, or wrong.
-    """
+    """Read a table, finished or not, or raise InvalidTable."""
     head = _head(folder)
     knobs = tuple(head.default)
     needed = [name for name in COLUMNS if name not in LATER]
@@ -92,7 +56,7 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
         if parts[0]["status"] == "ok" and number not in buckets:
             continue  # killed between writing the two files
         try:
-            launches.append(_evaluation(parts, kinds, buckets.get(number)))
+            launches.append(evaluation_of(parts, kinds, buckets.get(number)))
         except (ValueError, KeyError) as error:
             raise InvalidTable(
                 str(folder / EVALUATIONS), f"launch {number}", f"cannot be read: {error}"
@@ -116,14 +80,14 @@ class TableFolder:
         self._owned.close()
 
     def exists(self) -> bool:
-        """Return whether a recording was begun there."""
+        """Whether a recording was begun."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: TableHeader) -> None:
         """Create or resume the folder, and open it for evaluations.
 
         Raises:
-            WrongUse: another process records into it.
+            UsageError: another process records into it.
             StorageFailed: it cannot be written.
         """
         with storage_errors(f"surface {self.path}", option="--out"):
@@ -148,11 +112,11 @@ class TableFolder:
         _replace(self.path / HEAD, text.encode())
 
     def append(self, launch: RecordedEvaluation) -> None:
-        """Write an evaluation, `cells.csv` last, so evaluations with rows are complete."""
+        """Write an evaluation, `cells.csv` last."""
         with storage_errors(f"surface {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
-            _write(self._cells, _as_rows(launch))
+            _write(self._cells, rows_of(launch))
 
     def finish(self, head: TableHeader) -> None:
         """Compress the rows, and mark the header as finished."""
@@ -268,87 +232,6 @@ def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> LatencyHistogram
         raise InvalidTable(str(folder / HISTOGRAMS), where, str(error)) from error
 
 
-def _evaluation(
-    rows: Sequence[Mapping[str, str]],
-    kinds: Mapping[str, type],
-    histogram: LatencyHistogram | None,
-) -> RecordedEvaluation:
-    first = rows[0]
-    is_ok = first["status"] == "ok"
-    return RecordedEvaluation(
-        number=int(first["launch"]),
-        cell=Configuration({name: _value(first[name], kind) for name, kind in kinds.items()}),
-        sweep=int(first["pass"]),
-        started_at=float(first["started_at"]),
-        outcome=outcome_of(first["status"], first["reason"]),  # type: ignore[arg-type]
-        startup_s=float(first["startup_s"]),
-        loaded_s=float(first["loaded_s"]),
-        errors=int(first["errors"]),
-        blocks=tuple(map(_block, rows)) if is_ok else (),
-        histogram=histogram if is_ok else None,
-        noise=HostNoise(
-            **{name: _number(first[name]) for name in NOISE},
-            foreign_cpu_s=_number(first.get("foreign_cpu_s") or ""),
-        ),
-    )
-
-
-def _block(row: Mapping[str, str]) -> Block:
-    return Block(
-        start_s=float(row["start_s"]),
-        seconds=float(row["seconds"]),
-        requests=int(row["requests"]),
-        mean_ms=float(row["mean_ms"]),
-        p50_ms=float(row["p50_ms"]),
-        p99_ms=float(row["p99_ms"]),
-        throughput_per_s=float(row["throughput_per_s"]),
-        spread_ms=_number(row["spread_ms"]),
-        client_cpu_s=_number(row.get("block_client_cpu_s") or ""),
-    )
-
-
-def _as_rows(launch: RecordedEvaluation) -> Iterator[list[str]]:
-    """Yield a row per block, or one without a block for a failed evaluation."""
-    whole = {
-        "launch": launch.number,
-        "pass": launch.sweep,
-        "started_at": f"{launch.started_at:.2f}",
-        "status": status_of(launch.outcome),
-        "startup_s": launch.startup_s,
-        "loaded_s": launch.loaded_s,
-        "errors": launch.errors,
-        "reason": one_line(launch.outcome.reason),
-        **{name: getattr(launch.noise, name) for name in (*NOISE, "foreign_cpu_s")},
-    }
-    for number, block in enumerate(launch.blocks or (None,)):
-        row = dict(whole)
-        if block is not None:
-            told = dataclasses.asdict(block)
-            row |= {"block": number, "block_client_cpu_s": told.pop("client_cpu_s"), **told}
-        else:
-            row |= {"requests": 0}
-        yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
-
-
-def _value(text: str, kind: type) -> Value:
-    if kind is bool:
-        return {"true": True, "false": False}[text]
-    value: Value = kind(text)
-    return value
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
     """Write rows at once, so that a kill truncates at most the last."""
     text = io.StringIO()
@@ -371,7 +254,6 @@ def _unpack(path: pathlib.Path) -> None:
 
 
 def _cut(path: pathlib.Path) -> None:
-    """Remove a truncated last row."""
     if path.exists():
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

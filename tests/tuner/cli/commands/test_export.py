@@ -12,13 +12,15 @@ from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
 from tuner.cli import main
 from tuner.evaluation.evaluator import EngineInfo
-from tuner.settings import SearchSettings, StudySettings, TargetSettings
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.budget import Budget
 from tuner.study.search import Search
-from tuner.values.values import VerificationState
+from tuner.values.verification_state import VerificationState
 
 SERVED = EngineInfo(
     model="resnet", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"

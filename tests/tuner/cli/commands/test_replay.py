@@ -13,12 +13,12 @@ import pytest
 
 from tests.fakes import recorded
 from tuner.cli import main
-from tuner.lab import replay
+from tuner.lab import prepared_table, replay_search
 from tuner.lab.tables import table_files
 from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.lab.tables.table_files import TableFolder
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 SHARES = ("0.01", "0.03", "0.05")
 
@@ -96,7 +96,7 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
     """Median and 90th percentile are the least number of trials that so many seeds do not exceed."""
     seeds = 5
     data = replayed(folder, capsys, "--sampler", sampler, "--trials", "20", "--seeds", str(seeds))
-    truth = replay.prepare_table(table_files.read(folder)).truth
+    truth = prepared_table.prepare_table(table_files.read(folder)).truth
     assert data["optimum_ms"] == pytest.approx(float(np.exp(truth.log_mean.min())))
     for share in SHARES:
         good = good_cells(truth, float(share))
@@ -112,9 +112,9 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
 
 def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> None:
     """Each launch as it was recorded, all of them before one comes again, and none that makes the truth."""
-    ground = replay.prepare_table(table_files.read(folder))
+    ground = prepared_table.prepare_table(table_files.read(folder))
     cell = ground.truth.cells[0]
-    bench: TableEvaluator = replay.make_evaluator(ground, Perturbations(), 3)
+    bench: TableEvaluator = replay_search.make_evaluator(ground, Perturbations(), 3)
     waiting = ground.halves.drawn[cell]
     held_out = {launch.started_at for launch in ground.halves.held_out[cell]}
     drawn = [bench.launch(cell) for _ in waiting]
@@ -127,8 +127,8 @@ def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> No
 
 def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:
     """The mean logarithm of 400 launches of a cell is its truth, within 5 standard errors, as they were not."""
-    ground = replay.prepare_table(table_files.read(folder))
-    bench = replay.make_evaluator(ground, Perturbations(is_resampled=True), 3)
+    ground = prepared_table.prepare_table(table_files.read(folder))
+    bench = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 3)
     for place in (0, ground.truth.best):
         cell = ground.truth.cells[place]
         launches = [bench.launch(cell).measurement for _ in range(400)]

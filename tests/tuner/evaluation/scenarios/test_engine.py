@@ -17,7 +17,7 @@ from tuner.evaluation.scenarios import files
 from tuner.evaluation.scenarios.engine import ScenarioLauncher, ScenarioServer, is_live
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.evaluation.scenarios.values import Scenario
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 TEXT = """
 seconds: 60

@@ -16,7 +16,7 @@ from tuner.cli import main
 from tuner.errors import LaunchFailed, UsageError
 from tuner.evaluation.scenarios import arrivals, emulated, files, served
 from tuner.evaluation.scenarios.results import Counts
-from tuner.values.values import MAX_LATE_SHARE
+from tuner.values.measurement import MAX_LATE_SHARE
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 TEXT = """

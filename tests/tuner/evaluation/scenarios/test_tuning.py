@@ -18,7 +18,7 @@ from tuner.evaluation.scenarios.values import Scenario
 from tuner.space import files as space_files
 from tuner.space import fixing
 from tuner.space.environment import Environment, Machine
-from tuner.values.values import Value
+from tuner.values.configuration import Value
 
 TEXT = """
 seconds: 10

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tuner.evaluation.simulation import closed_form, discrete
 from tuner.evaluation.simulation.closed_form import Workload
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 ITEM_S, FIXED_S = 1e-3, 4e-3
 GATEWAY_S, CLIENT_S = 1e-4, 5e-5

@@ -11,7 +11,7 @@ from tests.fakes import benches, recorded, studies
 from tuner.lab.tables.ground_truth import GroundTruth, ground_truth, split
 from tuner.metrics import objective as objectives
 from tuner.sampling.candidates import CandidateSet
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 
 def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.float64]]]:

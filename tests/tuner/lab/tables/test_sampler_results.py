@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from tests.fakes import recorded
-from tuner.lab import replay
+from tuner.lab import prepared_table, replay, replay_search
 from tuner.lab.tables import sampler_results
 from tuner.lab.tables.scoring import ReplayRun
 
-GROUND = replay.prepare_table(recorded.surface(passes=4, every=4))
+GROUND = prepared_table.prepare_table(recorded.surface(passes=4, every=4))
 TRUTH, DEFAULT = GROUND.truth, GROUND.arena.default
 BEST = TRUTH.cells[TRUTH.best]
 WORST = TRUTH.cells[int(np.argmax(TRUTH.log_mean))]
@@ -69,7 +69,7 @@ def test_differences_are_paired_by_seed() -> None:
 
 
 def test_quartiles_agree_with_the_regrets() -> None:
-    order = replay.ReplaySpec(sampler="random", trials=12, seeds=tuple(range(6)))
+    order = replay_search.ReplaySpec(sampler="random", trials=12, seeds=tuple(range(6)))
     found = replay.replay(GROUND, order, workers=1)
     one = sampler_results.sampler_result("random", found.runs, TRUTH, default=DEFAULT, profiling=0)
     regrets = np.array(one.regrets)

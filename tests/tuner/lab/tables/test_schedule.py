@@ -15,7 +15,7 @@ from tuner.lab.tables.estimates import (
     pooled_sd,
 )
 from tuner.lab.tables.schedule import HasRecord, RepeatRule, due, expected_evaluations, rivals
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 CELLS = tuple(Configuration({"a": value}) for value in range(40))
 THOROUGH = RepeatRule()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tuner.lab.tables import scoring
 from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.lab.tables.scoring import ReplayRun
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 CELLS = tuple(Configuration({"a": value}) for value in range(10))
 TRUTH = GroundTruth(

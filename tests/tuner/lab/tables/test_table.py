@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes import benches, recorded
 from tuner.lab.tables.table import outcome_of, status_of
-from tuner.values.values import Configuration
+from tuner.values.configuration import Configuration
 
 
 def test_a_measurement_is_that_of_the_launch() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, recorded
-from tuner.lab import replay
+from tuner.lab import prepared_table, replay_search
 from tuner.lab.tables import table_evaluator
 from tuner.lab.tables.ground_truth import split
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.sampling.candidates import CandidateSet
-from tuner.values.values import HostNoise
+from tuner.values.measurement import HostNoise
 
 SURFACE = recorded.surface(passes=6)
 HALVES = split(SURFACE)
@@ -122,8 +122,8 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
             )
         )
     surface = dataclasses.replace(SURFACE, launches=tuple(launches))
-    ground = replay.prepare_table(surface)
-    found = replay.make_evaluator(ground, Perturbations(is_resampled=True), 0)
+    ground = prepared_table.prepare_table(surface)
+    found = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 0)
     cell = ground.truth.cells[ground.truth.best]
     rows = []
     for _ in range(200):

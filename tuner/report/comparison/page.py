@@ -6,20 +6,14 @@ import numpy as np
 
 from tuner.metrics import objective as objectives
 from tuner.metrics.benchmark import TimeToTolerance
-from tuner.report import (
-    comparison_figures,
-    document,
-    formatting,
-    page_header,
-    study_view,
-    tables,
-    theme,
-)
-from tuner.report.comparison_figures import runs_of
+from tuner.report import document, formatting, page_header, tables, theme
+from tuner.report.comparison import figures as comparison_figures
+from tuner.report.comparison.figures import runs_of
 from tuner.report.markup import Child, Markup, element, join, table
+from tuner.report.study import study_notes, study_view
 from tuner.report.time_to_tolerance_figure import time_to_tolerance
-from tuner.settings import workload_in_words
-from tuner.values.values import ComparisonRecord
+from tuner.settings.workload import workload_in_words
+from tuner.values.sampler_comparison import ComparisonRecord
 
 
 def render(record: ComparisonRecord) -> str:
@@ -57,10 +51,10 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
             element("p", line, class_="soft"),
             *_verdicts(record),
             page_header.notes(
-                (*(n for n in record.notes if not study_view.is_plain(n)), *cautions(record))
+                (*(n for n in record.notes if not study_notes.is_plain(n)), *cautions(record))
             ),
             _summary(record),
-            page_header.remarks(tuple(filter(study_view.is_plain, record.notes))),
+            page_header.remarks(tuple(filter(study_notes.is_plain, record.notes))),
         )
     )
 
@@ -166,7 +160,6 @@ def _searches(record: ComparisonRecord) -> Markup:
 
 
 def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
-    """Draw the time to tolerance, or return None without data."""
     longest_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
     if _best(record) is None or not longest_s:
         return None
@@ -273,7 +266,6 @@ def sampler_time_to_tolerance(
 
 
 def _best(record: ComparisonRecord) -> float | None:
-    """Return the best value of any run, or None."""
     objective = objectives.find_objective(record.objective)
     seen = [v for run in record.runs for v in run.best_so_far[-1:] if v is not None]
     if not seen:
@@ -282,7 +274,6 @@ def _best(record: ComparisonRecord) -> float | None:
 
 
 def _reached_text(found: TimeToTolerance) -> str:
-    """Return the median trials to tolerance, if most runs reached it."""
     known = [count for count in found.trials if count is not None]
     runs = len(found.trials)
     if not known:

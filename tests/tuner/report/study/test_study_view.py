@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from tests.fakes import studies
-from tuner.report import study_view, terminal
+from tuner.report import terminal
+from tuner.report.study import headline, study_notes, study_view
 from tuner.study.budget import Budget
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.values import UNKNOWN, Cost, Interval, Outcome, SharedModels
+from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.measurement import Cost
+from tuner.values.study_record import SharedModels
+from tuner.values.trial import Outcome
 
 
 def test_the_best_so_far_never_worsens():
@@ -49,12 +53,12 @@ def test_cautions_name_what_went_wrong():
     )
     first = dataclasses.replace(study.trials[0], measurement=off)
     doubtful = dataclasses.replace(study, verdict=None, trials=(first, *study.trials[1:]))
-    text = " ".join(study_view.cautions(doubtful))
+    text = " ".join(study_notes.cautions(doubtful))
     assert "oom 9" in text
     assert "more than 5.0 % off" in text
     assert "3 requests failed" in text
     assert "No p99" not in text, "where it is not the objective, that speaks against nothing"
-    said = " ".join(study_view.remarks(doubtful))
+    said = " ".join(study_notes.remarks(doubtful))
     assert "No p99 of the default: p99 rests on 100 effective requests" in said
 
 
@@ -80,13 +84,13 @@ def tailed(slower, *, effective=400.0):
 def test_a_longer_tail_of_the_best_is_said_beside_the_verdict():
     """Of all launches together where each is too short, with what to do; not where the intervals touch."""
     (said,) = [
-        text for text in study_view.warnings(tailed(2.5)) if "p99 of the best is worse" in text
+        text for text in study_notes.warnings(tailed(2.5)) if "p99 of the best is worse" in text
     ]
     assert "--objective p99" in said
     assert "of all fresh starts together" in said
     assert any("note: The p99 of the best" in text for text in terminal.lines(tailed(2.5), {}))
     for study in (tailed(1.0), tailed(0.6), tailed(2.5, effective=80.0)):
-        assert not any("p99 of the best" in text for text in study_view.warnings(study))
+        assert not any("p99 of the best" in text for text in study_notes.warnings(study))
 
 
 def test_a_p99_that_the_pairs_show_to_be_worse_is_said():
@@ -97,7 +101,7 @@ def test_a_p99_that_the_pairs_show_to_be_worse_is_said():
         (Interval(low=0.9, high=2), False),
     ):
         verdict = dataclasses.replace(study.verdict, p99_ratio=1.3, p99_interval=interval)
-        said = study_view.warnings(dataclasses.replace(study, verdict=verdict))
+        said = study_notes.warnings(dataclasses.replace(study, verdict=verdict))
         assert any("of the best is worse than" in text for text in said) == is_said
 
 
@@ -120,8 +124,8 @@ def shared_study(**figures):
 def test_clients_that_were_behind_their_schedule_are_said():
     """Of the launches that decide, for each side; a hundredth is nothing."""
     late = "were sent more than 1 ms after they were due"
-    assert not any(late in text for text in study_view.warnings(shared_study(late_share=0.009)))
-    (said,) = [text for text in study_view.warnings(shared_study(late_share=0.04)) if late in text]
+    assert not any(late in text for text in study_notes.warnings(shared_study(late_share=0.009)))
+    (said,) = [text for text in study_notes.warnings(shared_study(late_share=0.04)) if late in text]
     assert "4.0 % of the default's and 4.0 % of the best's" in said
 
 
@@ -132,15 +136,15 @@ def test_a_scenario_is_told_by_what_was_due_and_answered():
     assert study.offered_per_s == pytest.approx(50.0)
     assert "5 models on shared replicas (3 × net.onnx, 2 × mnist)" in study_view.models(study)
     full = "The default answers all that is due in time"
-    assert not any(full in text for text in study_view.remarks(study))
+    assert not any(full in text for text in study_notes.remarks(study))
     most = shared_study(**{**figures, "goodput": 50.0})
-    assert any(full in text for text in study_view.remarks(most))
+    assert any(full in text for text in study_notes.remarks(most))
     assert studies.study().offered_per_s is None
 
 
 def test_every_awkward_study_has_a_headline(edge_study):
     """The answer is one sentence, whatever happened."""
-    assert study_view.headline(edge_study).endswith(".")
+    assert headline.headline(edge_study).endswith(".")
 
 
 def same(**changes):
@@ -153,9 +157,9 @@ def test_a_default_that_is_best_says_of_how_many():
     """It is another answer where nothing else was launched, or where nothing else worked."""
     study = same()
     count = len({trial.configuration for trial in study.trials})
-    assert f"the best of {count} configurations that were launched" in study_view.headline(study)
+    assert f"the best of {count} configurations that were launched" in headline.headline(study)
     alone = dataclasses.replace(study, trials=study.trials[:1])
-    assert study_view.headline(alone).startswith("Nothing was searched: only the default")
+    assert headline.headline(alone).startswith("Nothing was searched: only the default")
     broken = tuple(
         trial
         if trial.configuration == study.default
@@ -165,7 +169,7 @@ def test_a_default_that_is_best_says_of_how_many():
         for trial in study.trials
     )
     only = dataclasses.replace(study, trials=broken)
-    assert f"the only one of {count} configurations that worked" in study_view.headline(only)
+    assert f"the only one of {count} configurations that worked" in headline.headline(only)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +188,11 @@ def test_a_default_that_is_best_says_of_how_many():
 def test_an_unfinished_study_has_no_answer(study, said):
     """Neither a headline nor a recommendation, nor a colour."""
     running = dataclasses.replace(study, is_finished=False)
-    assert study_view.headline(running).startswith("The study is not finished: ")
-    assert said in study_view.headline(running)
-    assert study_view.advice(running) == ()
-    assert study_view.to_try(running) is None
-    assert study_view.tone(running) is None
+    assert headline.headline(running).startswith("The study is not finished: ")
+    assert said in headline.headline(running)
+    assert headline.advice(running) == ()
+    assert headline.to_try(running) is None
+    assert headline.tone(running) is None
 
 
 def test_a_study_in_which_nothing_worked_gives_its_reasons():
@@ -197,11 +201,11 @@ def test_a_study_in_which_nothing_worked_gives_its_reasons():
     crash = Outcome(status="failed", cause="crash", reason="replica 0 ended with signal 11")
     first = dataclasses.replace(study.trials[0], outcome=crash)
     mixed = dataclasses.replace(study, trials=(first, *study.trials[1:]))
-    assert study_view.headline(mixed) == (
+    assert headline.headline(mixed) == (
         "No configuration worked: oom 3, crash 1; for example trial 1: "
         f"{study.trials[1].outcome.reason}."
     )
-    assert not any("gave no figure" in text for text in study_view.cautions(mixed)), (
+    assert not any("gave no figure" in text for text in study_notes.cautions(mixed)), (
         "it is said above"
     )
 
@@ -215,15 +219,15 @@ def test_notes_for_information_are_no_warnings():
     accuracy = "accuracy of the model's variants: resnet8 0.907, resnet20 0.93"
     notes = (used_up, checked, early, accuracy, "limits: none")
     study = dataclasses.replace(studies.study(), notes=notes)
-    assert study_view.warnings(study)[:2] == (early, "limits: none")
-    assert study_view.remarks(study)[:3] == (used_up, checked, accuracy)
+    assert study_notes.warnings(study)[:2] == (early, "limits: none")
+    assert study_notes.remarks(study)[:3] == (used_up, checked, accuracy)
 
 
 def test_limits_that_the_default_has_and_the_server_has_not_are_said():
     """Else `default` is taken for the server as it comes."""
-    text = study_view.meaning_of_default(studies.study())
+    text = study_notes.meaning_of_default(studies.study())
     assert "with replica.cpu = 1 and replica.memory_mb = 1024" in text
-    assert study_view.meaning_of_default(dataclasses.replace(studies.study(), knobs=())) is None
+    assert study_notes.meaning_of_default(dataclasses.replace(studies.study(), knobs=())) is None
 
 
 def test_a_luckier_trial_than_the_best_is_found():
@@ -247,16 +251,16 @@ def test_a_study_that_was_told_prices_says_what_its_gain_is_worth(tmp_path):
     }
     verdict = dataclasses.replace(plain.verdict, **sides)
     told = dataclasses.replace(plain, verdict=verdict, folder=str(tmp_path))
-    assert study_view.headline(told) == verdict.text
+    assert headline.headline(told) == verdict.text
     (tmp_path / "prices.yaml").write_text("core_hour: 0.04\ngib_hour: 0.005\ncurrency: EUR\n")
-    assert study_view.headline(told).endswith("1,000 requests cost 0.0120 EUR instead of 0.0200.")
+    assert headline.headline(told).endswith("1,000 requests cost 0.0120 EUR instead of 0.0200.")
 
 
 def test_what_launches_have_of_their_own_is_told():
     """Where they were loaded in slices; nothing where nobody knows."""
     plain = studies.study(trials=20, has_records=False)
-    assert not any("of their own" in text for text in study_view.remarks(plain))
+    assert not any("of their own" in text for text in study_notes.remarks(plain))
     told = dataclasses.replace(plain, verdict=dataclasses.replace(plain.verdict, launch_sd=0.012))
     assert any(
-        text.startswith("Launches have 1.2 % of their own") for text in study_view.remarks(told)
+        text.startswith("Launches have 1.2 % of their own") for text in study_notes.remarks(told)
     )

@@ -7,7 +7,9 @@ import pytest
 
 from tests.fakes import contests
 from tuner.metrics.benchmark import BenchmarkRecord
-from tuner.report import benchmark_figures, benchmark_page, files
+from tuner.report import files
+from tuner.report.benchmark import figures as benchmark_figures
+from tuner.report.benchmark import page as benchmark_page
 
 RECORD = contests.record(surfaces=5)
 HOSTILE = "</script><img src=x>"

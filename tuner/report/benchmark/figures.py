@@ -231,5 +231,4 @@ def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...
 
 
 def _floored(values: Sequence[float]) -> list[float]:
-    """Return regrets in per cent, at least the floor."""
     return [max(FLOOR, 100 * value) for value in values]

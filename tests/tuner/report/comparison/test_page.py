@@ -7,8 +7,9 @@ import pytest
 
 from tests.fakes import studies
 from tuner.metrics.benchmark import TimeToTolerance
-from tuner.report import comparison_figures, comparison_page
-from tuner.values.values import ComparisonRecord
+from tuner.report.comparison import figures as comparison_figures
+from tuner.report.comparison import page as comparison_page
+from tuner.values.sampler_comparison import ComparisonRecord
 
 RECORD = studies.comparison()
 HOSTILE = "</script><img src=x>"

@@ -11,18 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import UsageError
-from tuner.settings import (
-    GROUPS,
-    MAX_IN_FLIGHT,
-    MeasurementSettings,
-    SearchSettings,
-    StoreSettings,
-    StudySettings,
-    TargetSettings,
-    duration_s,
-    options,
-    workload_in_words,
-)
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import duration_s, options
+from tuner.settings.search import SearchSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.study import GROUPS, StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import MAX_IN_FLIGHT, workload_in_words
 
 
 @pytest.mark.parametrize(

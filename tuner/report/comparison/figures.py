@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
 from tuner.report.axes import escape, log_axis
-from tuner.values.values import ComparisonRecord, SamplerRun
+from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
 MIN_FOR_QUARTILES = 4
 """With fewer runs the band shows the range."""

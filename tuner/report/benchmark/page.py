@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.metrics import objective as objectives
-from tuner.metrics.benchmark import (
-    MIN_UNITS,
-    BenchmarkRecord,
-    NonInferiority,
-    SamplerResult,
-    TableBenchmark,
+from tuner.metrics.benchmark import MIN_UNITS, BenchmarkRecord, NonInferiority, TableBenchmark
+from tuner.report import document, formatting
+from tuner.report.benchmark import figures as benchmark_figures
+from tuner.report.benchmark.figures import rank_samplers
+from tuner.report.benchmark.result_tables import (
+    by_regret,
+    decisive,
+    noninferiority_table,
+    sampler_table,
+    summary_table,
 )
-from tuner.report import benchmark_figures, document, formatting, tables
-from tuner.report.benchmark_figures import rank_samplers
-from tuner.report.markup import Child, Markup, bullets, element, join, table
-from tuner.settings import SCENARIO, workload_in_words
+from tuner.report.markup import Markup, bullets, element, join
+from tuner.settings.workload import SCENARIO, workload_in_words
 
 
 def render(record: BenchmarkRecord) -> str:
@@ -51,13 +53,12 @@ def _answer(record: BenchmarkRecord) -> Markup:
             element("h1", title_of(record)),
             element("p", line, class_="soft"),
             *_verdicts(record),
-            _summary(record),
+            summary_table(record),
         )
     )
 
 
 def _verdicts(record: BenchmarkRecord) -> list[Markup]:
-    """Return a box per budget: against which samplers non-inferiority is shown."""
     found, unit = decisive(record)
     made = []
     for budget in sorted({one.budget for one in found}):
@@ -70,13 +71,6 @@ def _verdicts(record: BenchmarkRecord) -> list[Markup]:
         sentence = element("span", _sentence(record, each, budget))
         made.append(element("p", sentence, element("br"), small, class_=class_))
     return made
-
-
-def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
-    """Return the decisive results and their unit: tables if several, else seeds."""
-    if record.over_surfaces:
-        return record.over_surfaces, "surface"
-    return record.surfaces[0].noninferiority, "seed"
 
 
 def _sentence(record: BenchmarkRecord, each: Sequence[NonInferiority], budget: int) -> str:
@@ -121,67 +115,8 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _summary(record: BenchmarkRecord) -> Markup:
-    """Return a row per sampler, means over the tables."""
-    found, _ = decisive(record)
-    budgets = sorted({one.budget for one in found}) or [record.trials]
-    rows = []
-    for sampler in _order(record):
-        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
-        if not each:
-            continue
-        cells: list[Child] = [_name(record, sampler)]
-        for budget in budgets:
-            mean = sum(one.regret.mean[budget - 1] for one in each) / len(each)
-            cells.append(element("td", formatting.percent(mean), class_="number"))
-        cells += [
-            element("td", _medians(each, share), class_="number") for share in (0.10, 0.05, 0.03)
-        ]
-        own_ms = sum(one.sampler_ms for one in each) / len(each)
-        cells.append(element("td", f"{formatting.number(own_ms)}", class_="number"))
-        rows.append(element("tr", *cells))
-    heads: list[Child] = [
-        "sampler",
-        *(f"mean regret after {budget}" for budget in budgets),
-        *(f"trials to within {100 * share:g} %" for share in (0.10, 0.05, 0.03)),
-        "own ms per trial",
-    ]
-    return table(heads, rows, class_="figures")
-
-
-def _order(record: BenchmarkRecord) -> list[str]:
-    """Return the reference, then the others by mean regret."""
-
-    def mean(sampler: str) -> float:
-        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
-        if not each:
-            return float("inf")
-        return sum(sum(one.regret.mean) for one in each) / len(each)
-
-    return sorted(record.samplers, key=lambda name: (name != record.reference, mean(name)))
-
-
-def _medians(each: Sequence[SamplerResult], share: float) -> str:
-    """Return the median; for several tables its range and how many have none."""
-    medians = [one.reached(share).median for one in each]
-    known = [median for median in medians if median is not None]
-    if not known:
-        return "–"
-    if len(each) == 1:
-        return f"{known[0]:.0f}"
-    ends = f"{min(known):.0f} to {max(known):.0f}" if max(known) > min(known) else f"{known[0]:.0f}"
-    missing = len(medians) - len(known)
-    return f"{ends} ({missing} never)" if missing else ends
-
-
-def _name(record: BenchmarkRecord, sampler: str) -> Markup:
-    if sampler == record.reference:
-        return element("td", element("strong", sampler))
-    return element("td", sampler)
-
-
 def _over_tables(record: BenchmarkRecord) -> Markup:
-    found = sorted(record.over_surfaces, key=lambda one: _order(record).index(one.peer))
+    found = sorted(record.over_surfaces, key=lambda one: by_regret(record).index(one.peer))
     drawn = benchmark_figures.forest(found, record.margin)
     caption = (
         f"Mean over {formatting.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that "
@@ -191,7 +126,7 @@ def _over_tables(record: BenchmarkRecord) -> Markup:
     shown = document.figure(
         drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
     )
-    return join((shown, _results(found)))
+    return join((shown, noninferiority_table(found)))
 
 
 def _table_section(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Markup:
@@ -220,7 +155,7 @@ def _table_section(record: BenchmarkRecord, surface: TableBenchmark, place: int)
             ),
             _against(record, surface, place),
             element("h3", "All samplers"),
-            _table(record, surface),
+            sampler_table(record, surface),
         )
     )
 
@@ -278,68 +213,7 @@ def _against(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Ma
         caption=caption,
         is_wide=True,
     )
-    return join((shown, _results(found)))
-
-
-def _table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
-    budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
-    rows = []
-    for one in rank_samplers(surface, record.reference):
-        cells: list[Child] = [element("td", one.sampler, data_value=one.sampler)]
-        for budget in budgets:
-            mean = one.regret.mean[budget - 1]
-            cells.append(tables.cell(100 * mean))
-        for share in (0.10, 0.05, 0.03):
-            reached = one.reached(share)
-            cells += [tables.cell(reached.median), tables.cell(reached.p90)]
-        cells += [
-            tables.cell(one.reached(0.05).median_s),
-            tables.cell(one.failures),
-            tables.cell(one.sampler_ms),
-        ]
-        rows.append(element("tr", *cells))
-    columns = [
-        "sampler",
-        *(f"mean regret after {budget} (%)" for budget in budgets),
-        *(
-            f"{what} of trials to {100 * share:g} %"
-            for share in (0.10, 0.05, 0.03)
-            for what in ("median", "90th percentile")
-        ),
-        "median seconds to 5%",
-        "failed trials of a search",
-        "own ms per trial",
-    ]
-    return table([tables.sorter(column) for column in columns], rows, class_="sortable")
-
-
-def _results(found: Sequence[NonInferiority]) -> Markup:
-    """Return a row per peer, with results by budget."""
-    budgets = sorted({one.budget for one in found})
-    by_pair = {(one.peer, one.budget): one for one in found}
-    rows = []
-    for peer in dict.fromkeys(one.peer for one in found):
-        cells: list[Child] = [element("td", peer)]
-        for budget in budgets:
-            cells += _result(by_pair.get((peer, budget)))
-        rows.append(element("tr", *cells))
-    heads: list[Child] = ["against"]
-    for budget in budgets:
-        heads += [f"after {budget}: difference", "upper bound", "p (Holm)", "standing"]
-    return table(heads, rows, class_="figures")
-
-
-def _result(one: NonInferiority | None) -> list[Child]:
-    if one is None or one.upper is None or one.corrected_p is None:
-        return [element("td", "–", class_="number")] * 4
-    colour, _ = benchmark_figures.RESULT_MARKERS[one.standing]
-    mark = element("span", "● ", style=f"color:{colour}")
-    return [
-        element("td", f"{100 * one.difference:+.2f}", class_="number"),
-        element("td", f"{100 * one.upper:+.2f}", class_="number"),
-        element("td", f"{one.corrected_p:.3f}", class_="number"),
-        element("td", mark, one.standing),
-    ]
+    return join((shown, noninferiority_table(found)))
 
 
 def _method(record: BenchmarkRecord) -> Markup:

@@ -1,0 +1,157 @@
+"""Analysis of a noise measurement: machine drift, evaluations, blocks, detectable gains. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.errors import TunerError
+from tuner.measurement import drift_model, power
+from tuner.measurement.drift_model import Blocks, DriftModel
+from tuner.measurement.time_slices import TimeSlices
+from tuner.study.budget import Budget
+from tuner.values.configuration import Configuration
+from tuner.values.trial import Outcome
+
+SPENT_S = (30.0, 60.0, 120.0)
+"""Durations of reported gains."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseEvaluation:
+    """One evaluation, even failed."""
+
+    configuration: int
+    started_at: float
+    """Unix time when the measured phase, or a failed evaluation, began."""
+    took_s: float
+    """Until the next evaluation."""
+    outcome: Outcome
+    blocks_ms: tuple[float, ...]
+    """Mean latency per block; empty unless ok."""
+    foreign_share: float | None = None
+    """Neighbours' share of the machine's CPU time."""
+    repeats: int = 0
+    """Earlier, disturbed measurements."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DetectableGain:
+    """Smallest gain detectable with 80 % probability; 0.04 means 4 % less."""
+
+    spent_s: float
+    comparison: float | None
+    """Between two configurations, server starts included; None: too short."""
+    study: float | None
+    """By a study's verdict."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseMeasurement:
+    """Result of a noise measurement."""
+
+    model: str
+    concurrency: int
+    default: Configuration
+    configurations: tuple[Configuration, ...]
+    means_ms: tuple[float, ...]
+    """Geometric mean of blocks; NaN if it never worked."""
+    tried: tuple[NoiseEvaluation, ...]
+    block_s: float
+    course: DriftModel
+    gains: tuple[DetectableGain, ...]
+
+    @property
+    def failed(self) -> int:
+        """Failed evaluations."""
+        return sum(one.outcome.status != "ok" for one in self.tried)
+
+    @property
+    def repeated(self) -> int:
+        """Repeated evaluations."""
+        return sum(one.repeats > 0 for one in self.tried)
+
+    @property
+    def foreign_shares(self) -> tuple[float, ...]:
+        """Known shares."""
+        return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
+
+
+def read(
+    budget: Budget,
+    *,
+    model: str,
+    concurrency: int,
+    default: Configuration,
+    configurations: Sequence[Configuration],
+    tried: Sequence[NoiseEvaluation],
+    block_s: float,
+) -> NoiseMeasurement:
+    """Analyse the evaluations, or raise TunerError if too few worked."""
+    worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
+    logs = [np.log(one.blocks_ms) for _, one in worked]
+    found = None
+    if worked:
+        found = drift_model.fit(
+            Blocks(
+                at_s=np.concatenate(
+                    [
+                        one.started_at
+                        - worked[0][1].started_at
+                        + block_s * (np.arange(len(log)) + 0.5)
+                        for (_, one), log in zip(worked, logs, strict=True)
+                    ]
+                ),
+                logs=np.concatenate(logs),
+                launch=np.repeat([number for number, _ in worked], list(map(len, logs))),
+                configuration=np.repeat(
+                    [one.configuration for _, one in worked], list(map(len, logs))
+                ),
+            )
+        )
+    if found is None:
+        reason = next((one.outcome.reason for one in tried if one.outcome.reason), "")
+        text = f"too few launches worked to tell their noise ({len(worked)} of {len(tried)})"
+        raise TunerError(f"{text}: {reason}" if reason else text)
+    means: list[list[float]] = [[] for _ in configurations]
+    for (_, one), log in zip(worked, logs, strict=True):
+        means[one.configuration] += log.tolist()
+    means_ms = tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means)
+    budget = budget.answered(1e-3 * float(np.nanmax(means_ms)))
+    return NoiseMeasurement(
+        model=model,
+        concurrency=concurrency,
+        default=default,
+        configurations=tuple(configurations),
+        means_ms=means_ms,
+        tried=tuple(tried),
+        block_s=block_s,
+        course=found,
+        gains=tuple(
+            detectable_gain(found, budget, block_s=block_s, spent_s=spent_s) for spent_s in SPENT_S
+        ),
+    )
+
+
+def detectable_gain(
+    course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
+) -> DetectableGain:
+    """Return the smallest gain detectable in a time, at the budget's cost of a comparison."""
+
+    def smallest(pairs: int) -> float | None:
+        slices = budget.slices
+        rounds = power.RoundLayout(
+            number=pairs,
+            slices=slices or TimeSlices.whole(budget.load_s),
+            launch_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
+            is_side_by_side=slices is not None,
+        )
+        return power.smallest_gain_of(course, rounds, block_s=block_s)
+
+    return DetectableGain(
+        spent_s=spent_s,
+        comparison=smallest(budget.pairs_alone(spent_s)),
+        study=smallest(budget.pairs_of_study(spent_s)),
+    )

@@ -1,0 +1,178 @@
+"""A benchmark table prepared for replays: problem statement, ground truth, halves."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import yaml
+
+from tuner.errors import InvalidTable, UsageError
+from tuner.evaluation.simulation.profile import CostProfile
+from tuner.lab.tables.ground_truth import GroundTruth, HoldoutSplit, ground_truth, split
+from tuner.lab.tables.table import BenchmarkTable
+from tuner.lab.tables.table_evaluator import Resampling
+from tuner.metrics import objective as objectives
+from tuner.metrics.metric_constraints import MetricConstraint
+from tuner.sampling.candidates import CandidateSet
+from tuner.settings.workload import RATE
+from tuner.space import distributions, files, knob_schema
+from tuner.space.derived_features import features
+from tuner.space.environment import Environment, Machine
+from tuner.study import prediction
+from tuner.study.problem import ProblemStatement
+from tuner.values.study_record import OUR_ENGINE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PreparedTable:
+    """Prepared benchmark table."""
+
+    surface: BenchmarkTable
+    arena: ProblemStatement
+    halves: HoldoutSplit
+    truth: GroundTruth
+    objective: str
+    limits: tuple[MetricConstraint, ...] = ()
+    """Candidates that truly violate one are no solutions."""
+
+    @functools.cached_property
+    def profile(self) -> CostProfile | None:
+        """Profile, if recorded."""
+        kept = self.surface.head.profile
+        return None if kept is None else CostProfile.from_json(kept)
+
+    @functools.cached_property
+    def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        """Discrete-event predictions (m,), if any."""
+        if self.profile is None:
+            return None
+        return prediction.simulate(self.arena, self.profile)
+
+    @functools.cached_property
+    def resampled(self) -> Resampling:
+        """Model of resampled evaluations."""
+        found = self.truth
+        return Resampling.of(
+            self.surface,
+            dict(zip(found.cells, found.log_mean.tolist(), strict=True)),
+            objectives.find_objective(self.objective),
+            self.arena.candidates,
+        )
+
+    @functools.cached_property
+    def trial_s(self) -> float:
+        """Median trial duration in the recording."""
+        took_s = [
+            launch.startup_s + launch.loaded_s
+            for launch in self.surface.launches
+            if launch.histogram is not None
+        ]
+        return statistics.median(took_s)
+
+
+def prepare_table(
+    surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
+) -> PreparedTable:
+    """Prepare a table with deadline and prices set; `objective` is None for the table's.
+
+    Raises:
+        InvalidTable: too few evaluations, unreadable space, or open-loop objective.
+        UsageError: objective or constraint is not recorded, or nothing satisfies it.
+    """
+    name = objective or surface.head.objective
+    if name == RATE:
+        text = f"its load was a closed loop, which has no objective {RATE}"
+        raise InvalidTable(surface.head.name, "", text)
+    if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
+        raise InvalidTable(
+            surface.head.name, "", "a cell has fewer than two launches; go on with `tune record`"
+        )
+    arena = make_problem(surface)
+    parts = split(surface)
+    found = _truth(surface, parts, name, arena)
+    for limit in limits:
+        found = _within(found, limit, surface, parts, arena)
+    return PreparedTable(
+        surface=surface,
+        arena=arena,
+        halves=parts,
+        truth=found,
+        objective=name,
+        limits=tuple(limits),
+    )
+
+
+def _truth(
+    surface: BenchmarkTable, parts: HoldoutSplit, objective: str, arena: ProblemStatement
+) -> GroundTruth:
+    found = ground_truth(
+        surface, parts.held_out, objectives.find_objective(objective), arena.candidates
+    )
+    if not len(found.cells):
+        raise UsageError(f"{surface.head.name}: its launches do not tell of {objective}")
+    return found
+
+
+def _within(
+    found: GroundTruth,
+    limit: MetricConstraint,
+    surface: BenchmarkTable,
+    parts: HoldoutSplit,
+    arena: ProblemStatement,
+) -> GroundTruth:
+    """Mark candidates that violate a constraint as unsuccessful."""
+    name = limit.of.objective
+    if name is None or limit.metric == "items_per_s":
+        raise UsageError(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
+    objective = objectives.find_objective(name)
+    of_metric = _truth(surface, parts, name, arena)
+    values = np.exp(of_metric.log_mean)
+    if not objective.is_minimised:
+        values = 1e3 / values
+    kept = {
+        cell
+        for cell, value in zip(of_metric.cells, values, strict=True)
+        if not limit.slack(float(value)) > 0
+    }
+    places = [place for place, cell in enumerate(found.cells) if cell in kept]
+    if not places:
+        raise UsageError(
+            f"--constraint {limit.text!r}: no configuration of the surface keeps to it"
+        )
+    return GroundTruth(
+        cells=tuple(found.cells[place] for place in places),
+        log_mean=found.log_mean[places],
+        se=found.se[places],
+        lost=found.lost | {cell for cell in found.cells if cell not in kept},
+    )
+
+
+def make_problem(surface: BenchmarkTable) -> ProblemStatement:
+    """Return the recorded candidates as a problem statement."""
+    head = surface.head
+    known = knob_schema.SERVING if head.engine == OUR_ENGINE else knob_schema.OF_ANY
+    text = yaml.safe_dump(dict(head.space), sort_keys=False)
+    host = head.host["host"]
+    environment = Environment(
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+        rate_per_s=head.rate_per_s,
+        machine=Machine(cores=host["cores"], memory_mb=host["memory_mb"]),
+    )
+    space = files.parse(text, file=f"{head.name}/surface.yaml", vocabulary=known)
+    return ProblemStatement(
+        text=text,
+        space=space,
+        environment=environment,
+        default=head.default,
+        candidates=CandidateSet.of(
+            tuple(surface.by_cell), space.encode, lambda cell: features(cell, environment)
+        ),
+        distributions=distributions.distributions(space),
+        knobs=tuple(knob.info() for knob in space.searched),
+        notes=head.notes,
+    )

@@ -1,0 +1,190 @@
+"""The search of one seed of a replay: a study's, with evaluations drawn from the table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from tuner.lab.prepared_table import PreparedTable
+from tuner.lab.tables import table_evaluator as drawing
+from tuner.lab.tables.table import RecordedEvaluation
+from tuner.lab.tables.table_evaluator import Perturbations, Resampling, TableEvaluator
+from tuner.sampling import registry
+from tuner.settings.search import SearchSettings
+from tuner.store.study_store import StudyStore
+from tuner.study import prediction, warm_start
+from tuner.study.budget import Budget
+from tuner.study.problem import ProblemStatement
+from tuner.study.racing import Racing
+from tuner.study.search import Search
+from tuner.study.warm_start import SourceEvaluation, SourceStudy
+from tuner.values.configuration import Configuration
+
+PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
+PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
+"""Predictions from the table's profile, or wrong on purpose.
+
+`profile` is the closed form; `discrete` also simulates the most promising candidates; `twice` is of
+a machine twice as fast except for the gateway.
+"""
+_APART = 1_000_003
+"""Seed offset of the warm-start search."""
+_STREAM = 7
+"""Separates draws from the sampler's random streams."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySpec:
+    """Specification of a replay."""
+
+    sampler: str
+    trials: int
+    seeds: tuple[int, ...]
+    initial: int | None = None
+    objective: str | None = None
+    """None: the table's own."""
+    guess: PredictionKind = "profile"
+    after: PreparedTable | None = None
+    """Of a warm-start search."""
+    after_trials: int = 30
+    pairs: int = 0
+    """Most pairs of final verdicts; 0: none."""
+    wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
+
+
+def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
+    """Return a used profile's duration in trials, rounded up."""
+    profile = ground.profile
+    is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
+    if profile is None or not is_used:
+        return 0
+    return min(order.trials - 1, math.ceil(profile.seconds / ground.trial_s))
+
+
+def with_requested_prediction(
+    ground: PreparedTable, order: ReplaySpec, seed: int
+) -> ProblemStatement:
+    """Add the requested prediction."""
+    profile, arena = ground.profile, ground.arena
+    if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
+        return arena
+    if order.guess == "twice":
+        profile = profile.faster(2.0)
+    arena = prediction.with_prediction(
+        arena, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
+    )
+    assert arena.guess is not None
+    if order.guess == "discrete":
+        return dataclasses.replace(arena, guess=ground.simulated)
+    logs = np.log(arena.guess)
+    if order.guess == "shuffled":
+        logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)
+    elif order.guess == "inverted":
+        logs = logs.max() + logs.min() - logs
+    elif order.guess == "constant":
+        logs = np.full_like(logs, logs.mean())
+    is_right = order.guess in {"profile", "twice"}
+    return dataclasses.replace(
+        arena,
+        guess=np.exp(logs),
+        latency=arena.latency if is_right else None,
+        within=arena.within if is_right else None,
+    )
+
+
+def with_warm_start(
+    arena: ProblemStatement, ground: PreparedTable, order: ReplaySpec, seed: int
+) -> ProblemStatement:
+    """Add the warm start from the other table."""
+    if order.after is None:
+        return arena
+    before = dataclasses.replace(
+        order, after=None, trials=order.after_trials, wrappers=Perturbations(), pairs=0
+    )
+    launches = make_evaluator(order.after, before.wrappers, seed + _APART)
+    search = search_of(order.after, before, seed, launches)
+    for _ in range(order.after_trials):
+        search.step()
+    study = SourceStudy(
+        name=order.after.surface.head.name,
+        environment=order.after.arena.environment,
+        launches=tuple(
+            SourceEvaluation(configuration=trial.configuration, objective=trial.objective)
+            for trial in search.trials
+            if trial.objective is not None
+        ),
+        winner=search.recommended(),
+    )
+    profile = ground.profile if arena.guess is not None else None
+    return warm_start.with_warm_start(arena, [study], objective=ground.objective, profile=profile)
+
+
+def make_evaluator(ground: PreparedTable, wrappers: Perturbations, seed: int) -> TableEvaluator:
+    """Return one seed's evaluator."""
+    rng = np.random.default_rng([_STREAM, seed])
+    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
+    walled: frozenset[Configuration] = frozenset()
+    resampled: Resampling | None = None
+    if wrappers.is_null:
+        drawn = drawing.null(ground.surface.by_cell)
+    elif wrappers.is_resampled:
+        resampled = ground.resampled
+    if wrappers.has_walls:
+        kept = (ground.arena.default, ground.truth.cells[ground.truth.best])
+        walled = drawing.with_oom(ground.arena.candidates, kept, rng)
+    return TableEvaluator(
+        ground.surface,
+        drawn,
+        rng,
+        noise_sd=wrappers.noise_sd,
+        walled=walled,
+        resampled=resampled,
+        puts_back=wrappers.is_null,
+        most_blocks=wrappers.most_blocks,
+    )
+
+
+def search_of(
+    ground: PreparedTable, order: ReplaySpec, seed: int, launches: TableEvaluator
+) -> Search:
+    """Return a study's search, in memory."""
+    settings = SearchSettings(
+        sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
+    )
+    arena = with_warm_start(with_requested_prediction(ground, order, seed), ground, order, seed)
+    if arena.guess is None:
+        settings = prediction.without_prediction(settings)
+    search = Search(
+        store=StudyStore.in_memory(f"seed-{seed}"),
+        arena=arena,
+        bench=launches,
+        budget=Budget(
+            trials=order.trials,
+            initial=settings.first_trials,
+            max_time_s=float("inf"),
+            load_s=0.0,
+            pairs=0,
+        ),
+        objective=ground.objective,
+        limits=ground.limits,
+        stop_ei=0.0,
+        keep_in=None,
+        racing=_racing(ground, order) if order.wrappers.is_raced else None,
+    )
+    search.prepare(settings)
+    return search
+
+
+def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing:
+    head = ground.surface.head
+    block_s = float(head.measurement["block_s"])
+    return Racing(
+        blocks=order.wrappers.most_blocks or max(1, round(head.measurement["seconds"] / block_s)),
+        block_s=block_s,
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+    )

@@ -1,0 +1,141 @@
+"""Searches by several samplers on one engine, which take turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from tuner.evaluation.evaluator import Evaluator
+from tuner.measurement.search_comparison import best_so_far
+from tuner.sampling import registry
+from tuner.settings.study import StudySettings
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study import prediction, verification
+from tuner.study.preparation import budget_of
+from tuner.study.problem import ProblemStatement
+from tuner.study.progress import Progress, Terminal
+from tuner.study.racing import Racing
+from tuner.study.search import Search
+from tuner.values.configuration import Configuration
+from tuner.values.sampler_comparison import SamplerRun
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionCost:
+    """Cost of a prediction."""
+
+    trials: int = 0
+    """As many as fit its time, rounded up."""
+    seconds: float = 0.0
+
+
+NO_PREDICTION = PredictionCost()
+
+
+@dataclasses.dataclass(slots=True)
+class SearchRun:
+    """Running search."""
+
+    search: Search
+    sampler: str
+    repeat: int
+    seed: int
+    predicted: PredictionCost
+
+
+def start_search(
+    settings: StudySettings,
+    folder: RunFolder,
+    arena: ProblemStatement,
+    bench: Evaluator,
+    sampler: str,
+    repeat: int,
+    predicted: PredictionCost,
+) -> SearchRun:
+    """Start one sampler's search, with a store of its own."""
+    mine = search_settings(settings, sampler, repeat, predicted)
+    budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
+    store = StudyStore.create(
+        f"{sampler}-{repeat}",
+        database=folder.database,
+        url=None,
+        facts={"sampler": sampler, "repeat": repeat, "seed": mine.search.seed},
+    )
+    search = Search(
+        store=store,
+        arena=arena,
+        bench=bench,
+        budget=budget,
+        objective=settings.measurement.first,
+        limits=settings.measurement.limits,
+        stop_ei=0.0,
+        keep_in=None,
+        racing=Racing.of(settings),
+    )
+    search.prepare(mine.search)
+    return SearchRun(
+        search=search,
+        sampler=sampler,
+        repeat=repeat,
+        seed=mine.search.seed,
+        predicted=predicted if registry.takes(sampler, "guess") else NO_PREDICTION,
+    )
+
+
+def search_settings(
+    settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
+) -> StudySettings:
+    """Return one search's settings: sampler, its own option, seed and budget."""
+    search = settings.search
+    spent = predicted.trials if registry.takes(sampler, "guess") else 0
+    trials = search.trials - spent
+    mine = dataclasses.replace(
+        search,
+        sampler=sampler,
+        trials=trials,
+        initial=None if search.initial is None else min(search.initial, trials),
+        seed=search.seed + repeat,
+        epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
+    )
+    return prediction.adjust_settings(dataclasses.replace(settings, search=mine))
+
+
+def take_turns(
+    runs: Sequence[SearchRun], progress: Progress, terminal: Terminal, *, later_s: float
+) -> None:
+    """Run one trial of each search in turn; `later_s` is the time that follows."""
+    waiting = list(runs)
+    while waiting:
+        for run in list(waiting):
+            if run.search.stop_reason(0.0) is not None:
+                waiting.remove(run)
+                continue
+            terminal.check()
+            trial = run.search.step()
+            run.search.pause()
+            left_s = sum(run.search.trials_left_s() for run in runs) + later_s
+            progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
+
+
+def sampler_run(
+    run: SearchRun, winners: Mapping[str, Configuration], measured: verification.Rounds
+) -> SamplerRun:
+    """Return the record of an ended search."""
+    objective = run.search.objective
+    values = tuple(map(objective.of, run.search.trials))
+    return SamplerRun(
+        sampler=run.sampler,
+        repeat=run.repeat,
+        seed=run.seed,
+        study=f"{run.sampler}-{run.repeat}",
+        objectives=values,
+        best_so_far=best_so_far(values, objective),
+        wall_s=run.predicted.seconds + sum(run.search.walls_s),
+        seconds=tuple(itertools.accumulate(run.search.walls_s, initial=run.predicted.seconds))[1:],
+        profiling=run.predicted.trials,
+        winner=winners.get(run.sampler),
+        remeasured=measured.measurements.get(run.sampler, ()),
+    )

@@ -1,0 +1,126 @@
+"""Rows of `cells.csv`: a recorded evaluation as text, and back. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from serving.error_text import one_line
+from tuner.lab.tables.table import RecordedEvaluation, outcome_of, status_of
+from tuner.values.configuration import Configuration, Value
+from tuner.values.histogram import LatencyHistogram
+from tuner.values.measurement import Block, HostNoise
+
+NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
+LATER = ("foreign_cpu_s", "block_client_cpu_s")
+"""Columns that older tables lack."""
+COLUMNS = (
+    "launch",
+    "pass",
+    "block",
+    "started_at",
+    "status",
+    "requests",
+    "seconds",
+    "mean_ms",
+    "p50_ms",
+    "p99_ms",
+    *NOISE,
+    "startup_s",
+    "loaded_s",
+    "spread_ms",
+    "throughput_per_s",
+    "start_s",
+    "errors",
+    "reason",
+    *LATER,
+)
+"""Columns after the knobs; those of a whole evaluation repeat per row."""
+BUCKETS = ("launch", "first", "counts")
+
+
+def evaluation_of(
+    rows: Sequence[Mapping[str, str]],
+    kinds: Mapping[str, type],
+    histogram: LatencyHistogram | None,
+) -> RecordedEvaluation:
+    """Parse the rows of an evaluation; `kinds` are the types of the knobs.
+
+    Raises:
+        ValueError, KeyError: a cell is missing or no such value.
+    """
+    first = rows[0]
+    is_ok = first["status"] == "ok"
+    return RecordedEvaluation(
+        number=int(first["launch"]),
+        cell=Configuration({name: _value(first[name], kind) for name, kind in kinds.items()}),
+        sweep=int(first["pass"]),
+        started_at=float(first["started_at"]),
+        outcome=outcome_of(first["status"], first["reason"]),  # type: ignore[arg-type]
+        startup_s=float(first["startup_s"]),
+        loaded_s=float(first["loaded_s"]),
+        errors=int(first["errors"]),
+        blocks=tuple(map(_block, rows)) if is_ok else (),
+        histogram=histogram if is_ok else None,
+        noise=HostNoise(
+            **{name: _number(first[name]) for name in NOISE},
+            foreign_cpu_s=_number(first.get("foreign_cpu_s") or ""),
+        ),
+    )
+
+
+def _block(row: Mapping[str, str]) -> Block:
+    return Block(
+        start_s=float(row["start_s"]),
+        seconds=float(row["seconds"]),
+        requests=int(row["requests"]),
+        mean_ms=float(row["mean_ms"]),
+        p50_ms=float(row["p50_ms"]),
+        p99_ms=float(row["p99_ms"]),
+        throughput_per_s=float(row["throughput_per_s"]),
+        spread_ms=_number(row["spread_ms"]),
+        client_cpu_s=_number(row.get("block_client_cpu_s") or ""),
+    )
+
+
+def rows_of(launch: RecordedEvaluation) -> Iterator[list[str]]:
+    """Yield a row per block, or one without a block for a failed evaluation."""
+    whole = {
+        "launch": launch.number,
+        "pass": launch.sweep,
+        "started_at": f"{launch.started_at:.2f}",
+        "status": status_of(launch.outcome),
+        "startup_s": launch.startup_s,
+        "loaded_s": launch.loaded_s,
+        "errors": launch.errors,
+        "reason": one_line(launch.outcome.reason),
+        **{name: getattr(launch.noise, name) for name in (*NOISE, "foreign_cpu_s")},
+    }
+    for number, block in enumerate(launch.blocks or (None,)):
+        row = dict(whole)
+        if block is not None:
+            told = dataclasses.asdict(block)
+            row |= {"block": number, "block_client_cpu_s": told.pop("client_cpu_s"), **told}
+        else:
+            row |= {"requests": 0}
+        yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
+
+
+def _value(text: str, kind: type) -> Value:
+    if kind is bool:
+        return {"true": True, "false": False}[text]
+    value: Value = kind(text)
+    return value
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Page of a table benchmark: samplers compared on recorded tables."""

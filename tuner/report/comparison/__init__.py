@@ -1,0 +1,1 @@
+"""Page of `tune compare`: samplers compared on one engine."""

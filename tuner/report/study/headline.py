@@ -1,0 +1,159 @@
+"""The result of a study in one or two sentences, and what to run."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import statistics
+from collections.abc import Iterable
+from typing import Literal
+
+from tuner import advice as advices
+from tuner.advice import advise, export_of_best
+from tuner.metrics import prices
+from tuner.report import formatting
+from tuner.report.study.study_view import (
+    causes_in_words,
+    count_causes,
+    failed_trials,
+    successful_trials,
+)
+from tuner.settings.measurement import MeasurementSettings
+from tuner.values.study_record import StudyRecord
+from tuner.values.trial import Trial
+
+SHOWN = frozenset({"better", "worse", "no difference shown"})
+
+
+def _money(study: StudyRecord) -> str:
+    """Return the cost on both sides, with known prices."""
+    file = pathlib.Path(study.folder) / prices.COPY
+    if study.verdict is None or not file.is_file():
+        return ""
+    currency = prices.read(str(file)).currency
+    sides = [
+        [one.price for one in launches if one.price > 0]
+        for launches in (study.verdict.best, study.verdict.default)
+    ]
+    if not all(sides):
+        return ""
+    best, default = (formatting.number(statistics.geometric_mean(side)) for side in sides)
+    return f" 1,000 requests cost {best}{currency and f' {currency}'} instead of {default}."
+
+
+def headline(study: StudyRecord) -> str:
+    """Return the result in one or two sentences."""
+    if not study.is_finished:
+        return f"The study is not finished: {_so_far(study)}."
+    found = advices.best_status(study)
+    if found is None:
+        if not study.trials:
+            return "Nothing was measured: the study has no trial."
+        causes = {trial.outcome.cause for trial in study.trials}
+        way = ""
+        if causes == {"constraint"} and study.shared is None:
+            way = f" Give a limit that can be kept.{_nearest(study)}"
+        elif causes == {"overload"}:
+            way = " Give a rate that can be served; --find-rate finds it."
+        return f"No configuration worked: {_reasons(study.trials)}.{way}"
+    if study.verdict is not None and found in {*SHOWN, "traded"}:
+        second = study.verdict.second
+        told = study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
+        return f"{told}{_money(study)}"
+    default, best = advices.failure_counts(study)
+    trouble = advices.trouble_of_default(study)
+    again = "was not re-measured"
+    if best.launched:
+        again = f"worked on {best.launched - best.failed} of {best.launched} fresh starts"
+    return {
+        "same": _same(study),
+        "nothing works": f"The default does not work here ({trouble}), and the best that was found "
+        f"{advices.failure_text(best)}.",
+        "default lost": f"The default does not work here ({trouble}); the best {again}.",
+        "best fails": f"The best that was found is no solution: it {advices.failure_text(best)}, the "
+        f"default {advices.share(default)}.",
+        "default fails": f"The default {advices.failure_text(default)}, the best {advices.share(best)}.",
+        "not compared": "Too few pairs of fresh starts worked to compare default and best: the "
+        f"default {advices.failure_text(default)}, the best {advices.share(best)}.",
+        "not measured": "A better configuration was seen in the search, but it was not re-measured "
+        "beside the default: take its figures as a guess.",
+    }[found]
+
+
+def _nearest(study: StudyRecord) -> str:
+    told = [trial for trial in study.trials if trial.missed is not None]
+    if not told:
+        return ""
+    limits_ = MeasurementSettings(
+        constraints=tuple(study.settings.get("measurement", {}).get("constraints", ())),
+        slo_ms=study.settings.get("measurement", {}).get("slo_ms"),
+    ).limits
+    beyond = {
+        trial.number: max(limit.slack(limit.of.value(trial.missed)) for limit in limits_)
+        for trial in told
+        if trial.missed is not None and limits_
+    }
+    if not beyond:
+        return ""
+    number = min(beyond, key=lambda one: beyond[one])
+    return f" Trial {number} came nearest, {formatting.percent(math.expm1(beyond[number]))} beyond."
+
+
+def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
+    """Return whether the best was shown better or worse."""
+    if not study.is_finished:
+        return None
+    found = advices.best_status(study)
+    if found in {"better", "traded", "default fails"}:
+        return "better"
+    return "worse" if found in {"worse", "best fails"} else None
+
+
+def advice(study: StudyRecord) -> tuple[str, ...]:
+    """Return what to run and why, unless already reported."""
+    found = advise(study) if study.is_finished else None
+    return () if found is None or study.best == study.default else (found.reason,)
+
+
+def to_try(study: StudyRecord) -> str | None:
+    """Return the export command for the best, if not recommended."""
+    return export_of_best(study) if study.is_finished and study.best != study.default else None
+
+
+TO_TRY = "The best that was found, to try all the same:"
+
+
+def _so_far(study: StudyRecord) -> str:
+    if not study.trials:
+        return "nothing was measured yet"
+    tried = formatting.plural(len(study.trials), "trial")
+    if study.best is None:
+        return f"of {tried} so far none worked: {_reasons(study.trials)}"
+    if study.fresh_starts:
+        return f"the search ended after {tried}, and its best is being measured again"
+    if study.best == study.default:
+        return f"of {tried} so far the default has the best figure"
+    return f"of {tried} so far one has a better figure than the default, not measured again yet"
+
+
+def _same(study: StudyRecord) -> str:
+    others = {trial.configuration for trial in study.trials} - {study.default}
+    if not others:
+        return (
+            "Nothing was searched: only the default configuration was launched. Give the study "
+            "more time (--max-time) or trials."
+        )
+    tried = formatting.plural(len(others) + 1, "configuration")
+    if not any(trial.configuration in others for trial in successful_trials(study.trials)):
+        return f"The default configuration is the only one of {tried} that worked."
+    return (
+        f"The default configuration is the best of {tried} that were launched; nothing to change."
+    )
+
+
+def _reasons(trials: Iterable[Trial]) -> str:
+    """Return the causes with counts, and an example."""
+    broken = failed_trials(trials)
+    (most, _), *_ = count_causes(broken)
+    first = next(trial for trial in broken if most in (trial.outcome.cause, trial.outcome.status))
+    return f"{causes_in_words(broken)}; for example trial {first.number}: {first.outcome.reason.rstrip('.')}"

@@ -1,0 +1,248 @@
+"""Settings of an evaluation's measurement."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tuner.errors import UsageError
+from tuner.metrics import metric_constraints
+from tuner.metrics import objective as objectives
+from tuner.metrics.metric_constraints import MetricConstraint
+from tuner.settings.option import option_field, require
+from tuner.settings.workload import RATE
+
+SCENARIO_S = 5.0
+"""Measured seconds under a scenario, whose models are requested rarely."""
+RATE_LOADS, USUAL_RATES = 20, 15
+"""Most and usual number of rates in a rate search."""
+OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
+"""Objectives decided by mean latency at fixed concurrency (Little's law)."""
+RATE_S = 1.0
+"""Measured seconds per rate."""
+RATE_WARMUP_S = 0.3
+"""Least warm-up per rate; drains the backlog of a too high one."""
+SHORT_S, USUAL_S = 0.6, 2.0
+"""Measured seconds if the mean decides, and otherwise."""
+WARMUP_S = 0.1
+"""Least warm-up; replicas forked from a warm process settle in 0.05 s."""
+SETTLING_S = 2.0
+"""Longest further wait for a new server to settle."""
+MAX_BLOCKS = 100
+"""Per phase; longer ones have longer blocks."""
+QUOTA_PERIOD_S = 0.1
+"""CPU quota period; a block is a multiple."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementSettings:
+    """Metrics and duration of evaluations."""
+
+    objective: str = option_field(
+        "mean",
+        "--objective",
+        "NAME[,NAME]",
+        "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
+        "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
+        "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
+        "requests), energy (J/request, where it can be counted), or rate, the highest of an "
+        "open loop that keeps --slo-ms (requests/s); two with a comma between them, as mean,cost, "
+        "for the front of both; default mean",
+        parse=objectives.parse_names,
+    )
+    point: str = option_field(
+        "knee",
+        "--point",
+        "NAME",
+        "of the front of two objectives the point that is verified and exported: knee, or the objective in "
+        "which it is to be the best; default knee",
+    )
+    slo_ms: float | None = option_field(
+        None,
+        "--slo-ms",
+        "MS",
+        "a configuration whose p99 is above this many milliseconds is no solution; where goodput is "
+        "counted, the deadline of each request instead; default: no limit",
+        parse=float,
+    )
+    constraints: tuple[str, ...] = option_field(
+        (),
+        "--constraint",
+        "TEXT",
+        "what a solution must keep to, METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; may be given "
+        "more than once; default: none",
+        parse=metric_constraints.canonical,
+        is_repeated=True,
+    )
+    prices: str | None = option_field(
+        None,
+        "--prices",
+        "FILE",
+        "YAML file with the price of an hour of a core (core_hour), of a GiB (gib_hour) and, where one is "
+        "used, of a GPU (gpu_hour), for the objective cost; default: core-seconds, a GiB-second as an "
+        "eighth of one",
+    )
+    requests: int | None = option_field(
+        None,
+        "--requests",
+        "COUNT",
+        "measure this many requests in each launch instead of a time; default: by time",
+        parse=int,
+    )
+    seconds: float | None = option_field(
+        None,
+        "--seconds",
+        "S",
+        "seconds measured in each launch; default 0.6 where the mean alone decides (objectives mean, "
+        "throughput and time-per-item, without --slo-ms and --constraint), or four round trips where these "
+        "take longer, 5 under a --scenario, else 2",
+        parse=float,
+    )
+    warmup_s: float = option_field(
+        WARMUP_S,
+        "--warmup",
+        "S",
+        "least seconds of load before measuring, and never under three round trips; behind them, answers of a "
+        "server that was started just now are waited for until they have settled, for 2 s at most; default 0.1",
+        parse=float,
+    )
+    timeout_s: float = option_field(
+        10.0,
+        "--timeout",
+        "S",
+        "a request without an answer after this long is an error; default 10",
+        parse=float,
+    )
+    racing: str = option_field(
+        "on",
+        "--racing",
+        "on|off",
+        "on: a trial ends after a quarter of its time, or two or three, where its configuration is by then "
+        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, in a "
+        "closed loop, without --slo-ms, --constraint and --requests); default on",
+        choices=("on", "off"),
+    )
+    pairs: int = option_field(
+        30,
+        "--pairs",
+        "COUNT",
+        "most launches each of the default and the best configuration, side by side or alternating, for the "
+        "verdict; fewer where their difference shows before; default 30",
+        parse=int,
+    )
+
+    def __post_init__(self) -> None:
+        for limit in self.limits:
+            if limit.metric == "goodput_per_s" and self.slo_ms is None:
+                raise UsageError(
+                    f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
+                    "--slo-ms MS, too"
+                )
+        try:
+            objectives.parse_names(self.objective)
+        except ValueError as error:
+            raise UsageError(f"--objective {error}") from None
+        points = ("knee", *((self.first, self.second) if self.second else ()))
+        require(
+            self.point in points,
+            "--point",
+            self.point,
+            " or ".join(str(one) for one in points)
+            if self.second
+            else "knee, unless there are two objectives",
+        )
+        require(
+            self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
+        )
+        if RATE in self.names and self.second is not None:
+            raise UsageError(f"--objective {self.objective}: {RATE} is an objective of its own")
+        if self.objective == RATE and self.slo_ms is None:
+            raise UsageError(
+                "--find-rate: the highest rate at which p99 is under what? give --slo-ms MS"
+            )
+        if "goodput" in self.names and self.slo_ms is None:
+            raise UsageError(
+                f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
+            )
+        require(
+            self.requests is None or self.requests >= 20,
+            "--requests",
+            self.requests,
+            "a whole number from 20",
+        )
+        require(
+            self.seconds is None or 0.4 <= self.seconds <= 3600,
+            "--seconds",
+            self.seconds,
+            "from 0.4 (four quota periods) to 3600",
+        )
+        require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
+        require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
+        require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Objectives by name."""
+        return tuple(self.objective.split(","))
+
+    @property
+    def first(self) -> str:
+        """First objective."""
+        return self.names[0]
+
+    @property
+    def second(self) -> str | None:
+        """Second objective."""
+        return self.names[1] if len(self.names) > 1 else None
+
+    @property
+    def counts_goodput(self) -> bool:
+        """Whether `--slo-ms` defines goodput, not a p99 constraint."""
+        found = metric_constraints.parse_all(self.constraints)
+        return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
+
+    @property
+    def limits(self) -> tuple[MetricConstraint, ...]:
+        """Metric constraints.
+
+        `--slo-ms` constrains p99, except for goodput and rate searches.
+        """
+        found = metric_constraints.parse_all(self.constraints)
+        if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
+            return found
+        return (metric_constraints.of_slo(self.slo_ms), *found)
+
+    @property
+    def is_of_means(self) -> bool:
+        """Whether mean latency, or its inverse throughput, alone decides."""
+        return self.objective in OF_MEANS and not self.limits
+
+    @property
+    def measured_s(self) -> float:
+        """Measured seconds per evaluation, unless latencies need longer.
+
+        Where the mean decides, drift dominates, so longer trials gain little (docs/measurement.md).
+        """
+        if self.seconds is not None:
+            return self.seconds
+        if self.objective == RATE:
+            return RATE_S
+        return SHORT_S if self.is_of_means else USUAL_S
+
+    @property
+    def compared_s(self) -> float:
+        """Least measured seconds when interleaved; 0 if the mean decides."""
+        return 0.0 if self.is_of_means and self.seconds is None else self.measured_s
+
+    @property
+    def load_s(self) -> float:
+        """Warm-up and measured seconds, estimated for a rate search."""
+        if self.objective == RATE:
+            return USUAL_RATES * (max(RATE_WARMUP_S, self.warmup_s) + self.measured_s)
+        return self.warmup_s + self.measured_s
+
+    @property
+    def block_s(self) -> float:
+        """Fewest quota periods within `MAX_BLOCKS`."""
+        periods = math.ceil(self.measured_s / MAX_BLOCKS / QUOTA_PERIOD_S - 1e-9)
+        return max(1, periods) * QUOTA_PERIOD_S

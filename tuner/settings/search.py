@@ -1,0 +1,107 @@
+"""Settings of the search."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tuner.settings.option import duration_s, option_field, require
+
+INITIAL = 25
+"""Initial trials, if the budget is at least twice as large."""
+INITIALS = {
+    "structured": 4,
+    "gp": 8,
+    "ridge": 8,
+    **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
+}
+"""Samplers needing fewer: ours by recorded tables, libraries' by their defaults."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """Choice and number of configurations."""
+
+    sampler: str = option_field(
+        "structured",
+        "--sampler",
+        "NAME",
+        "what proposes configurations: structured, which predicts them from a short profile of the model, "
+        "gp, random, epsilon-greedy, skopt, gpy, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
+        "(docs/samplers.md); default structured",
+    )
+    trials: int = option_field(
+        50,
+        "--trials",
+        "COUNT",
+        "configurations launched in all, the default and the initial ones included; default 50",
+        parse=int,
+    )
+    initial: int | None = option_field(
+        None,
+        "--initial",
+        "COUNT",
+        "launches before results guide the sampler; the default configuration is the first; "
+        "default 4 for structured (8 where nothing is predicted), 8 for gp and ridge, 10 for skopt, tpe, "
+        "optuna-gp, smac and botorch, 25 for gpy, random and epsilon-greedy, none for guess and hill-climb; "
+        "at most half of --trials",
+        parse=int,
+    )
+    max_time_s: float = option_field(
+        600.0,
+        "--max-time",
+        "DURATION",
+        "longest time of the study, its verification included (90s, 10m, 1h); default 10m",
+        parse=duration_s,
+    )
+    stop_ei: float = option_field(
+        0.01,
+        "--stop-ei",
+        "SHARE",
+        "end early when in three proposals running no configuration's expected improvement "
+        "reaches this share of the best; 0 never ends early; default 0.01",
+        parse=float,
+    )
+    epsilon: float | None = option_field(
+        None,
+        "--epsilon",
+        "SHARE",
+        "share of guided proposals that epsilon-greedy makes at random; default: the sampler's own",
+        parse=float,
+    )
+    learn_from: str = option_field(
+        "auto",
+        "--learn-from",
+        "NAMES",
+        "finished studies of the same model, under this or other loads, whose launches the search starts "
+        "from: names with commas between them; auto, those of --runs-dir that fit, the nearest loads "
+        "first; or none; default auto",
+    )
+    seed: int = option_field(
+        0, "--seed", "S", "seed of the proposals and of random inputs; default 0", parse=int
+    )
+
+    def __post_init__(self) -> None:
+        require(self.trials >= 1, "--trials", self.trials, "a whole number from 1")
+        require(
+            1 <= self.first_trials <= self.trials,
+            "--initial",
+            self.initial,
+            f"from 1 to the trials ({self.trials}); the default is one of the initial ones",
+        )
+        require(self.max_time_s > 0, "--max-time", self.max_time_s, "a duration above 0")
+        require(0 <= self.stop_ei < 1, "--stop-ei", self.stop_ei, "a share from 0 to below 1")
+        require(
+            self.epsilon is None or 0 <= self.epsilon <= 1,
+            "--epsilon",
+            self.epsilon,
+            "a share from 0 to 1",
+        )
+        require(self.seed >= 0, "--seed", self.seed, "a whole number from 0")
+
+    @property
+    def first_trials(self) -> int:
+        """Trials before results guide the sampler."""
+        if self.initial is not None:
+            return self.initial
+        wanted = INITIALS.get(self.sampler, INITIAL)
+        return min(wanted, max(1, self.trials // 2))

@@ -1,0 +1,43 @@
+"""Settings of the storage."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from tuner.settings.option import option_field, require
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Storage of the results."""
+
+    study: str | None = option_field(
+        None,
+        "--study",
+        "NAME",
+        "name of the study and of its folder; default: model, concurrency and the time",
+    )
+    runs_dir: str = option_field(
+        "runs", "--runs-dir", "DIR", "folder that holds the study folders; default runs"
+    )
+    storage: str | None = option_field(
+        None,
+        "--storage",
+        "URL",
+        "Optuna storage (an SQLAlchemy URL) of the trials; default: study.db in the folder",
+    )
+
+    def __post_init__(self) -> None:
+        is_plain = (
+            self.study is None
+            or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study) is not None
+        )
+        require(
+            is_plain,
+            "--study",
+            self.study,
+            "letters, digits, '.', '_', '+' and '-', as it names a folder",
+        )
+        is_url = self.storage is None or "://" in self.storage
+        require(is_url, "--storage", self.storage, "an Optuna storage URL such as sqlite:///all.db")

@@ -1,0 +1,137 @@
+"""All settings of a study, and their form in `settings.yaml`."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from serving.error_text import nearest
+from tuner.errors import UsageError
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import options
+from tuner.settings.search import SearchSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.target import TargetSettings
+from tuner.settings.workload import NO_ARRIVALS, NO_LOAD, RATE
+
+KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+OF_THE_LOAD = ("throughput", "time-per-item")
+"""Objectives that an open loop fixes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StudySettings:
+    """All settings of a study."""
+
+    target: TargetSettings
+    search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
+    measurement: MeasurementSettings = dataclasses.field(default_factory=MeasurementSettings)
+    store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
+
+    def __post_init__(self) -> None:
+        if self.target.scenario is not None:
+            self._check_scenario()
+        if self.measurement.objective == RATE and self.target.rate is not None:
+            raise UsageError(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
+        if self.target.concurrency is None and not self.is_open:
+            raise UsageError(NO_LOAD)
+        if self.target.arrivals is not None and not self.is_open:
+            raise UsageError(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
+        if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
+            raise UsageError(
+                f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
+            )
+
+    def _check_scenario(self) -> None:
+        measurement = self.measurement
+        if RATE in measurement.names:
+            raise UsageError(f"--objective {RATE}: a scenario has its own rates; take goodput")
+        if measurement.requests is not None:
+            raise UsageError(
+                f"--requests {measurement.requests}: a scenario is measured for a time, --seconds S"
+            )
+        if not measurement.counts_goodput:
+            raise UsageError(
+                f"--objective {measurement.objective}: tells of answers alone, so that what refuses most may look "
+                "best; take goodput, or goodput and another, or add --constraint 'goodput_per_s >= NUMBER'"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is an open loop."""
+        return self.target.is_open or self.measurement.objective == RATE
+
+    def nested(self) -> dict[str, dict[str, Any]]:
+        """Return `settings.yaml`'s mappings by group."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
+        """Inverse of `nested`.
+
+        Raises:
+            UsageError: unknown key or invalid value.
+        """
+        _check_keys(tree, GROUPS, source)
+        groups: dict[str, Any] = {}
+        for name, kind in GROUPS.items():
+            values = tree.get(name, {})
+            if not isinstance(values, Mapping):
+                raise UsageError(
+                    f"{source}: {name} holds {type(values).__name__}, expected a mapping"
+                )
+            _check_keys(
+                values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}"
+            )
+            values = _lists_to_tuples(values, kind, f"{source}, {name}")
+            _plain(values, kind, f"{source}, {name}")
+            try:
+                groups[name] = kind(**values)
+            except TypeError as error:
+                raise UsageError(f"{source}, {name}: {error}") from error
+        return cls(**groups)
+
+
+GROUPS: dict[str, type] = {
+    "target": TargetSettings,
+    "search": SearchSettings,
+    "measurement": MeasurementSettings,
+    "store": StoreSettings,
+}
+"""Settings classes in the order of the help."""
+
+
+def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
+    for key in given:
+        if key not in valid:
+            raise UsageError(
+                f"{source}: unknown key {key!r}{nearest(str(key), valid)} "
+                f"(known: {', '.join(valid)})"
+            )
+
+
+def _lists_to_tuples(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+    found = dict(given)
+    for field, option in options(group):
+        value = found.get(field.name)
+        if not option.is_repeated or value is None:
+            continue
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise UsageError(f"{source}: {field.name} holds {value!r}, expected a list of texts")
+        found[field.name] = tuple(value)
+    return found
+
+
+def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
+    """Reject values of another type than their field's."""
+    kinds = typing.get_type_hints(group)
+    for key, value in given.items():
+        if isinstance(value, tuple):
+            continue
+        allowed = typing.get_args(kinds[key]) or (kinds[key],)
+        fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
+        if not fits or isinstance(value, bool) != (bool in allowed):  # bool is an int
+            expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
+            raise UsageError(f"{source}: {key} holds {value!r}, expected {expected}")

@@ -1,0 +1,258 @@
+"""Settings of the target: model, workload, engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from serving.settings import SETTINGS
+from tuner.errors import UsageError
+from tuner.settings.option import duration_s, option_field, require
+from tuner.settings.workload import (
+    KNOWN_ARRIVALS,
+    MAX_IN_FLIGHT,
+    SCENARIO,
+    check_arrivals,
+    is_trace,
+)
+from tuner.values.study_record import OUR_ENGINE
+
+SPAWNERS = SETTINGS["replica.home"].choices
+"""Spawners; the first is the default."""
+MAX_CLIENT_BATCH = 4096
+OTHER_ENGINES = ("command", "url")
+"""Kinds of `--engine` before the colon; other words are bundled engine files."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSettings:
+    """Target and workload."""
+
+    model: str = option_field(
+        dataclasses.MISSING,
+        "--model",
+        "NAME|FILE",
+        "bundled model by name, a model file (.onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, "
+        "LightGBM's .txt, .py:NAME), or a folder (model.yaml, SavedModel, MLmodel)",
+        instead="scenario",
+        more="; no default: needed without --scenario",
+    )
+    trust: bool = option_field(
+        False,
+        "--trust",
+        "",
+        "tune a model that runs code from its files when it is loaded, such as MLflow's pickles: say it only of "
+        "files whose makers you trust; default: such a model is refused",
+        is_flag=True,
+    )
+    scenario: str | None = option_field(
+        None,
+        "--scenario",
+        "FILE",
+        "many models on a few replicas, under the requests of this file (docs/scenarios.md), instead of --model "
+        "and a load; the objective is then goodput, and --slo-ms the deadline of the file; default: one model",
+    )
+    concurrency: int | None = option_field(
+        None,
+        "--concurrency",
+        "N",
+        "requests in flight at any time (closed loop)",
+        parse=int,
+        instead="rate",
+        more=f"; in an open loop (--rate, --find-rate) the most that may be, default {MAX_IN_FLIGHT}",
+    )
+    rate: float | None = option_field(
+        None,
+        "--rate",
+        "R",
+        "requests a second, sent when they are due and not when answers come (open loop); default: "
+        "closed loop",
+        parse=float,
+    )
+    arrivals: str | None = option_field(
+        None,
+        "--arrivals",
+        "NAME",
+        "how an open loop spreads its requests over time: poisson, constant, burst, or trace:FILE, seconds "
+        "of arrivals, one a line, scaled to --rate where that is given; default poisson",
+    )
+    client_batch: int = option_field(
+        1,
+        "--client-batch",
+        "N",
+        "items in each request; default 1",
+        parse=int,
+    )
+    space: str | None = option_field(
+        None,
+        "--space",
+        "FILE",
+        "search space; default: the model's bundled one, or one derived by a short probe "
+        "(see `tune space`)",
+    )
+    fixed: tuple[str, ...] = option_field(
+        (),
+        "--fix",
+        "KNOB=VALUE",
+        "a knob of the search space that is not searched: every launch has it at this value; may be given more "
+        "than once; default: none",
+        is_repeated=True,
+    )
+    payload: str | None = option_field(
+        None,
+        "--payload",
+        "FILE",
+        "request inputs, .npz or .jsonl; default: what --shape and --values say, the model's own sample, or "
+        "random inputs, which is then noted",
+    )
+    shape: tuple[str, ...] = option_field(
+        (),
+        "--shape",
+        "NAME=SIZES",
+        "sizes of an input without its item axis (image=3x640x640), or of all dimensions of a name (sequence=128), "
+        "for inputs that are made up: each 640, 16..512, 'lognormal(64,0.8)<=512' or @FILE with a size in each "
+        "line; may be given more than once; default: those of model.yaml (docs/inputs.md)",
+        is_repeated=True,
+    )
+    values: tuple[str, ...] = option_field(
+        (),
+        "--values",
+        "INPUT=VALUES",
+        "values of an input that is made up: LOW..HIGH, one value, or @FILE with a value in each line; may be "
+        "given more than once; default: standard normal numbers, whole numbers from 0 to 9, eight letters",
+        is_repeated=True,
+    )
+    engine: str = option_field(
+        "luthier",
+        "--engine",
+        "ENGINE",
+        "what serves: luthier; mosec or triton, or mosec:PYTHON where another interpreter has it; command:FILE, "
+        "any server that an engine file describes, started anew for each configuration; or url:URL, a running "
+        "server that --hook configures; default luthier",
+    )
+    hook: str | None = option_field(
+        None,
+        "--hook",
+        "COMMAND",
+        "program that gives a running server (--engine url:URL) a configuration, which it gets as "
+        "JSON on standard input and as variables KNOB_...; default: none",
+    )
+    hook_timeout_s: float = option_field(
+        60.0,
+        "--hook-timeout",
+        "DURATION",
+        "longest time of one run of --hook; default 60s",
+        parse=duration_s,
+    )
+    home: str = option_field(
+        "process",
+        "--home",
+        "HOME",
+        "where the replicas of luthier's server live: process, processes of this machine; or docker, "
+        "containers of its Docker engine (docs/containers.md); default process",
+        choices=SPAWNERS,
+    )
+    min_accuracy: float | None = option_field(
+        None,
+        "--min-accuracy",
+        "SHARE",
+        "search the model's variants as well (`model.variant`), those whose measured accuracy is at least "
+        "this, from 0 to 1; default: the model's default variant alone",
+        parse=float,
+    )
+
+    @property
+    def is_of_other_engine(self) -> bool:
+        """Whether the engine is not Luthier."""
+        return self.engine != OUR_ENGINE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is an open loop."""
+        return self.rate is not None or is_trace(self.arrivals)
+
+    def _check_scenario(self) -> None:
+        require(
+            (self.arrivals == SCENARIO) == (self.scenario is not None),
+            "--arrivals",
+            self.arrivals,
+            KNOWN_ARRIVALS,
+        )
+        if self.scenario is None:
+            return
+        for flag, given, default in (
+            ("--concurrency", self.concurrency, None),
+            ("--client-batch", self.client_batch, 1),
+            ("--payload", self.payload, None),
+            ("--shape", self.shape, ()),
+            ("--values", self.values, ()),
+            ("--engine", self.engine, OUR_ENGINE),
+            ("--min-accuracy", self.min_accuracy, None),
+        ):
+            if given != default:
+                told = " ".join(given) if isinstance(given, tuple) else given
+                raise UsageError(
+                    f"{flag} {told}: not with --scenario, which says what is served, and what is asked of it"
+                )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: constant in a closed loop, at most in an open one."""
+        return MAX_IN_FLIGHT if self.concurrency is None else self.concurrency
+
+    def __post_init__(self) -> None:
+        require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
+        require(
+            self.concurrency is None or self.concurrency >= 1,
+            "--concurrency",
+            self.concurrency,
+            "a whole number from 1",
+        )
+        check_arrivals(self.rate, self.arrivals)
+        self._check_scenario()
+        _check_fixed(self.fixed)
+        if self.payload is not None and self.values:
+            raise UsageError(
+                f"--values {self.values[0]}: not with --payload, whose file has the values"
+            )
+        share = self.min_accuracy
+        require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
+        require(
+            1 <= self.client_batch <= MAX_CLIENT_BATCH,
+            "--client-batch",
+            self.client_batch,
+            f"a whole number from 1 to {MAX_CLIENT_BATCH}",
+        )
+        kind, colon, rest = self.engine.partition(":")
+        is_whole = bool(kind) and bool(rest if kind in OTHER_ENGINES else rest or not colon)
+        require(is_whole, "--engine", self.engine, "luthier, a name, command:FILE or url:URL")
+        takes_hook = kind == "url"
+        if takes_hook != (self.hook is not None):
+            raise UsageError(
+                f"--engine {self.engine}: needs --hook COMMAND, which gives it a configuration"
+                if takes_hook
+                else f"--hook {self.hook}: only a running server (--engine url:URL) has a hook"
+            )
+        if self.is_of_other_engine and self.min_accuracy is not None:
+            raise UsageError(
+                f"--min-accuracy {self.min_accuracy:g}: the variants of a model are a knob of luthier's "
+                "alone; give another engine a knob of its own for them"
+            )
+        require(self.home in SPAWNERS, "--home", self.home, "one of " + ", ".join(SPAWNERS))
+        if self.is_of_other_engine and self.home != SPAWNERS[0]:
+            raise UsageError(
+                f"--home {self.home}: where replicas live is luthier's alone to say; "
+                f"the file of another engine can start a container itself"
+            )
+        require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
+
+
+def _check_fixed(fixed: Sequence[str]) -> None:
+    """Check fixed knobs' form; the space is unknown here."""
+    names = [one.partition("=")[0] for one in fixed]
+    for one, name in zip(fixed, names, strict=True):
+        require(
+            bool(name) and len(name) + 1 < len(one), "--fix", one, "KNOB=VALUE, as replica.count=2"
+        )
+        if names.count(name) > 1:
+            raise UsageError(f"--fix {one}: {name} is fixed {names.count(name)} times")

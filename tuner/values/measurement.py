@@ -1,0 +1,230 @@
+"""What one evaluation measured: latencies, throughput, noise, energy and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.values.histogram import LatencyHistogram
+from tuner.values.interval import UNKNOWN, Interval
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Part of a measured phase: whole CPU quota periods (0.1 s)."""
+
+    start_s: float
+    seconds: float
+    requests: int
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    throughput_per_s: float
+    spread_ms: float | None = None
+    """p95 - p5; None with too few requests."""
+    client_cpu_s: float | None = None
+    """Of the load generator, whose constant work per request reveals drift."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HostNoise:
+    """Interference with a phase; None: unreadable."""
+
+    steal_s: float | None = None
+    throttled_s: float | None = None
+    client_cpu_s: float | None = None
+    server_cpu_s: float | None = None
+    peak_memory_mb: float | None = None
+    """Largest replica's peak, MiB."""
+    foreign_cpu_s: float | None = None
+    """CPU time outside server and tuner."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Energy of counted devices in the measured phase."""
+
+    per_request_j: float
+    interval: Interval
+    """Of `per_request_j`."""
+    sources: Mapping[str, float]
+    """J per request by source: `gpu` (whole board), `cpu` (packages)."""
+    power_w: float
+    clock_mhz: float | None
+    """Of the graphics clock of a counted GPU."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Energy:
+        """Inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "interval": Interval(**data["interval"])})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Resources held for 1,000 responses."""
+
+    cpu_s: float
+    """Core-seconds, the larger of reserved and used."""
+    memory_mib_s: float
+    """MiB-seconds, likewise; 0 if unknown."""
+    gpu_s: float
+    price: float
+    """In the price file's currency, or core-seconds."""
+
+
+MAX_LITTLES_LAW_ERROR = 0.05
+"""Above it, throughput x mean contradicts the concurrency: the load was wrong."""
+LATE_S = 1e-3
+"""Above it, a request waited for a connection or the client."""
+MAX_LATE_SHARE = 0.01
+"""Above it, the clients may be what was measured."""
+MIN_FOR_P99 = 459
+"""Fewest independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Result of an evaluation; latencies in ms."""
+
+    requests: int
+    errors: int
+    seconds: float
+    mean_ms: float
+    mean_interval: Interval
+    p50_ms: float
+    p50_interval: Interval
+    p95_ms: float
+    p95_interval: Interval
+    p99_ms: float
+    p99_interval: Interval
+    throughput_per_s: float
+    little_error: float | None
+    """|throughput x mean / concurrency - 1|; None in an open loop."""
+    warmup_s: float
+    blocks: tuple[Block, ...]
+    noise: HostNoise
+    energy: Energy | None = None
+    client_batch: int = 1
+    """Items per request."""
+    spread_ms: float = 0.0
+    """p95 - p5; 0 in old measurements."""
+    spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    p99_effective: float | None = None
+    """Independent requests behind the p99; None in old measurements."""
+    histogram: LatencyHistogram | None = None
+    """None in old measurements."""
+    goodput: float | None = None
+    """Responses per second within `--slo-ms`."""
+    goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
+    cost: Cost | None = None
+    rate_per_s: float | None = None
+    """Mean due requests per second; None: closed loop."""
+    late_share: float | None = None
+    """Share of requests sent over `LATE_S` late."""
+    refused: int = 0
+    """Scenario requests rejected for their deadline: no errors, no responses."""
+    ended_early: bool = False
+    repeats: int = 0
+    """Earlier disturbed measurements and omitted slices."""
+
+    @property
+    def effective(self) -> float:
+        """Independent requests behind the p99."""
+        return float(self.requests if self.p99_effective is None else self.p99_effective)
+
+    @property
+    def has_p99(self) -> bool:
+        """Whether p99 is reportable; with fewer requests it is luck."""
+        return self.effective >= MIN_FOR_P99
+
+    @property
+    def told_p99_ms(self) -> float:
+        """p99; NaN if not reportable."""
+        return self.p99_ms if self.has_p99 else math.nan
+
+    @property
+    def items_per_s(self) -> float:
+        """Items per second."""
+        return self.throughput_per_s * self.client_batch
+
+    @property
+    def time_per_item_ms(self) -> float:
+        """Measured time over items, at any concurrency."""
+        return 1e3 / self.items_per_s if self.items_per_s else math.inf
+
+    @property
+    def highest_per_s(self) -> float:
+        """Rate found by a rate search; NaN: closed loop."""
+        return math.nan if self.rate_per_s is None else self.rate_per_s
+
+    @property
+    def goodput_per_s(self) -> float:
+        """Responses per second in time; NaN without a deadline."""
+        return math.nan if self.goodput is None else self.goodput
+
+    @property
+    def answered_share(self) -> float:
+        """Successful share of due requests."""
+        return self.requests / (self.requests + self.refused + self.errors)
+
+    @property
+    def offered_per_s(self) -> float:
+        """Due requests per second of an open loop."""
+        return (self.requests + self.refused + self.errors) / self.seconds
+
+    @property
+    def cpu_s(self) -> float:
+        """Core-seconds per 1,000 responses, or NaN."""
+        return math.nan if self.cost is None else self.cost.cpu_s
+
+    @property
+    def memory_mib_s(self) -> float:
+        """MiB-seconds per 1,000 responses, or NaN."""
+        known = self.cost is not None and self.cost.memory_mib_s > 0
+        return self.cost.memory_mib_s if known and self.cost is not None else math.nan
+
+    @property
+    def price(self) -> float:
+        """Price of 1,000 responses, or NaN."""
+        return math.nan if self.cost is None else self.cost.price
+
+    @property
+    def energy_j(self) -> float:
+        """J per request, or NaN."""
+        return math.nan if self.energy is None else self.energy.per_request_j
+
+    @property
+    def energy_interval(self) -> Interval:
+        """Of `energy_j`."""
+        return UNKNOWN if self.energy is None else self.energy.interval
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """Inverse of `as_json`."""
+        fields = dict(data)
+        for name in (
+            "mean_interval",
+            "p50_interval",
+            "p95_interval",
+            "p99_interval",
+            "spread_interval",
+            "goodput_interval",
+        ):
+            if name in fields:
+                fields[name] = Interval(**fields[name])
+        fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
+        fields["noise"] = HostNoise(**fields["noise"])
+        counted = fields.get("histogram")
+        if counted is not None:
+            fields["histogram"] = LatencyHistogram(counted["first"], tuple(counted["counts"]))
+        cost = fields.get("cost")
+        fields["cost"] = None if cost is None else Cost(**cost)
+        energy = fields.get("energy")
+        fields["energy"] = None if energy is None else Energy.from_json(energy)
+        return cls(**fields)

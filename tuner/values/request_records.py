@@ -1,0 +1,39 @@
+"""What a load generator records of a phase, as columns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestRecords:
+    """Requests in order of completion; times since the phase's start, on the client's monotonic clock."""
+
+    intended_s: NDArray[np.float64]  # (n,) when due; closed loop: started_s
+    started_s: NDArray[np.float64]  # (n,) first byte sent
+    finished_s: NDArray[np.float64]  # (n,) last byte received
+    status: NDArray[np.int16]  # (n,) HTTP status; 0: connection lost or timeout
+    connection: NDArray[np.int32]  # (n,) index of the connection
+
+    def __post_init__(self) -> None:
+        lengths = {len(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        if len(lengths) > 1:
+            raise ValueError(f"columns of unequal length: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CpuTimeSeries:
+    """CPU time of a process during a load phase."""
+
+    at_s: NDArray[np.float64]  # (n,) since the start of the phase, ascending
+    used_s: NDArray[np.float64]  # (n,) from any origin
+
+    def between(self, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return CPU time (k,) between k + 1 times, interpolated linearly."""
+        return np.diff(np.interp(edges_s, self.at_s, self.used_s))

@@ -1,0 +1,199 @@
+"""A study, as reports, exports and comparisons read it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from serving.values import Signature
+from tuner.values.configuration import Configuration, Value
+from tuner.values.request_records import RequestRecords
+from tuner.values.round_evaluation import FailureCount
+from tuner.values.trial import Trial
+from tuner.values.verdict import Verdict
+from tuner.values.verification_state import OpenLoopCheck, ParetoPoint, ShortlistEntry
+
+OUR_ENGINE = "luthier"
+"""Luthier's name in `--engine` and reports."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KnobInfo:
+    """Knob for reports."""
+
+    name: str
+    unit: str
+    scale: Literal["linear", "log"]
+    values: tuple[Value, ...]
+    """Searched grid in order."""
+    default: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SharedModels:
+    """Scenario's models sharing replicas."""
+
+    groups: Mapping[str, tuple[str, int]]
+    """Group -> model and copies, named NAME-0, NAME-1, ..."""
+    settings: Mapping[str, Value]
+    """Default server settings."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"groups": dict(self.groups), "settings": dict(self.settings)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SharedModels:
+        """Inverse of `as_json`."""
+        groups = {
+            name: (str(model), int(copies)) for name, (model, copies) in data["groups"].items()
+        }
+        return cls(groups=groups, settings=dict(data["settings"]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputFacts:
+    """Model input and what is sent, in words."""
+
+    name: str
+    datatype: str
+    shape: str
+    """With dimension names: `[items, 3, height, width]`; unnamed: `?`."""
+    items: str
+    """Item axis, and why."""
+    free: tuple[str, ...]
+    sent: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputSummary:
+    """Inputs sent by a study."""
+
+    inputs: tuple[InputFacts, ...]
+    whole: str
+    """Why it is unbatched; empty: batched."""
+    source: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Lines per input, and one if unbatched."""
+        told = [f"input {one.name} {one.datatype} {one.shape}: {one.sent}" for one in self.inputs]
+        if self.whole:
+            told.append(f"served whole, one request at a time: {self.whole}")
+        return tuple(told)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> InputSummary:
+        """Inverse of `as_json`."""
+        inputs = (InputFacts(**{**one, "free": tuple(one["free"])}) for one in data["inputs"])
+        return cls(inputs=tuple(inputs), whole=str(data["whole"]), source=str(data["source"]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRecord:
+    """A whole study."""
+
+    name: str
+    folder: str
+    """Absolute path."""
+    model: str
+    concurrency: int
+    sampler: str
+    objective: str
+    """Key of `tuner.metrics.objective.OBJECTIVES`."""
+    knobs: tuple[KnobInfo, ...]
+    trials: tuple[Trial, ...]
+    default: Configuration
+    best: Configuration | None
+    """The recommendation."""
+    verdict: Verdict | None
+    """None with fewer than two complete pairs."""
+    fresh_starts: Mapping[str, FailureCount]
+    """Of the verification, by arm."""
+    notes: tuple[str, ...]
+    environment: Mapping[str, Any]
+    """As in environment.json."""
+    settings: Mapping[str, Any]
+    """As in settings.yaml."""
+    records: Mapping[str, RequestRecords]
+    """Of "default" and "best"."""
+    is_finished: bool = True
+    """False during search and verification."""
+    engine: str = OUR_ENGINE
+    engine_file: str | None = None
+    """Its text."""
+    used_s: float | None = None
+    """Over all commands."""
+    signature: Signature | None = None
+    """None in old studies."""
+    client_batch: int = 1
+    finalists: tuple[ShortlistEntry, ...] = ()
+    """Best first; empty without a choice."""
+    second: str | None = None
+    front: tuple[ParetoPoint, ...] = ()
+    """Best first objective first."""
+    rate_per_s: float | None = None
+    """Due requests per second; None: closed loop."""
+    shared: SharedModels | None = None
+    sent: InputSummary | None = None
+    """None for scenarios and old studies."""
+    told: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Declared inputs beyond the model's file, as `model.shapes`, `model.values`."""
+    open_loop: OpenLoopCheck | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was an open loop."""
+        return self.rate_per_s is not None or self.objective == "rate"
+
+    @property
+    def offered_per_s(self) -> float | None:
+        """Mean requests per second of a scenario, of the verdict, else the search."""
+        if self.shared is None:
+            return None
+        told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
+        told = told or tuple(trial.measurement for trial in self.trials if trial.measurement)
+        seconds = sum(one.seconds for one in told)
+        return sum(one.offered_per_s * one.seconds for one in told) / seconds if seconds else None
+
+    @property
+    def arrivals(self) -> str | None:
+        """As in `--arrivals`."""
+        asked = self.settings.get("target", {}).get("arrivals")
+        return None if asked is None else str(asked)
+
+    @property
+    def is_of_other_engine(self) -> bool:
+        """Whether the engine is not Luthier."""
+        return self.engine != OUR_ENGINE
+
+    @property
+    def scenario(self) -> str | None:
+        """Scenario file, if any."""
+        asked = self.settings.get("target", {}).get("scenario")
+        return None if asked is None else str(asked)
+
+    @property
+    def served(self) -> str | None:
+        """Model to start a server with; None: deployed later."""
+        return self.target if self.scenario is None else None
+
+    @property
+    def target(self) -> str:
+        """Model in commands: bundled name or path."""
+        return str(self.settings.get("target", {}).get("model") or self.model)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the model may run its files' code."""
+        return bool(self.settings.get("target", {}).get("trust"))
+
+    @property
+    def home(self) -> str:
+        """Spawner: `replica.home`."""
+        return str(self.settings.get("target", {}).get("home") or "process")

@@ -1,0 +1,54 @@
+"""A trial of a search, and how an evaluation ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+
+Status = Literal["ok", "infeasible", "failed"]
+Cause = Literal[
+    "oom", "start", "crash", "errors", "timeout", "limits", "constraint", "overload", "short"
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """ok, infeasible (cannot work), or failed (broke while running)."""
+
+    status: Status
+    cause: Cause | None = None
+    reason: str = ""
+    """One line."""
+
+
+OK = Outcome(status="ok")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One evaluation of a search, as stored."""
+
+    number: int
+    configuration: Configuration
+    outcome: Outcome
+    measurement: Measurement | None
+    origin: str
+    """default, initial, guided, replicate or check."""
+    objective: float | None
+    """The sampler's minimised value; None unless ok."""
+    launch_s: float
+    """Until the server was ready."""
+    overhead_s: float
+    """Outside warm-up and measurement."""
+    started_at: float
+    """Unix time for display, not for durations."""
+    missed: Measurement | None = None
+    """Misses a constraint, or cannot decide it."""
+
+    @property
+    def measured(self) -> Measurement | None:
+        """Measurement, constraints met or not."""
+        return self.missed if self.measurement is None else self.measurement
