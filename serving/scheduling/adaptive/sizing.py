@@ -2,12 +2,11 @@
 
     fixed     `max_size` and `timeout_us`
     aimd      one item more after each full batch in time, a tenth fewer after a late one
-    quantile  the largest size whose 99th percentile, by a regression on size, is in time
+    quantile  the largest size whose 99th percentile, by regression on size, is in time
     delayed   `max_size`, waiting only if more requests are expected within `timeout_us`
 
-A batch may take a third of `batching.objective_ms`: at worst a request meets one running and one
-buffered batch before its own. Sources: Clipper (NSDI'17), section 4.3.1 for `aimd` and `quantile`,
-4.3.2 for `delayed`. `max_size` bounds all. Pure.
+A batch may take a third of `batching.objective_ms`. Sources: Clipper (NSDI'17), section 4.3.1 for
+`aimd` and `quantile`, 4.3.2 for `delayed`. Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 from serving.settings import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""Running, buffered and its own: what a request meets in a worker with two slots."""
+"""A request meets a running batch and a buffered one before its own."""
 BACK_OFF = 0.9
-"""As in Clipper: latency is stable, so one slow batch says little."""
+"""As in Clipper."""
 QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
@@ -33,23 +32,24 @@ _FORGOTTEN_AFTER = 4096
 """Batches after which an unused size is dropped."""
 _PATIENCE = 16
 """Full batches in time, in a row, after which times of larger sizes are dropped.
-They may stem from a stall, and a size they rule out is not tried. Doubles when the next late batch
-comes sooner."""
+
+Those may stem from a stall. Doubles if the next late batch comes sooner.
+"""
 _MAX_PATIENCE = 128
-"""Limit of that per late batch (several may be in flight): under 1 % are late."""
+"""Limit of that: under 1 % of batches are late."""
 _FRESH = 32
 """Batches for which a measurement counts as recent."""
 _OUT_OF_LINE = 1.3
-"""Older measurements this far above the recent ones' line, noise included, are outliers."""
+"""Ratio to the line through recent times above which older ones are outliers."""
 _SEVERAL = 2
-"""Outliers per size before any is dropped: one may be the rare batch the quantile needs."""
+"""Outliers per size before any is dropped; the quantile needs the rare slow batch."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
-"""The regression is trusted up to this multiple of the largest batch measured."""
+"""Multiple of the largest batch measured up to which the regression is trusted."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
-"""Weight of the newest gap in the moving average of about ten arrivals."""
+"""Weight of the newest gap in the moving average."""
 
 
 class Sizing(Protocol):
@@ -61,7 +61,7 @@ class Sizing(Protocol):
     """Whether `arrived` must be called."""
 
     def wait_s(self, waiting: int) -> float:
-        """Return how long the oldest item waits from its arrival."""
+        """Return how long the oldest item waits from arrival."""
         ...
 
     def arrived(self, now_s: float) -> None:
@@ -121,9 +121,8 @@ class Aimd(FixedSizing):
 class Quantile(FixedSizing):
     """Quantile regression of batch latency on batch size.
 
-    Each size keeps its last few times, so that a frequent size does not push out the others. Traces
-    of stalls are dropped: longer times and larger sizes after a run of full batches in time, and
-    outliers from the line through recent batches.
+    Each size keeps its last few times. Traces of stalls are dropped: times that contradict a run of
+    full batches in time, and outliers from the line through recent batches.
     """
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -144,11 +143,11 @@ class Quantile(FixedSizing):
         self._late = 0
         """Late full batches since sizes were dropped."""
         self._filled = 1
-        """Most items the last full batch could have held."""
+        """Most items that the last full batch could have held."""
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record a batch; refit periodically, at once if a full batch was late or a new size."""
+        """Record a batch; refit periodically, or if a full batch was late or its size new."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -167,7 +166,7 @@ class Quantile(FixedSizing):
             self.size = self._fitted()
 
     def _count(self, items: int, took_s: float) -> bool:
-        """Count a full batch; return whether times were dropped that contradict it."""
+        """Count a full batch; return whether contradicting times were dropped."""
         if took_s > self._budget_s:
             if not self._late:
                 is_soon = self._in_time < self._patience
@@ -192,7 +191,7 @@ class Quantile(FixedSizing):
         self._longest_s = 0.0
 
     def _forget_contradictions(self) -> bool:
-        """Drop larger sizes and longer times than those in time; return whether any were."""
+        """Drop longer times and larger sizes than those in time; return whether any were."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._longest_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
@@ -203,13 +202,13 @@ class Quantile(FixedSizing):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop sizes unused for long, and the least recently used beyond `_RETAINED_SIZES`."""
+        """Drop unused sizes, and the least recently used beyond `_RETAINED_SIZES`."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
 
     def _forget_out_of_line(self) -> None:
-        """Drop old times repeatedly above the recent line, unless a stall bends that line."""
+        """Drop old outliers, unless a stall bends the line."""
         oldest = self._batches - _FRESH
         fresh = [
             (size, took_s)
@@ -256,7 +255,7 @@ class Delayed(FixedSizing):
         self._last_s: float | None = None
 
     def arrived(self, now_s: float) -> None:
-        """Update the mean gap between arrivals; one longer than the timeout restarts it."""
+        """Update the mean gap between arrivals; a gap beyond the timeout restarts it."""
         if self._last_s is not None:
             gap_s = now_s - self._last_s
             if gap_s > self._longest_s or self._gap_s == math.inf:
@@ -266,7 +265,7 @@ class Delayed(FixedSizing):
         self._last_s = now_s
 
     def wait_s(self, waiting: int) -> float:
-        """Return the expected time to fill the batch; 0 if no arrival is expected in time."""
+        """Return the expected time to fill the batch; 0 if none is expected."""
         if self._gap_s > self._longest_s:
             return 0.0
         return min(self._longest_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
@@ -298,11 +297,10 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 def quantile_line(
     sizes: NDArray[np.float64], seconds: NDArray[np.float64], quantile: float
 ) -> tuple[float, float]:
-    """Return base and slope of the line below which a share of the points lies.
+    """Return base and slope of a linear quantile regression.
 
-    Linear quantile regression (Koenker and Bassett 1978, Econometrica 46:33) by iteratively
-    reweighted least squares:
-    the pinball loss of a residual r is r^2 with the weight (tau or 1 - tau) / |r|.
+    Koenker and Bassett (1978, Econometrica 46:33), by iteratively reweighted least squares: the
+    pinball loss of a residual r is r^2 with weight (tau or 1 - tau) / |r|.
 
     Args:
         sizes: (n,) items.
