@@ -1,11 +1,11 @@
 """The interface between a scheduler and its caller: events in, plans out.
 
-1. A scheduler does no I/O: it sees ids, item counts, deadlines and times, which never decrease.
+1. A scheduler does no I/O; times never decrease.
 2. `on` does bounded work: no scan of the queue.
 3. Every id ends exactly once: all its parts have an ok `ActionResult`, or it is in one `Rejection`,
-or it was cancelled. Later results are ignored.
+   or it was cancelled. Later results are ignored.
 4. A worker gets nothing before its `LOAD` has succeeded, only `UNLOAD` while it drains, nothing
-once it is down, and never more unfinished actions than slots.
+   once it is down, and never more unfinished actions than slots.
 5. `wake_at_s` is the next time at which `plan` would return something new without an event.
 """
 
@@ -21,7 +21,7 @@ from serving.values import ModelId, StageTimes
 MAX_LOSSES = 1
 """Lost workers that a request survives."""
 BACKGROUND = 2**31
-"""Priority of work for spare time only, below every client request."""
+"""Priority of work for spare time only."""
 
 
 class Submitted:
@@ -65,7 +65,6 @@ class ModelUp(NamedTuple):
     pages: int
     """Memory in a worker."""
     load_s: float
-    """Seconds of a LOAD, from the profile."""
     batch_s: Mapping[int, float]
     """Items -> seconds of a batch."""
     pads: bool = False
@@ -77,9 +76,7 @@ class Profiled(NamedTuple):
 
     model: ModelId
     load_s: float
-    """Seconds of a LOAD."""
     batch_s: Mapping[int, float]
-    """Items -> seconds of a batch."""
 
 
 class ModelDown(NamedTuple):
@@ -137,7 +134,7 @@ class ActionResult:
         self.too_large = too_large
         """Whether an INFER or its responses exceeded one message.
 
-        Its requests are queued again and run alone, one part per action.
+        Its requests then run alone, one part per action.
         """
 
 

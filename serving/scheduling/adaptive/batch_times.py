@@ -1,14 +1,14 @@
 """Estimates of batch duration by size, from recent measurements.
 
-A size's estimate is the 90th percentile of its last measurements. Other sizes are interpolated, or
-extrapolated through the two largest. Clockwork (OSDI'20, section 5.1) takes the maximum, but on
-shared cores one hiccup would then decide ten estimates.
+The estimate is the 90th percentile of a size's last measurements; Clockwork (OSDI'20, section 5.1)
+takes the maximum, but on shared cores one hiccup would decide ten estimates. Other sizes are
+interpolated, or extrapolated through the two largest.
 
-A size that looks too slow is not run and never corrected. If it has not run for a while and exceeds
-what its neighbours predict, its measurements are dropped and it is tried again; if it is as slow as
-before, they are trusted for twice as long.
+A size that looks too slow is not run and never corrected. If it exceeds what its neighbours
+predict, it is tried again after a while; if it is still as slow, its measurements are trusted for
+twice as long.
 
-Warm-up times stand in until a size's first batch. Pure; times are in seconds.
+Pure; times are in seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 WINDOW = 10
-"""Measurements per size, as in Clockwork."""
 _RANK = 1
 """Index from the largest: the 90th percentile of ten."""
 _MIN_MEASUREMENTS = 3
@@ -37,7 +36,6 @@ _MAX_DOUBLED = 3
 _OUT_OF_LINE = 1.2
 """Ratio to the prediction below which an excess is noise."""
 _TRIED = 2.0
-"""Multiple of the only known size assumed to take no longer."""
 _LOOK_EVERY = 8
 """Batches between checks for such sizes."""
 
@@ -49,20 +47,16 @@ class _Size:
 
     def __init__(self) -> None:
         self.seen: list[float] = []
-        """Ring of the last ones."""
         self.when: list[tuple[int, float]] = []
         """Batches of all sizes, and their seconds, at each measurement."""
         self.next = 0
         """Index of the oldest."""
         self.ran = 0, 0.0
-        """The same for the last batch."""
         self.doubted_s = 0.0
         """Estimate when dropped; 0 if not dropped or tried since."""
         self.doubled = 0
-        """Wrong drops in a row."""
 
     def forget(self) -> None:
-        """Drop the measurements."""
         self.seen.clear()
         self.when.clear()
         self.next = 0
@@ -99,19 +93,13 @@ class BatchTimeEstimator:
         self._seen: dict[int, _Size] = {}
         self._sizes: list[int] = []
         self._measured: dict[int, float] = {}
-        """Estimate of each measured size."""
         self._estimates: dict[int, float] = {}
-        """Cache, cleared when one changes."""
         self._seeds: set[int] = set()
         """Sizes known only from a warm-up."""
         self._seeds_last = SEEDS_LAST
-        """Batches until they are dropped."""
         self._batches = 0
-        """Measured batches."""
         self._spent_s = 0.0
-        """Their seconds."""
         self._look = _LOOK_EVERY
-        """Batch number of the next check."""
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
         """Set warm-up durations for sizes without measurements; the shortest counts."""
@@ -193,7 +181,6 @@ class BatchTimeEstimator:
         return {size: self._measured[size] for size in self._sizes}
 
     def _measured_first(self, size: int, known: _Size, took_s: float) -> None:
-        """Note that a new or dropped size ran."""
         if known.doubted_s:
             is_longer = took_s * _OUT_OF_LINE >= known.doubted_s
             known.doubled = min(_MAX_DOUBLED, known.doubled + 1) if is_longer else 0
@@ -204,7 +191,6 @@ class BatchTimeEstimator:
             bisect.insort(self._sizes, size)
 
     def _is_old(self, known: _Size, when: tuple[int, float]) -> bool:
-        """Whether a batch ran a while ago."""
         batch, spent_s = when
         return (
             self._batches - batch >= DOUBTED_AFTER
@@ -212,7 +198,7 @@ class BatchTimeEstimator:
         )
 
     def _doubt(self) -> None:
-        """Drop sizes that have not run for a while and exceed their neighbours' prediction."""
+        """Drop old sizes that exceed their neighbours' prediction."""
         fresh, old = list[int](), list[int]()
         latest, latest_s = 0, math.inf  # the larger size that ran last
         for size in reversed(self._sizes):
@@ -247,7 +233,6 @@ class BatchTimeEstimator:
 
 
 def _interpolate(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> float:
-    """Return the estimate for a size from `sizes`, ascending; 0 if there are none."""
     if not sizes:
         return 0.0
     above = bisect.bisect_left(sizes, size)

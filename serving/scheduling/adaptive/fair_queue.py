@@ -1,11 +1,8 @@
-"""A queue in which flows share evenly, each ordered by level and deadline.
+"""A queue that flows share evenly, each ordered by level and deadline.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with equal weights, counted in items
-times `cost`. Large and small items never share a batch, because small ones would wait for the
-copies.
-
-Levels are strict within a flow and have no effect across flows, so no flow gains by calling itself
-urgent.
+times `cost`. Large and small items share no batch, because small ones would wait for the copies.
+Levels order requests within a flow only.
 
     flows A and B wait, batches of 4:   A: 1 2 3 4 5 6   B: 7 8     ->  1 7 2 8 | 3 4 5 6
 
@@ -22,7 +19,7 @@ from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedReques
 from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
-"""Clients choose the names, so flows beyond this number share one turn."""
+"""Further flows share one turn."""
 _UNNAMED = ""
 
 
@@ -34,10 +31,8 @@ class Flow:
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.number = number
-        """Breaks ties between flows."""
         self.items = 0
         self.heap: list[tuple[int, float, int, QueuedRequest]] = []
-        """By level, deadline and arrival."""
         self.last: list[tuple[int, float, int, QueuedRequest]] | None = None
         """In reverse order; built once the queue is full."""
 
@@ -69,7 +64,7 @@ class Flow:
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the first entries that together hold this many items."""
+        """Return the first entries that hold this many items."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> QueuedRequest | None:
@@ -123,7 +118,7 @@ class FairQueue(DeadlineQueue):
         return super().drain()
 
     def push(self, entry: QueuedRequest) -> None:
-        """Queue a new entry; arrival times must not decrease."""
+        """Queue a new entry."""
         super().push(entry)
         self._join(entry, entry.items)
 
@@ -181,9 +176,9 @@ class FairQueue(DeadlineQueue):
 
         Args:
             size: limit set by the first entry's deadline.
-            budget: as in `DeadlineQueue.take`.
-            most: deadline -> largest batch that meets it; bounds the batch a more urgent entry
-                joins.
+            budget: most cost of large entries.
+            most: deadline -> largest batch that meets it; a more urgent entry joins none that is
+                larger.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []

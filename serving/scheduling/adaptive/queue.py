@@ -1,6 +1,6 @@
 """Queued requests of one flow and level, by deadline.
 
-Entries are removed lazily, in O(log n) amortised; `give_back` is O(n).
+Operations cost O(log n) amortised, except `give_back` (O(n)).
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class QueuedRequest:
         self.level = level
         """1 is the most urgent."""
         self.flow = flow
-        """Flow of the request."""
         self.cost = cost
         """Weight of an item among flows; above 1 for large items."""
         self.spans = [(0, items)]
@@ -65,7 +64,7 @@ class QueuedRequest:
         self.attempts = 0
         """Workers lost while running a part of it."""
         self.alone = False
-        """Whether it runs alone, having perhaps crashed a worker or been too large."""
+        """Whether it must run alone."""
         self.left = False
         """Whether it was rejected or cancelled; later results are ignored."""
 
@@ -87,14 +86,7 @@ _BY_ARRIVAL = operator.attrgetter("id")
 
 
 def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[QueuedRequest]:
-    """Return the first entries of a heap that together hold this many items.
-
-    O(n log n) in the entries returned.
-
-    Args:
-        heap: keys that end with their entry.
-        items: how many.
-    """
+    """Return the first entries of a heap, keyed by tuples, that hold this many items."""
     found: list[QueuedRequest] = []
     fringe = [(heap[0], 0)] if heap else []
     while fringe and items > 0:
@@ -116,9 +108,8 @@ class DeadlineQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, QueuedRequest]] = []
         self._arrivals: deque[QueuedRequest] = deque()
-        """All queued entries by arrival, with some stale ones."""
+        """By arrival, with some stale entries."""
         self.items = 0
-        """Queued items."""
 
     def push(self, entry: QueuedRequest) -> None:
         """Queue a new entry; arrival times must not decrease."""
@@ -176,18 +167,15 @@ class DeadlineQueue:
         return self.head()
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the first entries by deadline that together hold this many items."""
+        """Return the first entries by deadline that hold this many items."""
         return upcoming(self._heap, items)
 
     def take(self, size: int, budget: float = math.inf) -> list[tuple[QueuedRequest, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
         An entry larger than `size` is split. A smaller one that does not fit ends the batch, so
-        nothing overtakes it. A solo entry is a batch by itself.
-
-        Args:
-            size: most items.
-            budget: most cost of large entries; the first may exceed it.
+        nothing overtakes it. A solo entry is a batch by itself. The first entry may cost more than
+        `budget`.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         room = size
@@ -231,7 +219,6 @@ class DeadlineQueue:
         return list(dict.fromkeys([entry for entry in self._arrivals if entry.spans]))
 
     def _tidy(self) -> None:
-        """Purge stale entries."""
         waiting = self._waiting()
         self._arrivals = deque(waiting)
         self._heap = [(entry.deadline_s, entry.id, entry) for entry in waiting]

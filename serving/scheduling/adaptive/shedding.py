@@ -1,11 +1,10 @@
 """Load shedding: which requests to reject so that batches stay large under overload.
 
-The head's deadline limits the next batch to k items. If the request behind that batch fits into a
-later batch of k, the head is served. Otherwise one of them is lost anyway, and the head is rejected
-because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3).
+The head's deadline limits the next batch to k items. If the request behind that batch does not fit
+into a later batch of k, one of the two is lost anyway, and the head is rejected because serving it
+would keep batches small (as in Nexus, SOSP'19, section 4.3).
 
-Each flow has a share of a batch, and the request behind is its first one beyond that share. No
-request is rejected for a less urgent level.
+Each flow has a share of a batch; the request behind is its first one beyond that share.
 
     batches of 8, backlogs A of 100 items and B of 3:
     B is all in the next batch, A is shed as if it were alone with batches of 5
@@ -25,9 +24,8 @@ from serving.scheduling.adaptive.queue import QueuedRequest
 AMPLE = 2.0
 """No shedding while the head has time for this many full batches."""
 _LOOK_AHEAD = 2
-"""Full batches whose deadlines are checked first."""
 MAX_OTHERS = 7
-"""Other workers whose next batches are counted, the first to be free."""
+"""Other workers whose next batches are counted."""
 
 
 class BatchShares:
@@ -36,12 +34,11 @@ class BatchShares:
     __slots__ = ("_known", "_waiting")
 
     def __init__(self, waiting: Sequence[int]) -> None:
-        """Take the queued items of each flow."""
         self._waiting = sorted(waiting)
         self._known: dict[int, int] = {}
 
     def of(self, size: int) -> int:
-        """Return the most items of one flow in a batch of `size`, at least 1."""
+        """Return the most items of one flow in a batch of `size`."""
         known = self._known.get(size)
         if known is None:
             known = self._known[size] = self._worked_out(size)
@@ -80,8 +77,8 @@ class Shedding:
             shares: None for a single backlog.
             size: of a full batch.
             waiting: items of all backlogs.
-            starts_s: start of the next batch.
-            others_s: starts of other workers' batches, ascending.
+            starts_s: when the next batch starts.
+            others_s: when batches of other workers start, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -92,11 +89,7 @@ class Shedding:
         self._ample_s = AMPLE * profile.estimate_s(size)
 
     def given_up(self, upcoming: Callable[[int], list[QueuedRequest]]) -> list[QueuedRequest]:
-        """Return the requests of one backlog to reject, in order.
-
-        Args:
-            upcoming: items -> the first requests, by level and deadline, with so many.
-        """
+        """Return the requests to reject of the backlog behind `upcoming` (items -> requests)."""
         size = self._size
         refused: list[QueuedRequest] = []
         asked = (_LOOK_AHEAD + len(self._others_s)) * size

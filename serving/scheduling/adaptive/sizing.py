@@ -5,8 +5,7 @@
     quantile  the largest size whose 99th percentile, by regression on size, is in time
     delayed   `max_size`, waiting only if more requests are expected within `timeout_us`
 
-A batch may take a third of `batching.objective_ms`. Sources: Clipper (NSDI'17), section 4.3.1 for
-`aimd` and `quantile`, 4.3.2 for `delayed`. Pure.
+Source: Clipper (NSDI'17), sections 4.3.1 and 4.3.2. Pure.
 """
 
 from __future__ import annotations
@@ -22,31 +21,25 @@ from numpy.typing import NDArray
 from serving.settings import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""A request meets a running batch and a buffered one before its own."""
+"""One running, one buffered, and its own."""
 BACK_OFF = 0.9
-"""As in Clipper."""
 QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 """Batches after which an unused size is dropped."""
 _PATIENCE = 16
-"""Full batches in time, in a row, after which times of larger sizes are dropped.
-
-Those may stem from a stall. Doubles if the next late batch comes sooner.
-"""
+"""Full batches in time, in a row, after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
-"""Limit of that: under 1 % of batches are late."""
 _FRESH = 32
-"""Batches for which a measurement counts as recent."""
 _OUT_OF_LINE = 1.3
-"""Ratio to the line through recent times above which older ones are outliers."""
+"""Ratio to the recent line above which older times are outliers."""
 _SEVERAL = 2
-"""Outliers per size before any is dropped; the quantile needs the rare slow batch."""
+"""Outliers per size before any is dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
-"""Multiple of the largest batch measured up to which the regression is trusted."""
+"""Multiple of the largest measured batch up to which the regression is trusted."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
 """Weight of the newest gap in the moving average."""
@@ -69,13 +62,7 @@ class Sizing(Protocol):
         ...
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record the duration of a batch in its worker.
-
-        Args:
-            items: size.
-            took_s: duration.
-            filled: items it could have held if the next request did not fit, else `items`.
-        """
+        """Record the duration of a batch that could have held `filled` items."""
         ...
 
 
@@ -121,8 +108,8 @@ class Aimd(FixedSizing):
 class Quantile(FixedSizing):
     """Quantile regression of batch latency on batch size.
 
-    Each size keeps its last few times. Traces of stalls are dropped: times that contradict a run of
-    full batches in time, and outliers from the line through recent batches.
+    Drops traces of stalls: times that contradict a run of full batches in time, and outliers from
+    the line through recent batches.
     """
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -135,19 +122,16 @@ class Quantile(FixedSizing):
         self._in_time = 0
         """Full batches in time, in a row."""
         self._largest = 0
-        """Largest of them, in items."""
         self._longest_s = 0.0
         self._patience = _PATIENCE
         self._next_patience = _PATIENCE
-        """Patience without its bound."""
         self._late = 0
-        """Late full batches since sizes were dropped."""
         self._filled = 1
-        """Most items that the last full batch could have held."""
+        """Items that the last full batch could have held."""
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record a batch; refit periodically, or if a full batch was late or its size new."""
+        """Record a batch; refit periodically, or after a surprise."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -166,7 +150,7 @@ class Quantile(FixedSizing):
             self.size = self._fitted()
 
     def _count(self, items: int, took_s: float) -> bool:
-        """Count a full batch; return whether contradicting times were dropped."""
+        """Count a full batch; return whether times were dropped."""
         if took_s > self._budget_s:
             if not self._late:
                 is_soon = self._in_time < self._patience
@@ -208,7 +192,6 @@ class Quantile(FixedSizing):
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
 
     def _forget_out_of_line(self) -> None:
-        """Drop old outliers, unless a stall bends the line."""
         oldest = self._batches - _FRESH
         fresh = [
             (size, took_s)
@@ -304,7 +287,7 @@ def quantile_line(
 
     Args:
         sizes: (n,) items.
-        seconds: (n,) of the batches.
+        seconds: (n,).
         quantile: from 0 to 1.
 
     Returns:

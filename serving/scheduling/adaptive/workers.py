@@ -1,7 +1,4 @@
-"""Workers of a pool, and the policies that route the next batch to one.
-
-A batch goes to a worker only once that has a free slot. Pure.
-"""
+"""Workers of a pool, and the policies that route the next batch to one. Pure."""
 
 from __future__ import annotations
 
@@ -26,15 +23,11 @@ class AdaptiveWorker:
         self.id = id_
         self.slots = slots
         self.unfinished = 0
-        """Its INFER actions."""
         self.loaded = False
         self.draining = False
         self.last_turn = 0
-        """Serial number of its last batch."""
         self.expected_s = 0.0
-        """Expected seconds of all its batches."""
         self.since_s = 0.0
-        """When it started its current batch."""
 
     def starts_s(self, now_s: float) -> float:
         """Return when a new batch would start; an overdue worker counts as free."""
