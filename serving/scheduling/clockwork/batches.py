@@ -1,7 +1,6 @@
 """Batches: which model is next on a worker, and its largest batch in time.
 
-Next is the loaded model with the earliest reservation; its batch is the largest that delays no
-other reservation. Pure.
+The loaded model with the earliest reservation is next; its batch delays no other reservation. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from serving.scheduling.clockwork.pool_state import (
 from serving.scheduling.interface import ActionType, Part, RejectionReason
 
 MAX_PASSED_OVER = 8
-"""Leaving models that are skipped in search of a larger batch."""
+"""Leaving models that a larger batch may precede."""
 
 
 class NextBatch(NamedTuple):
@@ -40,7 +39,7 @@ class NextBatch(NamedTuple):
     entries: list[PendingRequest]
     """One per item, by deadline."""
     first: int | None
-    """Index of the first queued item, if the others follow it; None: anywhere."""
+    """Index of the first queued item; None: not in a row."""
 
     @property
     def size(self) -> int:
@@ -74,8 +73,8 @@ class Batches:
     def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
         """Return the next model's batch, or a larger one of another model.
 
-        A leaving model is next, but a larger batch precedes it if all reservations are kept:
-        otherwise each late request for it would be a batch of its own.
+        A larger batch precedes that of a leaving model if all reservations are kept, or each late
+        request for it would be a batch of its own.
         """
         found = self._turn(worker, start_s)
         if found is None or found.holding.leave is None:
@@ -130,8 +129,8 @@ class Batches:
     ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
 
-        If the first reservation is late already, the chosen one; None if other workers reserved it
-        all.
+        None if other workers reserved it all; the chosen one if the first reservation is late
+        anyway.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
@@ -187,7 +186,6 @@ class Batches:
         return backlog.keeps(free_s, done)
 
     def _begin(self, turn: NextBatch, start_s: float) -> None:
-        """Issue a batch."""
         holding, entries = turn.holding, turn.entries
         worker, model, queue = holding.worker, holding.model, self._queue
         durations, waiting = model.durations, model.waiting
@@ -258,7 +256,7 @@ class Batches:
                 heapq.heappush(dues, (next_s, number, worker))
 
     def expiry_s(self) -> float:
-        """Return when the next is late; purge stale heap entries."""
+        """Return when the next is late."""
         dues = self._dues
         while dues and dues[0][1] not in dues[0][2].sent:
             heapq.heappop(dues)

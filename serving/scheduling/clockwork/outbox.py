@@ -1,7 +1,4 @@
-"""Outbox of actions for workers, and the times at which to check workers again.
-
-Pure; decides nothing.
-"""
+"""Outbox of actions for workers, and the times to check workers again. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ class ActionOutbox:
         self._last = 0
         self._looks: list[tuple[float, int]] = []
         self.dirty: dict[int, PoolWorker] = {}
-        """Workers to check in the next plan."""
 
     def send(
         self,
@@ -58,7 +54,7 @@ class ActionOutbox:
         return actions
 
     def start_s(self, worker: PoolWorker, executor: Timeline, now_s: float) -> float | None:
-        """Return when an executor could start an action; if not soon, None and check then."""
+        """Return when an executor could start an action; None, and a check then, if not soon."""
         ahead_s = self._pool.ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:

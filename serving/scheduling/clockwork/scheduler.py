@@ -1,26 +1,22 @@
 r"""The clockwork scheduler: nothing starts that cannot finish in time.
 
 One controller decides which model is in which worker's memory and which batch starts when; workers
-run an action in its window or not at all. Past durations predict when a worker is free. A request
-is rejected as soon as its deadline is unreachable (Gujarati et al., Serving DNNs like Clockwork,
-OSDI'20, sections 4 and 5).
+run an action in its window or not at all. A request is rejected as soon as its deadline is
+unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 and 5).
 
     request -- schedulable? --> queued by deadline -- largest batch in time --> INFER, in a window
             \-- in no memory --> LOAD, if in time --^
 
-A batch is issued only `ahead` before the worker is free, so it is chosen late. Work is reserved on
-admission, so later requests hardly ever displace admitted ones; the paper admits all and drops in
-the queue. Under overload admission keeps flows' shares (`shares`).
+A batch is issued only `ahead` before the worker is free. Work is reserved on admission, so later
+requests hardly ever displace admitted ones; the paper admits all and drops in the queue.
 
     scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings
               \                        \-> places
                \-> batches ---------------------------/
 
-Each module knows only those to its right. An event costs a few heap and bucket steps for any queue;
-planning a swap, a step per model of the worker and per request for an evicted one. Plans are
-deterministic.
-
-All modules are pure; times are in seconds on the controller's clock.
+Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
+swap, a step per model of the worker and per request of an evicted one. Pure; times are in seconds
+on the controller's clock.
 """
 
 from __future__ import annotations
@@ -78,7 +74,7 @@ class ClockworkScheduler:
         self._admission = Admission(pool, memory, queue, self._loading)
         self._batches = Batches(pool, orders, memory, queue)
         self._indices = itertools.count()
-        """Model indices, never reused: workers may hold models that are gone."""
+        """Never reused, since workers may hold models that are gone."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
@@ -235,7 +231,6 @@ class ClockworkScheduler:
             self._begin(model)
 
     def _profiled(self, event: Profiled) -> None:
-        """Replace a model's durations by a new profile."""
         model = self._pool.models.get(event.model)
         if model is not None:
             model.told(event)
