@@ -19,13 +19,12 @@ Kind = Literal["classes", "number"]
 Loss = Literal["squared", "absolute"]
 
 TrueLabel = str | float
-"""True label: a class label or number."""
 
 MISSING_LOSS = 1.0
 """Loss of a queried model without output in time."""
 
 _SUM_TOLERANCE = 1e-3
-"""Tolerance of a sum of FP16 probabilities from 1."""
+"""For probabilities in FP16."""
 
 
 class Label(NamedTuple):
@@ -52,13 +51,13 @@ ModelOutput = Label | Scores | Number
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Kind of prediction of an application's models, and its loss."""
+    """What an application's models predict, and its loss."""
 
     kind: Kind = "classes"
     output: str | None = None
     """Output tensor to read; None: the first."""
     labels: tuple[str, ...] = ()
-    """Class names in score order; empty: indices. An index stands for its name."""
+    """Class names in score order; empty: indices."""
     scale: float = 1.0
     """Difference of numbers with loss 1, in their unit."""
     tolerance: float | None = None
@@ -91,7 +90,7 @@ class Task:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Task:
-        """Build a task; absent fields get their defaults.
+        """Build a task from `as_json`.
 
         Raises:
             InvalidSettings: unknown key or invalid value.
@@ -120,11 +119,11 @@ class Task:
 
 
 CLASSES = Task()
-"""Default task: classes given by index or label."""
+"""Default task."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a JSON value is a number in the range of float."""
+    """Return whether a JSON value is a number in the range of float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) <= sys.float_info.max
@@ -179,8 +178,8 @@ def true_label(task: Task, value: object) -> TrueLabel:
 def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     """Parse a model's outputs, one per item.
 
-    Classes: floats (n, k), k above 1, are scores, or logits if not probabilities; strings or
-    integers (n,) or (n, 1) are labels. Number: (n,) or (n, 1).
+    Classes: floats (n, k), k above 1, are scores or logits; strings or integers (n,) or (n, 1) are
+    labels. Number: (n,) or (n, 1).
 
     Raises:
         PredictionFailed: unexpected or not finite.
@@ -211,7 +210,7 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
 
 
 def top_class(answer: Label | Scores) -> str:
-    """Return the class with the highest score, the first if tied."""
+    """Return the class with the highest score."""
     if isinstance(answer, Label):
         return answer.label
     best = max(range(len(answer.probabilities)), key=answer.probabilities.__getitem__)
@@ -219,7 +218,7 @@ def top_class(answer: Label | Scores) -> str:
 
 
 def loss(task: Task, answer: ModelOutput | None, right: TrueLabel) -> float:
-    """Loss of an output in [0, 1]; None: missing.
+    """Return the loss of an output in [0, 1]; None: missing.
 
     Classes: 0 or 1. Numbers: difference over `task.scale`, squared or not, at most 1.
     """
@@ -267,7 +266,6 @@ def _strings(tensor: Tensor) -> list[str]:
 
 
 def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:
-    """Convert (n, k) scores to n outputs."""
     count = array.shape[1]
     labels = task.labels or tuple(str(index) for index in range(count))
     if len(labels) != count:

@@ -1,8 +1,7 @@
 """Cascade: query one cheap model if it is good enough, else all.
 
 It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs, in
-units of loss (0.01: one error in a hundred). Some queries go to all regardless, to keep the
-estimates true. No I/O.
+units of loss. Some queries go to all regardless, to keep the estimates true. No I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policy import Choice
 
 _ENOUGH = 30.0
-"""Minimum ensemble observations; fewer cannot show ten percentage points."""
+"""Minimum ensemble observations."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ def choice(
     explore: float,
     draw: float,
 ) -> Choice:
-    """Select all models, or one that is good enough; without costs always all.
+    """Select all models, or one that is good enough; all without costs.
 
     Args:
         tallies: losses per model.

@@ -6,10 +6,9 @@ Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
     p_i = (1 - gamma) w_i / sum w + gamma / K
     w_i <- w_i exp(-eta loss / p_i)         for the queried model
 
-loss / p_i is an unbiased estimate of each model's loss; p_i is from decision time, as feedback may
-be late. Known costs are charged to all models at every step, without noise. `sharing` makes it
-Exp3.S (section 8), which follows changes of the best model. Without changes the regret is of order
-sqrt(T K ln K). No I/O.
+loss / p_i is an unbiased estimate of each model's loss, with p_i from decision time. Costs are
+charged to all models at every step. `sharing` makes it Exp3.S (section 8), which follows changes of
+the best model. No I/O.
 """
 
 from __future__ import annotations
@@ -37,19 +36,18 @@ class Exp3(OneModel[LogWeights]):
     """Share of queries to a random model.
 
     The bound's value for five models and 20,000 queries is 0.015, or 0.07 if the best model changes
-    twice; it keeps loss / p_i below K / gamma.
+    twice.
     """
     learning_rate: float = 0.05
     """eta.
 
-    The bound's sqrt(2 ln K / (K T)) is 0.006 for five models and 20,000 queries with maximal
-    losses. Good models bear more: in benchmarks/selection.py 0.02 makes a tenth more errors, and
-    0.1 gains nothing.
+    The bound's sqrt(2 ln K / (K T)) is 0.006 for five models and 20,000 queries; good models bear
+    more (benchmarks/selection.py).
     """
     sharing: float = 1e-4
-    """alpha: share of all weight spread evenly after each feedback; 0: weights never fade.
+    """alpha: share of all weight spread evenly after each feedback.
 
-    One over the expected feedback count between changes, as in Exp3.S.
+    One over the expected feedback count between changes.
     """
 
     def __post_init__(self) -> None:

@@ -45,7 +45,7 @@ class OneModel(abc.ABC, Generic[S]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Counting(OneModel[ErrorCounts]):
-    """Count the errors of each model; user states make no difference."""
+    """Count the errors of each model, for all users together."""
 
     def initial(self, models: Sequence[str]) -> ErrorCounts:
         """See `Policy`."""
@@ -56,7 +56,7 @@ class Counting(OneModel[ErrorCounts]):
         return ErrorCounts.from_json(data)
 
     def relinked(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
-        """See `Policy`; a new model has no count yet."""
+        """See `Policy`."""
         return state.relinked(models)
 
     def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
@@ -70,7 +70,7 @@ class Counting(OneModel[ErrorCounts]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Learning(Counting):
-    """Let the counts, which fade, decide together with costs."""
+    """Let the fading counts decide, together with costs."""
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cost of querying a model, in units of loss."""

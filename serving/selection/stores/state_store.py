@@ -1,7 +1,7 @@
-"""Interface of state stores: one text per application and user, and a store in memory.
+"""Interface of state stores, one text per application and user, and a store in memory.
 
-Saves of a user keep their order, and a load sees every save of this process. `sqlite_store.py` and
-`redis_store.py` are durable. The empty user is the shared state.
+Saves of a user keep their order, and a load sees every save of this process. The empty user is the
+shared state.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ class StateStore(Protocol):
         ...
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users beside the shared state.
-
-        Those saved longest ago are deleted, up to a hundredth at a time.
-        """
+        """Limit an application's users; those saved longest ago are deleted."""
         ...
 
     def flush(self) -> None:
