@@ -1,10 +1,10 @@
 """Single flight: equal requests in flight share one execution.
 
-The first request of a key is sent; later ones wait for its response. It is cancelled when its last
-handler leaves. If its deadline passes, handlers with a later one are sent again. Executions are
-shared within a flow key only, as queueing depends on it; cached responses are for all.
+The first request of a key is sent, and cancelled when its last handler leaves. If its deadline
+passes, handlers with a later one are sent again. Executions are shared within a flow key only,
+cached responses by all.
 
-Event loop's thread only; knows the engine only as `send`.
+Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from serving.response_handler import (
 )
 
 FlowKey = tuple[str, int]
-"""Application and priority, which besides the deadline determine the queue position."""
+"""Application and priority, which with the deadline set the queue position."""
 Send = Callable[[ResponseHandler, float], RequestHandle]
-"""Send a request for this handler, with this deadline."""
+"""Send a request for this handler and deadline."""
 
 
 class _FlightMember:
@@ -89,7 +89,6 @@ class _Flight:
         self.deadline_s = place.deadline_s
         self.lane = place.lane
         self._places = {place: None}
-        """In order of arrival."""
         place.flight = self
         self._ticket = send(self, place.deadline_s)
 
@@ -161,7 +160,7 @@ class SingleFlight:
         return place
 
     def board(self, key: CacheKey, place: _FlightMember, send: Send) -> bool:
-        """Join the flight of this key and flow key, or start one; return True if one existed."""
+        """Join a flight or start one; return whether one existed."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
             flight.join(place)
@@ -170,7 +169,7 @@ class SingleFlight:
         return False
 
     def landed(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
-        """Remove an ended flight and cache its response, if it is from after the last reset."""
+        """Remove an ended flight; cache its response unless it started before a reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]
             if kept is not None:

@@ -1,8 +1,7 @@
 """Export of a function as an importable module, without pickle.
 
-Writes `model.py`, served as `model.py:predict`. Replicas import a function of an importable module.
-Others are written as source with what they use: modules and functions likewise, plain values as
-literals, arrays as .npy files; anything else raises.
+Writes `model.py`. Replicas import a function of an importable module; others are written as source
+with what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
 """
 
 from __future__ import annotations
@@ -28,21 +27,18 @@ FILE = "model.py"
 ATTRIBUTE = "predict"
 
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-"""Folders already on the module path."""
+"""On the module path already."""
 _ADVICE = "put it into a module and deploy its function, or load it from a file in the function"
 
 
 def save_function(
     function: Callable[[list[Any]], Any], folder: str | pathlib.Path, *, input_type: str
 ) -> str:
-    """Write a function's module.
+    """Write a function's module; return `path/to/model.py:predict`, absolute.
 
     Args:
         function: maps a list of inputs to as many strings.
         folder: exists; an earlier module is replaced.
-
-    Returns:
-        `path/to/model.py:predict`, absolute.
 
     Raises:
         ClipperException: it uses something that cannot be written.
@@ -110,7 +106,7 @@ class _Module:
         return "\n".join(lines) + "\n"
 
     def function(self, function: types.FunctionType) -> str:
-        """Return a function's module-level name, writing it first if new."""
+        """Return a function's module-level name, writing it if new."""
         known = self._names.get(id(function))
         if known is not None:
             return known
@@ -127,7 +123,7 @@ class _Module:
         return name
 
     def _by_import(self, target: Any, name: str) -> bool:
-        """Import an importable function or class under a name; return whether it is one."""
+        """Import a function or class under a name if possible; return whether it was."""
         if not _is_importable(target):
             return False
         module = self._import(sys.modules[target.__module__])
@@ -171,7 +167,6 @@ class _Module:
         self.statements += [maker, *ast.parse(f"{name} = {name}()").body]
 
     def _binding(self, name: str, value: Any, user: types.FunctionType) -> list[ast.stmt]:
-        """Return statements that bind a name."""
         if isinstance(value, types.ModuleType):
             if value.__name__ == "__main__":
                 raise _not_written(name, value, user)
@@ -179,7 +174,6 @@ class _Module:
         return [_assignment(name, self._value(value, name, user))]
 
     def _value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        """Return the expression of a value."""
         if isinstance(value, types.FunctionType):
             return ast.Name(self.function(value), ast.Load())
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -238,7 +232,6 @@ def _root_of(module: types.ModuleType) -> str | None:
 
 
 def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
-    """Return the syntax tree of a function's definition."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -292,7 +285,6 @@ def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """Yield global names loaded by code, nested included."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
             yield str(instruction.argval)

@@ -1,8 +1,5 @@
 """Statistics of one deployment, as in Triton's statistics extension.
 
-Recorded per batch, failure or cache lookup; batches sum waiting times, and the counters know the
-number of responses. No clock.
-
 An inference is an item, an execution a batch. `inference` stages sum over requests, each with its
 batch's whole duration, and `batches` over executions. A split request counts once in `success` and
 with every part in the stages; cached and shared responses count in `success` only.
@@ -47,7 +44,7 @@ class ModelStatistics(NamedTuple):
     """Requests, from arrival to response."""
     fail: Total
     queue: Total
-    """Time of requests in the gateway's queue and the replica's buffer."""
+    """In the gateway's queue and the replica's buffer."""
     compute_input: Total
     compute_infer: Total
     compute_output: Total

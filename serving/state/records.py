@@ -1,8 +1,7 @@
 """Record of what management changed: texts by kind, name and version, in a SQLite file.
 
-A write is one transaction in a write-ahead log with `synchronous=FULL`, and durable when it
-returns. This costs some milliseconds, but management is rare and its responses are promises. Policy
-states change with every feedback and have their own file (`selection.sqlite_store`).
+A write is one transaction in a write-ahead log with `synchronous=FULL`, durable when it returns.
+Policy states, which change often, have their own file (`selection.sqlite_store`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from serving.errors import NotReady
 from serving.system import private_folder
 
 SCHEMA = 1
-"""Version of the file and its texts, in `PRAGMA user_version`."""
+"""In `PRAGMA user_version`."""
 
 _TABLE = """
 CREATE TABLE records (
@@ -51,7 +50,7 @@ Rows = dict[RecordKey, str]
 
 
 class SqliteRecords:
-    """Record in a file. For any thread, but calls must not overlap."""
+    """Record in a file; calls must not overlap."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.
@@ -112,10 +111,10 @@ class SqliteRecords:
             ) from error
 
     def write(self, changes: Mapping[RecordKey, str | None]) -> None:
-        """Return when all texts are durable; None deletes one.
+        """Write texts durably; None deletes one.
 
         Raises:
-            NotReady: they cannot be written; none is.
+            NotReady: none can be written.
         """
         connection = self._connection
         try:

@@ -1,7 +1,4 @@
-"""Values of synthetic inputs, declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default.
-
-Pure: files are read by the caller's function.
-"""
+"""Values of synthetic inputs, declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class ValueSpec:
 
     spec: TensorSpec
     text: str
-    """As declared; empty: not declared."""
+    """As declared."""
     says: str
     """Description for people."""
     draw: Draw
@@ -39,12 +36,12 @@ class ValueSpec:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether the values are undeclared integers; another range may take another path."""
+        """Whether the values are undeclared integers."""
         return not self.text and self.is_whole
 
     @property
     def is_whole(self) -> bool:
-        """Whether the values are integers, as indexes are."""
+        """Whether the values are integers."""
         return _is_whole(self.spec.datatype)
 
 
@@ -57,7 +54,7 @@ def value_specs_of(
 ) -> dict[str, ValueSpec]:
     """Return the generator of every input's values, from NAME=VALUES texts.
 
-    `read` returns a file's text (None: files are rejected); `source` is named in errors.
+    `read` returns a file's text (None: no files); `source` is named in errors.
 
     Raises:
         InvalidSettings: malformed text, unknown input, or values that do not fit.
@@ -93,7 +90,7 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
 
 
 def _dtype(datatype: str) -> np.dtype[Any]:
-    """Return NumPy's type of a numeric datatype: UINT8 is uint8, FP32 is float32."""
+    """Return NumPy's type of a numeric datatype."""
     return np.dtype(datatype.lower().replace("fp", "float"))
 
 
@@ -147,7 +144,6 @@ def _parse_value_spec(
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
-    """Parse numbers in the input's datatype."""
     kind = _dtype(spec.datatype)
     found: list[Any] = []
     for text in texts:
@@ -196,6 +192,5 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
 
 
 def _one_of(values: Sequence[Any] | NDArray[Any]) -> Draw:
-    """Return a generator that picks among values uniformly."""
     array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
     return lambda rng, shape: np.asarray(array[rng.integers(0, len(array), shape)])
