@@ -1,7 +1,7 @@
 """Connections of the admin port, with the limits on number and time that aiohttp lacks.
 
-Wraps aiohttp's protocols. A sweep closes connections that are idle, or whose request is late; the
-time of a command here does not count.
+A sweep closes connections that are idle, or whose request is late; the time of a command here does
+not count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AdminListener:
         self.request_s = request_s
         self.door = door
         self.connections: dict[object, _Connection] = {}
-        """Open connections by transport."""
+        """By transport."""
         self._refused = 0
 
     async def open(self) -> None:
@@ -75,7 +75,6 @@ class AdminListener:
 
     @web.middleware
     async def _timed(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Mark begin and end of each request at its connection."""
         connection = self.connections.get(request.transport)
         if connection is not None:
             connection.begin(request)
@@ -96,7 +95,6 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
         self._request: web.Request | None = None
-        """Request in progress."""
         self._is_idle = False
         """Whether nothing of the next request arrived; false before the first."""
         self._since_s = time.monotonic()

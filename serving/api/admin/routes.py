@@ -43,7 +43,6 @@ from serving.settings import SETTINGS, ServingSettings
 
 MAX_BODY_BYTES = 1024 * 1024
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
-"""Logger of aiohttp."""
 ADMIN_REFUSAL = (
     "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
     "(docs/serving.md)"
@@ -56,7 +55,7 @@ _ROUTES = (
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for errors of clients that send no HTTP, which could fill the log."""
+    """Whether the record is not an error of a client that sends no HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -95,7 +94,7 @@ class AdminRoutes:
             has_open_metrics: whether metrics need no token.
             hosts: trusted names; None: any.
             keep: saves changes; awaited before the response.
-            stop: ends the server gracefully; a second call: at once. None: no shutdown.
+            stop: ends the server gracefully, at once when called again.
             given: settings at the start; None: the current ones.
         """
         self._engine = engine
@@ -129,7 +128,7 @@ class AdminRoutes:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Check host, origin and token; pages may not change the server."""
+        """Check host, origin and token."""
         if self._hosts is not None and request.path != _HEALTH:
             host = request.headers.get("Host")
             text = None if host is None else self._hosts.refusal(host)
@@ -165,7 +164,6 @@ class AdminRoutes:
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
-        """Execute one of Clipper's management commands."""
         hub, body = self._clipper, await request.read()
         assert hub is not None
         path = request.path
@@ -176,7 +174,7 @@ class AdminRoutes:
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
     async def _shutdown(self, request: web.Request) -> web.Response:
-        """End the server; the admin port closes last, after its response."""
+        """End the server; the admin port closes last."""
         graceful = request.query.get("graceful", "true")
         if graceful not in {"true", "false"}:
             raise InvalidRequest(f"graceful is {graceful!r:.40}, expected true or false")
@@ -242,7 +240,6 @@ class AdminRoutes:
 
 
 def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
-    """Parse a PATCH body."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -261,7 +258,7 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
 
 
 def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
-    """Reject changes of settings that are fixed at runtime, also per model."""
+    """Reject changes of settings that are fixed at runtime."""
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in SETTINGS.items():

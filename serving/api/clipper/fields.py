@@ -1,4 +1,4 @@
-"""Body members and responses of management commands, with Clipper's one-line errors. Pure."""
+"""Body members and responses of management commands, with Clipper's one-line errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class CommandError(InvalidRequest):
-    """Rejected command, with its message."""
+    """A rejected command."""
 
 
 class CommandResponse(NamedTuple):
@@ -26,7 +26,7 @@ class CommandResponse(NamedTuple):
 
 
 class CommandFields:
-    """Members of a body; getters raise `requests.RequestError` for a missing one or a wrong type."""
+    """Members of a body; getters raise `requests.RequestError`."""
 
     def __init__(self, given: Mapping[str, Any], schema: str) -> None:
         self._given = given
@@ -82,7 +82,7 @@ class CommandFields:
         return {key: self._given[key] for key in keys if key in self._given}
 
     def only(self, *keys: str) -> None:
-        """Reject other members, such as misspelt ones."""
+        """Reject other members."""
         for key in self._given:
             if key not in keys:
                 raise requests.json_error(

@@ -1,7 +1,7 @@
 """One input of Clipper's query protocol, as a request to a model.
 
 Numbers take shape and datatype of the only input; strings and bytes become one element of BYTES.
-Invalid input raises `InvalidRequest`. Pure.
+Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("strings", "string", "str", "strs", "s"), "strings"),
     **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
 }
-"""Accepted name of an input type -> its canonical name."""
+"""Accepted name -> canonical name."""
 
 
 class ClipperInferRequest(NamedTuple):
@@ -114,7 +114,7 @@ def input_type(text: str) -> str:
 
 
 def input_types(signature: Signature) -> tuple[str, ...]:
-    """Return the input types that fit a model; empty: none does."""
+    """Return the input types that fit a model."""
     if len(signature.inputs) != 1:
         return ()
     spec = signature.inputs[0]

@@ -1,4 +1,4 @@
-"""Responses of Clipper's query protocol, as JSON. Pure."""
+"""Responses of Clipper's query protocol, as JSON."""
 
 from __future__ import annotations
 
@@ -23,15 +23,11 @@ from serving.tensors.json_tensors import NUMPY, written_texts
 from serving.values import Tensor
 
 LONG_BYTES = 64 * 1024
-"""Larger outputs are written in pieces, to let other requests run."""
+"""Larger outputs are written in pieces."""
 
 
 def response_body(predictions: Sequence[bytes]) -> bytes:
-    """Return the body; a single prediction stands alone, as in Clipper.
-
-    Args:
-        predictions: JSON of each.
-    """
+    """Return the body from the JSON of each prediction; a single one stands alone."""
     if len(predictions) == 1:
         return predictions[0]
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
@@ -65,7 +61,6 @@ def default_prediction_json(
 
 
 def _with_more(data: dict[str, Any], result: QueryResponse) -> dict[str, Any]:
-    """Add confidence and suspicion."""
     if result.confidence is not None:
         data["confidence"] = result.confidence
     if result.is_suspicious:

@@ -43,7 +43,7 @@ _UNEXPECTED = "An unexpected error occurred!"
 
 
 class QueryService(Protocol):
-    """Query operations of `ClipperHub`."""
+    """Query operations of `ClipperService`."""
 
     def application(self, name: str) -> Application | None:
         """Return an application by name."""
@@ -93,8 +93,6 @@ class _ParsedClipperPath(NamedTuple):
 
 
 class _AppMetrics:
-    """Metrics of one application, looked up per request."""
-
     __slots__ = ("default_ratio", "latency", "predictions", "throughput")
 
     def __init__(self, registry: Registry, name: str, now_s: float) -> None:
@@ -136,14 +134,13 @@ class _QueryBatch:
     ) -> None:
         self._connection = connection
         self._answers = [b""] * queries
-        """JSON of each response."""
         self._missing = queries
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s
         self._slices = slices
         self._slow: dict[int, IncrementalJob] = {}
-        """Responses being written in pieces, by position."""
+        """By position."""
         self.tickets: list[RequestHandle] = []
 
     def answered(self, place: int, result: QueryResponse) -> None:

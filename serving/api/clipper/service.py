@@ -1,8 +1,7 @@
 """Service behind Clipper's protocols: applications, registered models, replicas.
 
-Clipper registers a version apart from its containers: here a record apart from a deployment. The
-record's current version becomes the engine's once it runs; until then the previous one serves. All
-methods belong to the event loop's thread.
+Clipper registers a version apart from its containers. The current version of the record becomes the
+engine's once it runs; until then the previous one serves. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class ClipperService:
     ) -> None:
         """Start without registered models.
 
-        `given` are the settings to which stopped models return; None: those now in force.
+        Stopped models return to the settings `given`; None: those now in force.
         """
         self._engine = engine
         self._applications = applications
@@ -56,7 +55,7 @@ class ClipperService:
     # Queries
 
     def application(self, name: str) -> Application | None:
-        """Return an application, or None."""
+        """Return an application."""
         return self._applications.application(name)
 
     def model_versions(self, model: str) -> Sequence[str]:
@@ -73,11 +72,11 @@ class ClipperService:
         version: str | None,
         user: str,
     ) -> RequestHandle:
-        """Take a query; see `Applications.ask`."""
+        """Submit a query; see `Applications.ask`."""
         return self._applications.ask(application, question, asker, version=version, user=user)
 
     def feedback(self, application: str, update: Feedback) -> bool:
-        """Take feedback; see `Applications.feedback`."""
+        """Learn from feedback; see `Applications.feedback`."""
         return self._applications.feedback(application, update)
 
     # Applications
@@ -132,11 +131,11 @@ class ClipperService:
         return tuple(self._models.values())
 
     def current_version(self, name: str) -> str | None:
-        """Return a registered model's current version; None: no such model."""
+        """Return a registered model's current version."""
         return self._current.get(name)
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
-        """Return a served model's input types; None: it is not served."""
+        """Return a served model's input types."""
         try:
             entry = self._engine.entry(name)
         except UnknownModel:
@@ -230,7 +229,7 @@ class ClipperService:
         await self.stop([model])
 
     async def stop(self, models: Sequence[ModelId]) -> None:
-        """Drain and end these versions' replicas; unknown versions are ignored."""
+        """Drain and end versions; ignore unknown ones."""
         endings = []
         async with self._engine.editing:
             for model in models:
@@ -257,7 +256,6 @@ class ClipperService:
         return model in self._engine.models()
 
     async def _settings_of(self, name: str, replicas: int, batch_size: int | None) -> None:
-        """Apply a model's replica count and, if given, batch size."""
         values: dict[str, Any] = {f"models.{name}.replica.count": replicas}
         if batch_size == DEFAULT_BATCH_SIZE:
             values[f"models.{name}.batching.policy"] = "aimd"

@@ -16,7 +16,7 @@ Asked = TypeVar("Asked")
 
 
 class GrpcResponseWriter(Protocol):
-    """Response writer of a call; exactly one method is called, once."""
+    """Response writer of a call; one method is called, once."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """Send the message; its pieces are borrowed for the call."""
@@ -61,7 +61,7 @@ class GrpcResponseHandler(Generic[Asked]):
             asked: for `write`.
             started_s: monotonic.
             done: counts status and seconds.
-            steps: encodes in short steps, or returns None where `write` is fast enough.
+            steps: encodes in short steps; None where `write` is fast enough.
             slices: runs the steps.
         """
         self._reply = reply

@@ -1,13 +1,10 @@
 """Message classes of inference.proto.
 
-The descriptor pool is private, as clients in the process, such as `tritonclient`, register the same
-names.
+The descriptor pool is private: clients in the process, such as `tritonclient`, register the same
+names. Number fields of `InferTensorContents` are declared `bytes`, the same on the wire, so
+contents are bytes or arrays (`varints`).
 
-Number fields of `InferTensorContents` are declared `bytes`, the same on the wire: FP32 and FP64
-contents then are tensor bytes, and integers can be read as an array (`varints`).
-
-A large message's fields are counted before parsing, as each becomes an object: 64 MiB of the
-shortest would take gigabytes, and half a minute of the event loop.
+A large message's fields are counted before parsing, since each becomes an object.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ def parse(kind: Any, data: Buffer) -> Any:
     """Parse a message.
 
     Raises:
-        NotAMessage: malformed.
+        MalformedMessage: not such a message.
         InvalidRequest: too many fields.
     """
     if len(data) > _SMALL_BYTES:

@@ -1,7 +1,7 @@
 """Access rules of a port: token, host names, origins of pages, trace context.
 
-Pure. Monitors need no token for the health paths. Sources: RFC 6750 (bearer tokens), the Fetch
-standard (CORS), W3C Trace Context.
+Health paths need no token. Sources: RFC 6750 (bearer tokens), the Fetch standard (CORS), W3C Trace
+Context.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Access:
         self._origins = {origin.encode() for origin in origins}
 
     def refusal(self, head: RequestHead) -> Response | None:
-        """Return a rejection or a CORS preflight response, else None."""
+        """Return a rejection or a CORS preflight response, if any."""
         path, others = head.path.partition("?")[0], head.others
         host = others.get(b"host")
         if self._hosts is not None and host is not None and path not in _OPEN:

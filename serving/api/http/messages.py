@@ -1,4 +1,4 @@
-"""HTTP values: heads of requests and responses, and their bytes. Pure."""
+"""HTTP values: heads of requests and responses, and their bytes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RequestHead:
         self.application = self.others.get(b"x-application", b"").decode("latin-1")
         """Flow of the request, from header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
-        """Headers of every response: Connection, if not implied, and those of `add`."""
+        """Headers of every response."""
         self.is_plain = not self.inserted and method != "HEAD"
         """Whether responses are sent as they are."""
         self.meaning: Any = None

@@ -1,7 +1,7 @@
 """Middleware of the inference port: access rules, compression, timing.
 
-Decisions are made once per head; plain heads bypass the middleware from then on. Compression runs
-in threads, without the interpreter's lock.
+Decisions are made once per head; plain heads then bypass the middleware. Compression runs in
+threads.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Middleware:
         return head.handle(head, body, connection)
 
     def refusal(self, head: RequestHead) -> Response | None:
-        """Return the response that rejects a head, or None."""
+        """Return the response that rejects a head, if any."""
         return self._access.refusal(head)
 
     def work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
@@ -99,7 +99,7 @@ class Middleware:
 
 
 class _CompressionHandler:
-    """Compression handler of all requests with one head."""
+    """Compression of all requests with one head."""
 
     __slots__ = ("encodes", "encoding", "gate", "head")
 
@@ -108,11 +108,11 @@ class _CompressionHandler:
     ) -> None:
         self.gate = gate
         self.head = head
-        """Head as the protocols see it."""
+        """As the protocols see it."""
         self.encoding = encoding
-        """Encoding of bodies, if compressed."""
+        """Of bodies, if compressed."""
         self.encodes = encodes
-        """Encoding of long responses, if accepted."""
+        """Of long responses, if accepted."""
 
     def handle(
         self, _head: RequestHead, body: bytes, connection: ResponseWriter
@@ -121,7 +121,7 @@ class _CompressionHandler:
 
 
 class _CompressedExchange:
-    """One request: channel of the inner exchange, and exchange of the connection."""
+    """Channel of the inner exchange, and exchange of the connection."""
 
     __slots__ = ("_coder", "_connection", "_held_bytes", "_inner", "_is_gone", "_started_s")
 
@@ -186,7 +186,6 @@ class _CompressedExchange:
             return _fault()
 
     def _let_go(self) -> None:
-        """Release the decompressed body."""
         self._coder.gate.held.free(self._held_bytes)
         self._held_bytes = 0
 

@@ -4,7 +4,7 @@
     /v1/..., /monitoring/   TensorFlow Serving
     anything else           `otherwise`
 
-`RequestHead.handle` caches the choice, because keep-alive clients repeat their heads.
+`RequestHead.handle` caches the choice.
 """
 
 from __future__ import annotations

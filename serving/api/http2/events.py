@@ -58,5 +58,4 @@ class Mark(NamedTuple):
     """A moment of a connection."""
 
     stream: int
-    """The newest stream."""
     refreshes: int

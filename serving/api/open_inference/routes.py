@@ -1,7 +1,4 @@
-"""Routes of the Open Inference Protocol v2 on the inference port.
-
-One object per inference, no task.
-"""
+"""Routes of the Open Inference Protocol v2 on the inference port."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ from serving.errors import InvalidRequest, ServingError
 from serving.response_handler import BatchInfo, HasBatch, RequestHandle, fail_handler
 
 _CODEC = "open inference"
-"""Key of this protocol's codec at a deployment."""
 _MODEL = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
 )
@@ -45,8 +41,6 @@ _BINARY_FIELDS = (
 
 
 class _ParsedPath:
-    """Parsed method and path."""
-
     __slots__ = ("kind", "model", "name", "version")
 
     def __init__(self, kind: str, name: str = "", version: str | None = None) -> None:
@@ -136,7 +130,7 @@ class OpenInferenceRoutes:
         triton: TritonRoutes | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the settings; `triton` are Triton's extensions, if offered."""
+        """Store the engine and Triton's extensions, if offered."""
         self._engine = engine
         self._max_json_bytes = max_json_bytes
         self._resolved = engine.resolved

@@ -1,8 +1,7 @@
 """JSON of untrusted clients: bounded reading, and short numbers in writing.
 
 Size, values and nesting are checked before parsing, so that no client can exhaust the stack or
-block the event loop. Writing drops the digits that float32 gains as float64: a third of a body of
-scores. Pure.
+block the event loop. Writing drops the digits that float32 gains as float64.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _STEP[list(b"]}")] = -1
 _PIECEWISE = json.JSONEncoder(separators=(",", ":"))
 
 _DIGITS = {2: range(3, 6), 4: range(6, 10)}
-"""Bytes of a float -> significant digits to try: from always exact to always unique."""
+"""Bytes of a float -> digits to try: from always exact to always unique."""
 _FEW = 64
-"""Up to this many values, a loop is faster than numpy."""
+"""Values up to which a loop is faster than numpy."""
 
 
 class JsonError(ValueError):
-    """Invalid or too deeply nested JSON; `offset` may be None."""
+    """Invalid or too deeply nested JSON."""
 
     def __init__(self, reason: str, offset: int | None) -> None:
         super().__init__(reason, offset)
@@ -51,9 +50,7 @@ class JsonError(ValueError):
 
 
 def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTES) -> Any:
-    """Parse a JSON text in UTF-8.
-
-    `constants` accepts NaN and infinities, which are not JSON.
+    """Parse a JSON text in UTF-8; `constants` accepts NaN and infinities.
 
     Raises:
         JsonError: invalid.
@@ -116,10 +113,7 @@ def _without_escapes(text: bytes) -> bytes:
 
 
 def _outside_texts(bare: bytes) -> bytes:
-    """Return what lies between the first `MAX_VALUES` texts; the last one may be open.
-
-    Needs 80 bytes per text.
-    """
+    """Return what lies between the first `MAX_VALUES` texts, in 80 bytes per text."""
     return b"".join(bare.split(b'"', 2 * MAX_VALUES + 1)[::2])
 
 
@@ -143,7 +137,7 @@ def write(value: object, *, constants: bool = False) -> str:
 
 
 def short_json(value: object, longest: int = 200) -> str:
-    """Return a value's JSON for an error message, shortened, on one line."""
+    """Return a value's shortened JSON for an error message."""
     text = ""
     for piece in _PIECEWISE.iterencode(value):
         text += piece[: longest + 1]
@@ -156,7 +150,7 @@ def shortest(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return each float as the float64 with its shortest decimal form.
 
     0.2 as float32 is 0.20000000298023224 as float64; this returns 0.2. 10^k is exact up to k = 22,
-    so a final division or multiplication by it rounds correctly. Numbers beyond keep all digits.
+    so a final division or multiplication by it rounds correctly.
     """
     wide = values.astype(np.float64)
     if values.dtype.itemsize >= wide.dtype.itemsize:

@@ -48,7 +48,6 @@ _MAX_VERSION = 2**63 - 1
 
 
 _CODEC = "tensorflow serving"
-"""Key of this protocol's codec at a deployment."""
 
 _STATES: Mapping[str, rest_codec.State] = {
     "ready": "AVAILABLE",
@@ -60,8 +59,6 @@ _STATES: Mapping[str, rest_codec.State] = {
 
 
 class _ParsedTensorFlowPath:
-    """Parsed method and path."""
-
     __slots__ = ("kind", "label", "name", "version")
 
     def __init__(self, kind: str, name: str, version: str | None, label: str | None) -> None:
@@ -109,7 +106,7 @@ class _TensorFlowResponseHandler:
         self._slices = slices
         self._slow: IncrementalJob | None = None
         self._batch: BatchInfo | None = None
-        """Saved for responses written in pieces."""
+        """For responses written in pieces."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
@@ -150,7 +147,6 @@ class _TensorFlowResponseHandler:
 
 
 def _send_metrics(connection: ResponseWriter, outcome: list[bytes] | Exception) -> None:
-    """Send the metrics, or the error."""
     if isinstance(outcome, Exception):
         log.error("the metrics met a fault of the server", exc_info=outcome)
         error = ServingError("internal error; the server's log has the reason")
@@ -169,7 +165,7 @@ class TensorFlowRoutes:
         metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the settings; `metrics` returns the text in pieces, None: not on this port."""
+        """Store the settings; `metrics` returns the text in pieces (None: not on this port)."""
         self._engine = engine
         self._metrics = metrics
         self._max_json_bytes = max_json_bytes
@@ -306,7 +302,7 @@ def resolved_version(
 
 
 def states(engine: Engine, name: str, version: str | None) -> list[rest_codec.VersionState]:
-    """Return a model's versions with states, newest first, or the requested one.
+    """Return the states of a model's versions, newest first, or of the requested one.
 
     Raises:
         NotFound: none.
@@ -332,7 +328,7 @@ def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
 
 
 def _age(version: rest_codec.VersionState) -> tuple[int, int, str]:
-    """Return a sort key: numeric versions by value, above all others."""
+    """Sort key: numeric versions by value, above all others."""
     text = version.version
     if text.isascii() and text.isdecimal() and len(text) <= 19:
         return 1, int(text), ""

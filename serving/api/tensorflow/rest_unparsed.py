@@ -1,8 +1,7 @@
 """Large predict requests of TensorFlow Serving, passed to the replica with unparsed numbers.
 
-Applies to one evenly nested array of numbers for the only input; `tfs` parses other bodies.
-Brackets and commas give the shape at about 1 ms per MB; parsing the numbers would block the event
-loop for 60 ms. Pure.
+Applies to one evenly nested array of numbers for the only input. Brackets and commas give the shape
+at about 1 ms per MB; parsing the numbers would take 60 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from serving.api.parsing.bounded_json import SMALL_BYTES
 from serving.values import Buffer, TensorSpec
 
 LARGE_JSON_BYTES = SMALL_BYTES
-"""Larger bodies are tried."""
 
 _SIGNATURE_NAME = rb'"signature_name"\s*:\s*"(?:serving_default)?"\s*'
 _START = re.compile(
@@ -85,7 +83,7 @@ def regular_shape(structure: bytes, rank: int) -> tuple[int, ...] | None:
     """Return the shape of evenly nested, non-empty arrays from brackets and commas.
 
     The first array of depth d ends at the first d closing brackets in a row, and must repeat the
-    one within; the outermost must be the whole.
+    one within.
     """
     sizes: list[int] = []
     inner = b""

@@ -1,8 +1,8 @@
-"""TensorFlow's TensorProto <-> a tensor's raw bytes; no I/O.
+"""TensorFlow's TensorProto <-> a tensor's raw bytes.
 
-Decoding returns views where possible; encoding uses typed fields, like TensorFlow Serving. FP32 and
-FP64 are usually not copied. If a typed field has fewer values than elements, the last one (or zero)
-fills the rest, so the size is bounded. Invalid input raises `InvalidRequest`.
+Decoding returns views where possible; encoding uses typed fields, like TensorFlow Serving. If a
+typed field has fewer values than elements, the last one (or zero) fills the rest. Invalid input
+raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from serving.tensors.json_tensors import NUMPY, elements
 from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
-"""Limit on a tensor given by fewer values."""
+"""Of a tensor given by fewer values."""
 _LONG_BYTES = 2**20
 """Longest integer output sent packed; packing more would block the event loop."""
 
@@ -67,7 +67,7 @@ _FIELDS: dict[str, int] = {
 
 
 class _Given(NamedTuple):
-    """TensorProto fields by number."""
+    """By number."""
 
     dtype: int
     shape: tuple[int, ...]

@@ -1,7 +1,6 @@
 """Acceptor for TLS and the admin port: connections count at the limiter before they cost more.
 
-A slow handshake occupies one of `server.max_connections`. Excess connections close at once: a
-handshake costs more than a rejection is worth.
+Excess connections close at once: a handshake costs more than a rejection is worth.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from serving.api.transport.connection_limiter import ConnectionLimiter, client_o
 _AT_ONCE = 64
 """Connections accepted per turn of the loop."""
 _REST_S = 1.0
-"""Seconds until the next try after running out of file descriptors."""
+"""Pause after running out of file descriptors."""
 
 
 class Acceptor:
@@ -111,7 +110,7 @@ class Acceptor:
 
 
 class _PendingConnection(asyncio.Protocol):
-    """Connection during its handshake, with its place at the limiter."""
+    """A connection during its handshake."""
 
     def __init__(self, entrance: Acceptor, client: str) -> None:
         self._entrance = entrance

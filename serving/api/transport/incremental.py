@@ -1,7 +1,7 @@
 """Incremental jobs: long work on the event loop in short steps.
 
-Each turn of the loop runs one step of one job. A thread would not help: it holds the interpreter's
-lock for a whole switch interval.
+Each turn of the loop runs one step of one job. A thread would hold the interpreter's lock for a
+whole switch interval.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class IncrementalRunner:
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Run one step of the first job and requeue it."""
         slow = self._waiting[0]
         outcome: list[bytes] | Exception | None = None
         if slow.ended is not None:

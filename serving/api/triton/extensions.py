@@ -22,10 +22,8 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec
 
 EXTENSIONS = ("statistics", "model_configuration", "model_repository")
-"""Names in the server's metadata."""
 
 _KINDS = {"cuda": "KIND_GPU", "cpu": "KIND_CPU"}
-"""Device -> Triton's instance kind."""
 
 State = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE"]
 
@@ -58,7 +56,7 @@ class ModelConfig(NamedTuple):
 
 
 class ModelHub(Protocol):
-    """Interface of `RepositoryService` (`repository_service.py`), for the event loop's thread.
+    """Interface of `RepositoryService`, for the event loop's thread.
 
     Raises UnknownModel, or NotReady if a model cannot respond now.
     """
@@ -211,7 +209,7 @@ def _total_json(total: Total) -> dict[str, int]:
 
 
 def config_json(given: ModelConfig) -> dict[str, Any]:
-    """Return a model's configuration in the fields of Triton's proto that apply."""
+    """Return a model's configuration in Triton's fields."""
     settings, signature = given.settings, given.signature
     is_batched = signature.is_batched
     config: dict[str, Any] = {
