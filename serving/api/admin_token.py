@@ -2,8 +2,8 @@
 
 $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
 
-The folder's name identifies the server, so later ones remove files of killed ones. Without a
-runtime directory the folder is in the temporary directory.
+Servers remove the files of killed ones. Without a runtime directory the folder is in the temporary
+directory.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
 
 
 def _is_mine(folder: pathlib.Path) -> bool:
-    """Whether this user owns the folder, which must be no link."""
+    """Whether this user owns the folder."""
     try:
         seen = folder.lstat()
     except OSError:
@@ -103,7 +103,6 @@ def _is_mine(folder: pathlib.Path) -> bool:
 
 
 def _bases(environment: Mapping[str, str]) -> list[pathlib.Path]:
-    """Return the folders to search."""
     temporary = pathlib.Path(tempfile.gettempdir())
     given = environment.get("XDG_RUNTIME_DIR")
     if given:

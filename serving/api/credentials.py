@@ -15,7 +15,6 @@ from serving.system import user_files
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 MIN_CHARACTERS = 16
-"""Nothing slows down guessing."""
 
 
 class Tls(NamedTuple):

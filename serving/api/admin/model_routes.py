@@ -155,7 +155,6 @@ _WORDS = {str: 'a text, as "1"', bool: "true or false", dict: "an object"}
 
 
 async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
-    """Parse a body: an object with some of these keys."""
     body = await request.read()
     expected = ", ".join(keys)
     try:

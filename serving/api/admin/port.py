@@ -1,7 +1,6 @@
 """Connections of the admin port, with the limits on number and time that aiohttp lacks.
 
-A sweep closes connections that are idle, or whose request is late; the time of a command here does
-not count.
+A sweep closes connections that are idle or whose request is late.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class AdminListener:
         self.request_s = request_s
         self.door = door
         self.connections: dict[object, _Connection] = {}
-        """By transport."""
         self._refused = 0
 
     async def open(self) -> None:
@@ -87,8 +85,6 @@ class AdminListener:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection around aiohttp's protocol."""
-
     def __init__(self, listener: AdminListener, inner: asyncio.Protocol) -> None:
         self._listener = listener
         self._inner = inner
@@ -98,7 +94,7 @@ class _Connection(asyncio.Protocol):
         self._is_idle = False
         """Whether nothing of the next request arrived; false before the first."""
         self._since_s = time.monotonic()
-        """When the request began, or the last response was made."""
+        """Start of the request, or end of the last response."""
 
     def begin(self, request: web.Request) -> None:
         """Note a complete head."""

@@ -3,13 +3,13 @@
     GET   /admin/settings    settings in force, their generation, the models
     PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
-          /admin/models      see `admin_models`
-    POST  /admin/add_app ... see `management` and `containers`
+          /admin/models      see `model_routes`
+    POST  /admin/add_app ... see `clipper.management` and `clipper.containers`
     POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
-Listens on loopback by default. Health needs no token, nor do metrics if the server generated it.
+Health needs no token, nor do metrics if the server generated it.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ class AdminRoutes:
 
         Args:
             engine: serves the models.
-            repository: watched folder, if any.
+            repository: watched folder.
             clipper: executes Clipper's commands.
             metrics: Prometheus's text, in pieces.
             token: None: not needed.
             has_open_metrics: whether metrics need no token.
-            hosts: trusted names; None: any.
-            keep: saves changes; awaited before the response.
+            hosts: None: any.
+            keep: saves changes before the response.
             stop: ends the server gracefully, at once when called again.
             given: settings at the start; None: the current ones.
         """
@@ -128,7 +128,6 @@ class AdminRoutes:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Check host, origin and token."""
         if self._hosts is not None and request.path != _HEALTH:
             host = request.headers.get("Host")
             text = None if host is None else self._hosts.refusal(host)
@@ -155,7 +154,6 @@ class AdminRoutes:
 
     @web.middleware
     async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Save changes before the response, also after errors."""
         try:
             response: web.StreamResponse = await handler(request)
         finally:
@@ -174,7 +172,6 @@ class AdminRoutes:
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
     async def _shutdown(self, request: web.Request) -> web.Response:
-        """End the server; the admin port closes last."""
         graceful = request.query.get("graceful", "true")
         if graceful not in {"true", "false"}:
             raise InvalidRequest(f"graceful is {graceful!r:.40}, expected true or false")

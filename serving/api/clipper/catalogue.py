@@ -19,7 +19,6 @@ class RegisteredModel(NamedTuple):
     name: str
     version: str
     input_type: str
-    """Value of `inputs.INPUT_TYPES`."""
     labels: tuple[str, ...] = ()
     container_name: str = ""
     model_data_path: str = ""

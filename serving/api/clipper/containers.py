@@ -6,8 +6,7 @@
     POST /admin/get_num_replicas   model_name, model_version            -> a number
     POST /admin/stop_containers    models: {name: [version, ...]}
 
-Responses wait for the outcome; errors are 400. The container name is a bundled model, a model file
-or `path/to/file.py:function`.
+The container name is a bundled model, a model file or `path/to/file.py:function`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One input of Clipper's query protocol, as a request to a model.
 
-Numbers take shape and datatype of the only input; strings and bytes become one element of BYTES.
-Invalid input raises `InvalidRequest`.
+Numbers take shape and datatype of the only input; strings and bytes become one BYTES element.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class ApplicationInput(NamedTuple):
     """One input of an application."""
 
     kind: str
-    """Value of `INPUT_TYPES`."""
     value: Sequence[int | float] | bytes
     """Numbers, or the bytes of a string or of bytes."""
 

@@ -1,7 +1,6 @@
 """Requests of Clipper's query protocol: predictions and feedback, in JSON.
 
-Source: Clipper's query frontend, with its error texts where clients match on them. Integers also
-pass as floats, and invalid base64 is rejected.
+Source: Clipper's query frontend, with its error texts where clients match on them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from serving.errors import InvalidRequest
 MAX_BATCH = 2048
 """Queries per `input_batch`; each takes about 40 us of the event loop."""
 DEFAULT_USER = ""
-"""As in Clipper."""
 MAX_USER = 256
-"""Characters of a user id."""
 
 JSON_ERROR = "Json error"
 QUERY_ERROR = "Query processing error"

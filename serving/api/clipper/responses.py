@@ -124,7 +124,6 @@ def output_value(output: memoryview | str | float | None) -> Any:
 
 
 def _tensor_value(tensor: Tensor) -> Any:
-    """Convert one item's output, without its batch axis."""
     shape = _item_shape(tensor)
     if tensor.datatype == "BYTES":
         texts = [item.decode("utf-8", "replace") for item in byte_strings(tensor)]
@@ -148,7 +147,6 @@ def _numbers(array: NDArray[Any]) -> Any:
 
 
 def _parse_default(text: str) -> Any:
-    """Parse a text as JSON, or return it unchanged."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
     except (JsonError, InvalidRequest):  # invalid or too large

@@ -4,7 +4,7 @@
     POST /{application}/update      feedback
     GET  /metrics                   Clipper's metrics, in JSON
 
-Queries of a batch run separately. Content-Type is always JSON, as in Clipper.
+Content-Type is always JSON, as in Clipper.
 """
 
 from __future__ import annotations
@@ -86,8 +86,6 @@ class QueryService(Protocol):
 
 
 class _ParsedClipperPath(NamedTuple):
-    """Parsed method and path."""
-
     verb: str
     application: str
 
@@ -109,8 +107,6 @@ class _AppMetrics:
 
 
 class _QueryBatch:
-    """In-flight queries of one request."""
-
     __slots__ = (
         "_answers",
         "_connection",
@@ -140,7 +136,6 @@ class _QueryBatch:
         self._started_s = started_s
         self._slices = slices
         self._slow: dict[int, IncrementalJob] = {}
-        """By position."""
         self.tickets: list[RequestHandle] = []
 
     def answered(self, place: int, result: QueryResponse) -> None:
@@ -167,7 +162,6 @@ class _QueryBatch:
         self._count(place, write(answer).encode(), is_default=answer["default"])
 
     def _count(self, place: int, answer: bytes, *, is_default: bool) -> None:
-        """Store one response; send all after the last."""
         now_s = time.monotonic()
         seconds = now_s - self._started_s
         self._metrics.count(seconds=seconds, is_default=is_default, now_s=now_s)
@@ -186,8 +180,6 @@ class _QueryBatch:
 
 
 class _BatchMember:
-    """Response handler of one query in a batch."""
-
     __slots__ = ("_batch", "_place")
 
     def __init__(self, batch: _QueryBatch, place: int) -> None:
@@ -286,7 +278,6 @@ class ClipperRoutes:
     def _ask_all(
         self, name: str, asked: requests.PredictRequest, version: str | None, batch: _QueryBatch
     ) -> None:
-        """Submit all queries of a request, or none."""
         try:
             for place, question in enumerate(asked.inputs):
                 asker = _BatchMember(batch, place)
@@ -298,11 +289,7 @@ class ClipperRoutes:
             raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:
-        """Check that a query can be pinned to a version.
-
-        Raises:
-            RequestError: it cannot.
-        """
+        """Raise RequestError if a query cannot be pinned to a version."""
         if len(application.models) > 1:
             cause = f"Too many models linked to application {name}"
         elif not application.models:
@@ -332,7 +319,6 @@ def _plain(status: int, text: str) -> Response:
 
 
 def _parse_path(method: str, path: str) -> _ParsedClipperPath | Response:
-    """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     match = _PATH.fullmatch(path)
     if match is None and path != _METRICS:

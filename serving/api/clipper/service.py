@@ -1,7 +1,7 @@
 """Service behind Clipper's protocols: applications, registered models, replicas.
 
-Clipper registers a version apart from its containers. The current version of the record becomes the
-engine's once it runs; until then the previous one serves. Event loop's thread only.
+Clipper registers a version apart from its containers, so a registered current version becomes the
+engine's once it runs. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
-"""Model settings that commands set."""
 
 
 class ClipperService:
@@ -33,10 +32,7 @@ class ClipperService:
     def __init__(
         self, engine: Engine, applications: Applications, given: ServingSettings | None = None
     ) -> None:
-        """Start without registered models.
-
-        Stopped models return to the settings `given`; None: those now in force.
-        """
+        """Start without registered models; `given` are the settings of stopped ones."""
         self._engine = engine
         self._applications = applications
         self._given = given or engine.settings
@@ -266,7 +262,6 @@ class ClipperService:
         await self._engine.apply(settings, keep_learnt=True)
 
     async def _take_back_settings(self, names: Iterable[str]) -> None:
-        """Reset commanded settings of models that no longer run."""
         running = {id_.name for id_ in self._engine.models()}
         settings = self._engine.settings
         for name in names:

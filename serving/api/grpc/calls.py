@@ -1,6 +1,6 @@
 """gRPC over HTTP/2: heads to calls, message framing, status trailers.
 
-Follows "gRPC over HTTP/2" with per-message compression, flagged in the message prefix.
+Messages may be compressed, as flagged in their prefix.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-"""HTTP status of an error -> gRPC code; others are INTERNAL."""
+"""HTTP status of an error -> gRPC code."""
 
 PREFIX_BYTES = 5
 """Compressed flag and length."""
 _MAX_TEXT = 1000
-"""Clients limit trailers."""
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -71,9 +70,7 @@ _ONCE = frozenset(
         b"x-application",
     }
 )
-"""Fields that may occur only once."""
 ENCODINGS = (b"gzip", b"deflate")
-"""Supported `grpc-encoding` values beside identity."""
 _ACCEPTED = fields.literal(b"grpc-accept-encoding", b",".join((_IDENTITY, *ENCODINGS)))
 OK_TRAILERS = fields.literal(_STATUS, b"0")
 
@@ -88,7 +85,6 @@ class GrpcCall(NamedTuple):
     application: str = ""
     """Flow of the call, from the metadata `x-application`."""
     encoding: str | None = None
-    """Of messages flagged as compressed."""
     answers_in: str | None = None
     """`encoding`, if the client accepts it in responses."""
     is_stream: bool = False

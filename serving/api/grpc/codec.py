@@ -1,7 +1,6 @@
 """Codec of one deployment's inference requests: protobuf <-> wire.
 
-A message uses raw or typed contents, not both. Raw ones need an entry per input, in order; FP16 has
-no typed form. Responses use the request's form, but raw for long outputs and those without a typed
+Responses use the request's form, raw or typed, but raw for long outputs and those without a typed
 form.
 """
 
@@ -96,7 +95,6 @@ class GrpcCodec:
     def _wanted_outputs(
         self, listed: Any
     ) -> tuple[tuple[str, ...] | None, tuple[tuple[str, int], ...]]:
-        """Return the requested outputs, and those as classes."""
         if not listed:
             return None, ()
         names: list[str] = []
@@ -151,7 +149,6 @@ class GrpcCodec:
         return [response.SerializeToString()]
 
     def _classified(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
-        """Replace outputs by their best classes, where requested."""
         tensors = []
         for tensor in wire.decode_frame(frame):
             classes = counts.get(tensor.name)
@@ -162,7 +159,6 @@ class GrpcCodec:
     def _raw_heads(
         self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: GrpcOutputRequest
     ) -> tuple[bytes, ...]:
-        """Return the bytes before each output's data."""
         response = self._response(wanted)
         for name, datatype, shape, _, _ in chosen:
             response.outputs.add(name=name, datatype=datatype, shape=shape)
@@ -229,7 +225,7 @@ def _parameter(request: Any, name: str) -> object:
 
 
 def _is_raw(tensor: wire.TensorLayout) -> bool:
-    """Whether an output has no typed form, or one that would block the event loop."""
+    """Whether an output has no typed form, or a slow one."""
     if tensor.datatype not in contents.FIELDS:
         return True
     return tensor.stop - tensor.start > _LONG_BYTES and tensor.datatype not in contents.AS_THEY_ARE

@@ -12,7 +12,7 @@ from serving.response_handler import RequestHandle, fail_handler
 from serving.values import Buffer
 
 Asked = TypeVar("Asked")
-"""What the codec needs to know of a request for its response."""
+"""Part of a request that the codec needs for its response."""
 
 
 class GrpcResponseWriter(Protocol):

@@ -1,10 +1,8 @@
 """Message classes of inference.proto.
 
-The descriptor pool is private: clients in the process, such as `tritonclient`, register the same
-names. Number fields of `InferTensorContents` are declared `bytes`, the same on the wire, so
-contents are bytes or arrays (`varints`).
-
-A large message's fields are counted before parsing, since each becomes an object.
+The descriptor pool is private, since clients such as `tritonclient` register the same names. Number
+fields of `InferTensorContents` are declared `bytes`, the same on the wire, so that contents are
+bytes or arrays (`varints`). A large message's fields are counted before parsing.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from serving.values import Buffer
 COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
 SERVICE = "inference.GRPCInferenceService"
 _SMALL_BYTES = 64 * 1024
-"""Size up to which the number of fields needs no check."""
 
 
 class MalformedMessage(ValueError):  # the message names the expected type
@@ -72,7 +69,7 @@ def parse(kind: Any, data: Buffer) -> Any:
 
 
 def _spend(descriptor: Any, data: memoryview, budget: ParseBudget) -> None:
-    """Count the fields of a message, submessages included.
+    """Spend the budget for all fields of a message.
 
     Raises:
         InvalidRequest: too many, or malformed.

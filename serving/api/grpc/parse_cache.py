@@ -1,7 +1,7 @@
 """Parse cache for requests that differ from an earlier one in tensor data only.
 
-A raw-contents request is cached by its length and the bytes around its data, which is sound if raw
-contents are last. Requests with BYTES tensors, whose elements need checks, or an id are not cached.
+A raw-contents request is found by its length and the bytes around its data. Requests with an id, or
+with BYTES tensors, whose elements need checks, are not cached.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class CachedRequest(NamedTuple):
     codec: GrpcCodec
     start: bytes
     cuts: tuple[tuple[int, int, bytes], ...]
-    """Per input: start and end of its data, and the bytes before the next."""
+    """Start and end of each input's data, and the bytes before the next."""
     query: GrpcInferRequest
-    """Its frame is the descriptor alone."""
 
 
 class ParseCache:

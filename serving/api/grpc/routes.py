@@ -1,7 +1,6 @@
 """gRPC methods of the Open Inference Protocol, statistics, model repository and health.
 
-A call gets its response at once, or an exchange that responds later; only load and unload run in
-tasks.
+Only load and unload run in tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ _WITHOUT_REPOSITORY = frozenset(
         *("ModelInfer", _STREAM),
     }
 )
-"""Methods that need no repository service."""
 _CODEC = "open inference grpc"
 _HEALTH_SERVING = b"\x08\x01"
 _HEALTH_NOT_SERVING = b"\x08\x02"

@@ -1,7 +1,7 @@
 """One `ModelStreamInfer` stream: many requests in flight, responses in order.
 
-An error carries its request's id and does not end the stream. At most `MAX_IN_FLIGHT` requests are
-in flight, and only the last may exceed the size limit. The flow-control window holds back the rest.
+An error carries its request's id and does not end the stream. Beyond `MAX_IN_FLIGHT` requests, or
+one above the size limit, the flow-control window holds back the rest.
 """
 
 from __future__ import annotations
@@ -87,8 +87,6 @@ Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], StreamExchange]
 
 
 class _StreamRequest:
-    """One request of a stream and its response."""
-
     __slots__ = (
         "answer",
         "counted_bytes",
@@ -102,14 +100,11 @@ class _StreamRequest:
     def __init__(self, stream: InferStream) -> None:
         self.stream = stream
         self.data: Buffer = b""
-        """With the id for an error."""
         self.exchange: StreamExchange | None = None
         self.answer: bytes | None = None
         self.is_compressed = False
         self.held_bytes = 0
-        """Of the request, later of the response."""
         self.counted_bytes = 0
-        """Request bytes counted over all connections."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """See `GrpcResponseWriter`."""
@@ -138,7 +133,6 @@ class InferStream:
         self._link = link
         self._infer = infer
         self._parts: deque[_StreamRequest] = deque()
-        """Taken and not yet answered, in order."""
         self._held_bytes = 0
         self._is_open = True
         self._is_draining = False

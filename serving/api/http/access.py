@@ -1,7 +1,6 @@
 """Access rules of a port: token, host names, origins of pages, trace context.
 
-Health paths need no token. Sources: RFC 6750 (bearer tokens), the Fetch standard (CORS), W3C Trace
-Context.
+Sources: RFC 6750 (bearer tokens), the Fetch standard (CORS), W3C Trace Context.
 """
 
 from __future__ import annotations

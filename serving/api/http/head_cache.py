@@ -1,7 +1,6 @@
-"""Cache of parsed heads, found again by the parts that matter.
+"""Cache of parsed heads, found again by the request line and the relevant headers.
 
-Two heads match if the request line and the relevant headers, in order, are the same. Malformed
-lines or lengths, and headers that change how the body arrives, prevent caching.
+Malformed lines or lengths, and headers that change how the body arrives, prevent caching.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class HeadCache:
         self._max_body_bytes = max_body_bytes
         self._heads: dict[tuple[bytes, ...], RequestHead] = {}
         self._lines: dict[bytes, int] = {}
-        """Kind or body length of each line."""
 
     def __len__(self) -> int:
         return len(self._heads)

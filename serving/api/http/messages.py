@@ -82,19 +82,17 @@ class RequestHead:
         self.content_encoding = content_encoding
         self.keep_alive = keep_alive
         self.others = others or {}
-        """Present headers of `OTHERS`."""
         self.application = self.others.get(b"x-application", b"").decode("latin-1")
         """Flow of the request, from header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
-        """Headers of every response."""
         self.is_plain = not self.inserted and method != "HEAD"
-        """Whether responses are sent as they are."""
+        """Whether responses are sent unchanged."""
         self.meaning: Any = None
         """Parsed path, cached by the routes."""
         self.handle: Callable[..., Any] | None = None
-        """Handler chosen by the routes for all requests with this head."""
+        """Chosen by the routes for all requests with this head."""
         self.own_bytes = 0
-        """Counted size while the request waits; 0 for cached heads."""
+        """Size counted while the request waits; 0 for cached heads."""
 
     def add(self, fields: bytes) -> None:
         """Add headers to every response to this head."""

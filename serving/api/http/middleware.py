@@ -1,7 +1,6 @@
 """Middleware of the inference port: access rules, compression, timing.
 
-Decisions are made once per head; plain heads then bypass the middleware. Compression runs in
-threads.
+Decisions are made once per head; plain heads then bypass the middleware.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ class Middleware:
         Args:
             routes: protocols.
             access: access rules.
-            max_body_bytes: maximum decompressed body.
-            gzip_min_bytes: minimum response to compress; None: none.
+            max_body_bytes: limit of a decompressed body.
+            gzip_min_bytes: size from which to compress; None: never.
             is_timed: whether responses report stage times.
             held: counts decompressed bodies.
         """
@@ -99,8 +98,6 @@ class Middleware:
 
 
 class _CompressionHandler:
-    """Compression of all requests with one head."""
-
     __slots__ = ("encodes", "encoding", "gate", "head")
 
     def __init__(
@@ -108,11 +105,8 @@ class _CompressionHandler:
     ) -> None:
         self.gate = gate
         self.head = head
-        """As the protocols see it."""
         self.encoding = encoding
-        """Of bodies, if compressed."""
         self.encodes = encodes
-        """Of long responses, if accepted."""
 
     def handle(
         self, _head: RequestHead, body: bytes, connection: ResponseWriter
@@ -129,7 +123,6 @@ class _CompressedExchange:
         self._coder = coder
         self._connection = connection
         self._held_bytes = 0
-        """Counted bytes of the decompressed body."""
         self._inner: Exchange | None = None
         self._is_gone = False
         self._started_s = 0.0
@@ -222,7 +215,7 @@ class _CompressedExchange:
         work.add_done_callback(lambda done: self._encoded(fields, done))
 
     def _timing(self) -> bytes:
-        """Return the header Server-Timing, in ms; without stages if there was no batch."""
+        """Return the header Server-Timing, in ms."""
         if not self._coder.gate.is_timed:
             return b""
         stages = {"total": time.monotonic() - self._started_s}

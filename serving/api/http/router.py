@@ -14,8 +14,6 @@ from serving.api.http.messages import RequestHead, Response, json_response
 
 
 class _Nothing:
-    """Fallback route."""
-
     def handle(self, head: RequestHead, _body: bytes, _connection: ResponseWriter) -> Response:
         """Return 404."""
         path = head.path.partition("?")[0]
@@ -27,13 +25,7 @@ class Router:
     """Router over the protocols of the inference port."""
 
     def __init__(self, *, oip: Routes, tfs: Routes, otherwise: Routes | None = None) -> None:
-        """Store the routes.
-
-        Args:
-            oip: `/v2`.
-            tfs: `/v1` and `/monitoring`.
-            otherwise: all other paths; None: 404.
-        """
+        """Store the routes; `otherwise` None: 404."""
         self._of_first = {"v2": oip, "v1": tfs, "monitoring": tfs}
         self._otherwise = otherwise or _Nothing()
 

@@ -1,8 +1,8 @@
-"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses encoded by hand.
+"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses by hand.
 
-Blocks must be read in connection order. A block that holds only indices and literals without
-indexing means the same until the dynamic table changes; it is checked (RFC 9113, sections 8.2 and
-8.3) once and cached. Response blocks use no dynamic table.
+Blocks must be read in connection order. A block of indices and literals without indexing means the
+same until the dynamic table changes, so it is checked (RFC 9113, sections 8.2 and 8.3) once and
+cached.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 MAX_LIST_BYTES = 16 * 1024
 """Names, values, and 32 bytes per field."""
 _FIELD_BYTES = 128
-"""Memory per field beside name and value."""
+"""Beside name and value."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
-"""A lowercase token."""
 _VALUE = re.compile(rb"[^\0\r\n]*")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-"""Connection fields of HTTP/1.1."""
 
 
 class BadBlock(Exception):  # the message comes from the decoder
@@ -46,10 +44,8 @@ class HeaderFields:
         self.is_request = _is_request(pairs) and (not lengths or _is_length(lengths))
         """Whether a request may begin with them."""
         self.length = int(lengths[0]) if lengths and self.is_request else None
-        """Valid `content-length`."""
         self.held_bytes = sum([len(name) + len(value) + _FIELD_BYTES for name, value in pairs])
         self.meaning: Any = None
-        """Cached interpretation, set by the reader."""
 
     @property
     def are_trailers(self) -> bool:
@@ -164,7 +160,6 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 def _length(value: int) -> bytes:
-    """Encode a string length (7-bit prefix)."""
     if value < 127:
         return bytes((value,))
     value -= 127

@@ -10,7 +10,6 @@ import struct
 from collections.abc import Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""First bytes of a client's connection."""
 
 HEAD = struct.Struct(">IBI")
 """length << 8 | type, flags, stream."""

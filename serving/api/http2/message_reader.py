@@ -1,7 +1,6 @@
 """Splits a request body into length-prefixed messages.
 
-Each keeps its 5-byte gRPC prefix (flag, length). Messages stay buffered until read, so callers
-check `lacks` before admitting more bytes.
+Callers check `lacks` before admitting more bytes, since messages stay buffered until read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class MessageReader:
         self._bytes = bytearray()
         self._is_whole = False
         self._most_bytes = most_bytes
-        """Includes the prefix."""
+        """With the prefix."""
         self.began = 0
         """`now` when the first buffered message began."""
 
@@ -77,7 +76,6 @@ class MessageReader:
         return message
 
     def _size(self) -> int | None:
-        """Return the size of the first message with its prefix, if known."""
         if len(self._bytes) < _PREFIX_BYTES:
             return None
         return _PREFIX_BYTES + int.from_bytes(self._bytes[1:_PREFIX_BYTES], "big")

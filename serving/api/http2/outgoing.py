@@ -1,7 +1,4 @@
-"""Send side of an HTTP/2 connection, within the client's windows (RFC 9113, 5.2 and 6.9).
-
-A response blocked on its own window is skipped when the connection's window grows.
-"""
+"""Send side of an HTTP/2 connection, within the client's windows (RFC 9113, 5.2 and 6.9)."""
 
 from __future__ import annotations
 
@@ -26,16 +23,13 @@ class SendBufferFull(Exception):  # the session's owner maps it to its protocol'
 
 
 class _Rest:
-    """Unsent part of a response."""
-
     __slots__ = ("data", "more", "sent_bytes", "size", "trailers")
 
     def __init__(self, data: bytes, trailers: bytes | None) -> None:
         self.data = memoryview(data)
         self.size = len(data)
-        """Of the message behind `data`, freed as a whole."""
+        """Of the whole message behind `data`."""
         self.more: deque[bytes] | None = None
-        """Messages behind `data`."""
         self.trailers = trailers
         """Block that ends the stream; None: more may come."""
         self.sent_bytes = 0
@@ -54,7 +48,6 @@ class Outgoing:
         self._rests: dict[int, _Rest] = {}
         self.held_bytes = 0
         self._sent_bytes = 0
-        """Of responses that had to wait."""
         self._blocked: dict[int, None] = {}
         """Streams that only the connection's window blocks."""
 

@@ -1,7 +1,6 @@
 """Responses of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-The JSON part is cached per output request and layout. Source: the protocol's REST and binary-data
-extension.
+The JSON part is cached per output request and layout.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class OutputRequest(NamedTuple):
 
     id: str | None
     outputs: tuple[tuple[str, bool, int], ...] | None
-    """Per output in order: name, whether binary, and classes (0: the tensor). None: all outputs."""
+    """Name, whether binary, and classes (0: the tensor) per output; None: all outputs."""
     binary: bool
     """Format of all outputs if none is named."""
 
@@ -42,9 +41,7 @@ class ResponseTemplate:
         self.header = header
         """JSON part of the body."""
         self.header_bytes = header_bytes
-        """Length of the JSON part if binary data follows."""
         self.meaning: Any = None
-        """Response head, cached by the routes."""
 
 
 class ResponseEncoder:
@@ -55,7 +52,6 @@ class ResponseEncoder:
         self._version = version
         self._signature = signature
         self._forms: dict[wire.Layout, ResponseTemplate] = {}
-        """Of binary responses without id."""
         self._last_form = ResponseTemplate(b"", None)
         self._last_wanted: OutputRequest | None = None
         self._last_prefix = b""

@@ -51,8 +51,6 @@ class _ParsedPath:
 
 
 class _RestResponseHandler:
-    """Response handler of one inference, and exchange of its connection."""
-
     __slots__ = (
         "_answers",
         "_connection",
@@ -80,7 +78,7 @@ class _RestResponseHandler:
         self._target = target
         self._slices = slices
         self._slow: tuple[IncrementalJob, BatchInfo | None] | None = None
-        """Job of a response in pieces, and its batch, which the ticket forgets."""
+        """Job of a response in pieces, and its batch."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
@@ -100,7 +98,6 @@ class _RestResponseHandler:
         self._target.done(error.status, time.monotonic() - self._started_s)
 
     def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
-        """Send the JSON part written in pieces, then the binary data."""
         if isinstance(outcome, Exception):
             fail_handler(self, outcome)
             return
@@ -220,13 +217,11 @@ class OpenInferenceRoutes:
 
 
 def _response_head(form: ResponseTemplate, data_bytes: int) -> bytes:
-    """Return the head of a 200 and the JSON part of its body."""
     fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 
 def _parse_path(method: str, path: str) -> _ParsedPath | Response:
-    """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     fixed = _FIXED.get(path.rstrip("/"))
     match = None if fixed else _MODEL.fullmatch(path)

@@ -1,7 +1,6 @@
 """JSON of untrusted clients: bounded reading, and short numbers in writing.
 
-Size, values and nesting are checked before parsing, so that no client can exhaust the stack or
-block the event loop. Writing drops the digits that float32 gains as float64.
+Size, values and nesting are checked before parsing, to protect the stack and the event loop.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from serving.settings import ServerSettings
 MAX_DEPTH = 100
 """Nested arrays and objects, as in Triton."""
 MAX_JSON_BYTES = ServerSettings().max_json_bytes
-"""Default limit."""
 SMALL_BYTES = 64 * 1024
-"""Texts up to this size cannot hold too many values."""
+"""Too small for too many values."""
 
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -32,9 +30,8 @@ _STEP[list(b"]}")] = -1
 _PIECEWISE = json.JSONEncoder(separators=(",", ":"))
 
 _DIGITS = {2: range(3, 6), 4: range(6, 10)}
-"""Bytes of a float -> digits to try: from always exact to always unique."""
+"""Bytes of a float -> digits to try."""
 _FEW = 64
-"""Values up to which a loop is faster than numpy."""
 
 
 class JsonError(ValueError):

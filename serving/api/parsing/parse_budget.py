@@ -1,7 +1,7 @@
 """Parse budget: how much of one request may be read element by element.
 
 Each text, array and object of JSON, protobuf field and element of BYTES takes about a microsecond
-of the event loop; a request with too many is rejected unread.
+of the event loop.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from serving.errors import InvalidRequest
 MAX_VALUES = 2**16
 """About 50 ms of the event loop."""
 MAX_NUMBERS = 2**18
-"""Plain values of a JSON text, which parse several times as fast."""
+"""Plain values of a JSON text, which parse faster."""
 
 
 class ParseBudget:

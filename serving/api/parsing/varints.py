@@ -1,7 +1,6 @@
-"""Protobuf varints as arrays.
+"""Protobuf varints as arrays: 7 bits a byte, the lowest first, the last byte below 128.
 
-A varint holds 7 bits a byte, the lowest first; its last byte is below 128. Negative numbers are
-64-bit two's complement. Each byte takes 10 ns and 40 bytes of memory, so the input is bounded.
+Negative numbers are 64-bit two's complement. Each byte takes 10 ns and 40 bytes of memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Methods of TensorFlow Serving's gRPC services.
 
-A call gets its response at once, or an exchange that responds later. Errors carry HTTP statuses,
-which the listener maps.
+Errors carry HTTP statuses, which the listener maps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Examples of TensorFlow Serving's classify and regress requests, as input tensors.
 
 A feature feeds the input of its name. A model whose only input is one BYTES per item gets
-serialized `tf.Example`s. Invalid input raises `InvalidRequest`.
+serialized `tf.Example`s.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ Example = Mapping[str, Sequence[Any]]
 """Values by feature, all bytes, int or float."""
 
 MAX_SHARED = 2**18
-"""Features, values and text bytes created by copying the context into examples."""
+"""Values and text bytes created by copying the context into examples."""
 
 MAX_FEATURES = 2**14
-"""Examples and features per request."""
 
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
@@ -121,7 +120,6 @@ def serialize(example: Example) -> bytes:
 
 
 def _size(values: Sequence[Any]) -> int:
-    """Return 1, plus a feature's values and their bytes."""
     return 1 + len(values) + sum(len(value) for value in values if isinstance(value, bytes))
 
 

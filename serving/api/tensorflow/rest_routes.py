@@ -55,7 +55,7 @@ _STATES: Mapping[str, rest_codec.State] = {
     "loading": "LOADING",
     "failed": "END",
 }
-"""Engine state -> TensorFlow Serving's; a version without replicas loads again."""
+"""Engine state -> TensorFlow Serving's."""
 
 
 class _ParsedTensorFlowPath:
@@ -75,8 +75,6 @@ class NotFound(InvalidRequest):
 
 
 class _TensorFlowResponseHandler:
-    """Response handler of one inference, and exchange of its connection."""
-
     __slots__ = (
         "_batch",
         "_codec",
@@ -165,7 +163,7 @@ class TensorFlowRoutes:
         metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the settings; `metrics` returns the text in pieces (None: not on this port)."""
+        """Store the settings; `metrics` returns the text in pieces."""
         self._engine = engine
         self._metrics = metrics
         self._max_json_bytes = max_json_bytes
@@ -233,7 +231,7 @@ class TensorFlowRoutes:
     ) -> DeploymentHandle:
         """Return the model's handle.
 
-        A short malformed body is reported before an unknown model, as in TensorFlow Serving.
+        As in TensorFlow Serving, a short malformed body is reported before an unknown model.
         """
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
@@ -250,7 +248,6 @@ class TensorFlowRoutes:
         return json_response(200, rest_codec.status(states(self._engine, asked.name, version)))
 
     def _asked(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
-        """Parse method and path, or return an error."""
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
@@ -328,7 +325,6 @@ def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
 
 
 def _age(version: rest_codec.VersionState) -> tuple[int, int, str]:
-    """Sort key: numeric versions by value, above all others."""
     text = version.version
     if text.isascii() and text.isdecimal() and len(text) <= 19:
         return 1, int(text), ""

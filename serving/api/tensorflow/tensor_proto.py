@@ -1,8 +1,7 @@
 """TensorFlow's TensorProto <-> a tensor's raw bytes.
 
-Decoding returns views where possible; encoding uses typed fields, like TensorFlow Serving. If a
-typed field has fewer values than elements, the last one (or zero) fills the rest. Invalid input
-raises `InvalidRequest`.
+Decoding returns views where possible. If a typed field has fewer values than elements, the last one
+(or zero) fills the rest. Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_
 MAX_TENSOR_BYTES = 64 * 2**20
 """Of a tensor given by fewer values."""
 _LONG_BYTES = 2**20
-"""Longest integer output sent packed; packing more would block the event loop."""
+"""Longest integer output sent packed; more would block the event loop."""
 
 DTYPES: dict[str, int] = {
     "FP32": 1,
@@ -67,8 +66,6 @@ _FIELDS: dict[str, int] = {
 
 
 class _Given(NamedTuple):
-    """By number."""
-
     dtype: int
     shape: tuple[int, ...]
     contents: dict[int, list[memoryview]]
@@ -193,7 +190,6 @@ def _strings(name: str, given: _Given, elements: int) -> bytes:
 
 
 def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
-    """Return typed values as bytes, repeating the last."""
     field, wanted = _FIELDS[datatype], np.dtype(NUMPY[datatype])
     pieces = given.contents.get(field, [])
     if datatype in {"FP32", "FP64"}:

@@ -1,6 +1,6 @@
-"""Acceptor for TLS and the admin port: connections count at the limiter before they cost more.
+"""Acceptor for TLS and the admin port: connections count at the limiter before a handshake.
 
-Excess connections close at once: a handshake costs more than a rejection is worth.
+Excess connections close at once.
 """
 
 from __future__ import annotations
@@ -110,8 +110,6 @@ class Acceptor:
 
 
 class _PendingConnection(asyncio.Protocol):
-    """A connection during its handshake."""
-
     def __init__(self, entrance: Acceptor, client: str) -> None:
         self._entrance = entrance
         self._client = client

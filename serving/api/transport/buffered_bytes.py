@@ -1,8 +1,7 @@
 """Buffered bytes of requests and responses, over all connections of the inference ports.
 
 Counted are incomplete, pipelined and decompressed bodies, large heads, bodies of `LARGE_BYTES` or
-more until their response, and responses that clients have not read. `scheduling.queue_capacity`
-bounds the number of other complete bodies.
+more until their response, and unread responses.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ class BufferedBytes:
     """Counter of buffered bytes."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
-        """Start at zero; `most_bytes` None: unlimited."""
+        """Start at zero, without a limit if None."""
         self.most_bytes = most_bytes
         self.bytes = 0
         """Of requests."""
         self.unsent_bytes = 0
         """Of responses."""
         self.most_seen = 0
-        """Maximum sum of both since the last reset."""
+        """Maximum sum of both."""
 
     def has_taken(self, size: int) -> bool:
         """Reserve bytes if requests leave room; return whether they do."""

@@ -1,10 +1,8 @@
 """Connection limiter: connections per client and over all inference ports.
 
-A client is an address, or the first 64 bits of IPv6. Loopback is exempt, because it hides all local
-programs, including proxies.
-
-An excess connection gets a response once its client has sent something, and closes after the
-client: closing with unread bytes would destroy the response.
+A client is an address, or the first 64 bits of IPv6. Loopback is exempt, because proxies hide
+behind it. An excess connection closes after its client, since closing with unread bytes would
+destroy the response.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from typing import cast
 LINGERING = 64
 """Connections being rejected at a time; more close at once."""
 LINGER_S = 5.0
-"""Limit of one of them, rounded up to the next sweep."""
+"""Of one of them, until the next sweep."""
 TEXT = (
     "the server has as many connections as server.max_connections allows, or this client as many as "
     "server.max_connections_of_client does; try again later"
@@ -37,11 +35,10 @@ class ConnectionLimiter:
         self.most_of_client = most_of_client
         self.inside = 0
         self._of_client: dict[str, int] = {}
-        """Per counted client."""
         self.refused = 0
         """Excess connections."""
         self.stalled = 0
-        """Connections or streams of slow clients."""
+        """Of slow clients."""
         self.late = 0
         """Requests that arrived too slowly."""
         self._refusals: set[_Refusal] = set()

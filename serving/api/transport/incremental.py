@@ -1,7 +1,6 @@
-"""Incremental jobs: long work on the event loop in short steps.
+"""Incremental jobs: long work on the event loop, one short step per turn.
 
-Each turn of the loop runs one step of one job. A thread would hold the interpreter's lock for a
-whole switch interval.
+A thread would hold the interpreter's lock for a whole switch interval.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Slow-client detector: finds receivers that do not read what is sent.
-
-One that reads a little now and then also counts, because its pending data occupies memory.
-"""
+"""Slow-client detector: finds receivers that do not read what is sent, or too little of it."""
 
 from __future__ import annotations
 

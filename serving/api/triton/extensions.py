@@ -1,11 +1,9 @@
 """Triton's extensions over REST: statistics, model configuration, model repository.
 
-    GET  /v2/models[/{m}[/versions/{v}]]/stats
-    GET  /v2/models/{m}[/versions/{v}]/config
-    POST /v2/repository/index                      {"ready": bool}
-    POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
-
-Parses paths and bodies, and encodes responses; `ModelHub` executes. Pure.
+GET  /v2/models[/{m}[/versions/{v}]]/stats
+GET  /v2/models/{m}[/versions/{v}]/config
+POST /v2/repository/index                      {"ready": bool}
+POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
 """
 
 from __future__ import annotations
@@ -240,7 +238,6 @@ def config_json(given: ModelConfig) -> dict[str, Any]:
 
 
 def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
-    """Encode a tensor of the configuration, without its batch axis."""
     data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
     axis = spec.item_axis if is_batched else None
     dims = [size for at, size in enumerate(spec.shape) if at != axis]

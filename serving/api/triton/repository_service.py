@@ -1,7 +1,6 @@
 """Service behind Triton's extensions: statistics, configuration and control of models.
 
-Models can be loaded by name, never by path, as the inference port is open to others than the
-operator.
+Models can be loaded by name, never by path.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ class RepositoryService:
     ) -> None:
         """Keep the arguments.
 
-        `cards` are loadable besides the repository's models; the last of a name counts. `keep`
-        saves changes before they are answered.
+        `cards` are loadable besides the repository's models; `keep` saves changes before they are
+        answered.
         """
         self._engine = engine
         self._repository = repository
