@@ -72,7 +72,7 @@ def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Pat
 
 
 def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token of this user's server with this admin port, if found."""
+    """Return the token of this user's server, if found."""
     for file in _files(str(port), environment, are_left=False):
         with contextlib.suppress(OSError, ValueError):  # the server has just ended
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -82,7 +82,6 @@ def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | Non
 
 
 def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list[pathlib.Path]:
-    """Return the token files of this user's killed or other servers."""
     found: list[pathlib.Path] = []
     for base in _bases(environment):
         for folder in base.glob("luthier-*"):

@@ -109,7 +109,7 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
 
 
 def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
-    """Return the trusted host names of a port bound to `bound`; None: any."""
+    """Return the trusted host names of a port; None: any."""
     further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
     if "*" in further or not (further or is_loopback(bound)):
         return None

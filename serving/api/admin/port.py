@@ -35,8 +35,6 @@ class AdminListener:
             application: not yet running.
             idle_s: limit after a response.
             request_s: limit for a request or a connection's first head.
-            door: connection limiter.
-            options: of `aiohttp.web.AppRunner`.
         """
         application.middlewares.insert(0, self._timed)
         self._runner = web.AppRunner(application, **options)
@@ -92,7 +90,7 @@ class _Connection(asyncio.Protocol):
         self._client: str | None = None
         self._request: web.Request | None = None
         self._is_idle = False
-        """Whether nothing of the next request arrived; false before the first."""
+        """Whether nothing of the next request has arrived."""
         self._since_s = time.monotonic()
         """Start of the request, or end of the last response."""
 

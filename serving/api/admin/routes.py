@@ -55,7 +55,7 @@ _ROUTES = (
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether the record is not an error of a client that sends no HTTP."""
+    """Whether a record is no error of a client without HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -86,9 +86,6 @@ class AdminRoutes:
         """Store the settings.
 
         Args:
-            engine: serves the models.
-            repository: watched folder.
-            clipper: executes Clipper's commands.
             metrics: Prometheus's text, in pieces.
             token: None: not needed.
             has_open_metrics: whether metrics need no token.

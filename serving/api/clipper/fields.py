@@ -121,7 +121,7 @@ class CommandFields:
 
 
 def reply(outcome: object) -> CommandResponse:
-    """Return the response to an executed command: text as it is, else JSON."""
+    """Return the response to a command: text as it is, else JSON."""
     if isinstance(outcome, str):
         return CommandResponse(200, outcome, False)
     return CommandResponse(200, write(outcome), True)

@@ -17,7 +17,7 @@ from serving.api.tensorflow.rest_tensors import json_type
 from serving.errors import InvalidRequest
 
 MAX_BATCH = 2048
-"""Queries per `input_batch`; each takes about 40 us of the event loop."""
+"""Queries per `input_batch`, about 40 us each."""
 DEFAULT_USER = ""
 MAX_USER = 256
 
@@ -111,11 +111,7 @@ def predict_document(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Mappi
 
 
 def prediction(given: Mapping[str, Any], kind: str) -> PredictRequest:
-    """Parse a predict request.
-
-    Args:
-        given: from `predict_document`.
-        kind: value of `INPUT_TYPES`.
+    """Parse a predict request, `given` from `predict_document`.
 
     Raises:
         RequestError: invalid.

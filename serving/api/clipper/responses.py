@@ -27,7 +27,7 @@ LONG_BYTES = 64 * 1024
 
 
 def response_body(predictions: Sequence[bytes]) -> bytes:
-    """Return the body from the JSON of each prediction; a single one stands alone."""
+    """Return the body; a single prediction stands alone."""
     if len(predictions) == 1:
         return predictions[0]
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
@@ -72,7 +72,7 @@ def prediction_pieces(result: QueryResponse) -> Iterator[bytes] | None:
     """Return the JSON of `prediction_json` in small pieces, or None if short.
 
     Raises:
-        PredictionFailed: between pieces; respond with `default_prediction_json`.
+        PredictionFailed: respond with `default_prediction_json`.
         WireError: likewise.
     """
     output = result.output

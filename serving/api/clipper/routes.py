@@ -66,7 +66,7 @@ class QueryService(Protocol):
         version: str | None,
         user: str,
     ) -> RequestHandle:
-        """Submit a query; the asker is never called before this returns.
+        """Submit a query; never calls the asker before this returns.
 
         Overload, late and missing models yield the default output.
 
@@ -76,7 +76,7 @@ class QueryService(Protocol):
         ...
 
     def feedback(self, application: str, update: requests.FeedbackRequest) -> bool:
-        """Learn from feedback; False: its query is unknown.
+        """Learn from feedback; return False if its query is unknown.
 
         Raises:
             InvalidRequest: an unsuitable label.
@@ -289,7 +289,6 @@ class ClipperRoutes:
             raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:
-        """Raise RequestError if a query cannot be pinned to a version."""
         if len(application.models) > 1:
             cause = f"Too many models linked to application {name}"
         elif not application.models:

@@ -174,7 +174,7 @@ def refusal(code: Code, text: str) -> bytes:
 
 
 def error_block(error: ServingError) -> bytes:
-    """Build a header-only error response; overload is RESOURCE_EXHAUSTED with a retry delay."""
+    """Build a header-only error response, with a retry delay on overload."""
     return HEAD + _status_of(error)
 
 

@@ -12,7 +12,7 @@ from serving.response_handler import RequestHandle, fail_handler
 from serving.values import Buffer
 
 Asked = TypeVar("Asked")
-"""Part of a request that the codec needs for its response."""
+"""What the codec keeps of a request for its response."""
 
 
 class GrpcResponseWriter(Protocol):
@@ -56,10 +56,8 @@ class GrpcResponseHandler(Generic[Asked]):
         """Store the request.
 
         Args:
-            reply: response writer.
             write: encodes a tensors frame.
             asked: for `write`.
-            started_s: monotonic.
             done: counts status and seconds.
             steps: encodes in short steps; None where `write` is fast enough.
             slices: runs the steps.

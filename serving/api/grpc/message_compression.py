@@ -17,7 +17,6 @@ class MessageCompression:
     """Compression threads of the port."""
 
     def __init__(self, *, max_body_bytes: int, min_bytes: int | None) -> None:
-        """Prepare the threads; `min_bytes` is the size from which to compress (None: never)."""
         self.max_body_bytes = max_body_bytes
         self._min_bytes = min_bytes
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "grpc compression")

@@ -69,11 +69,6 @@ def parse(kind: Any, data: Buffer) -> Any:
 
 
 def _spend(descriptor: Any, data: memoryview, budget: ParseBudget) -> None:
-    """Spend the budget for all fields of a message.
-
-    Raises:
-        InvalidRequest: too many, or malformed.
-    """
     inner = _within(descriptor)
     for number, kind, _, content in proto_fields.read(data, budget):
         if kind != proto_fields.BYTES or number not in inner:

@@ -67,7 +67,6 @@ class GrpcRoutes:
         hub: ModelHub | None = None,
         services: Mapping[str, GrpcService] | None = None,
     ) -> None:
-        """Store the services; `services` are others by full name."""
         self._engine = engine
         self._services = services or {}
         self._hub = hub

@@ -128,7 +128,6 @@ class InferStream:
     """An open stream."""
 
     def __init__(self, call: GrpcCall, link: StreamTransport, infer: Infer) -> None:
-        """Open a stream; the deadline of `call` holds for all requests."""
         self._call = call
         self._link = link
         self._infer = infer

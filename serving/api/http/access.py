@@ -57,7 +57,7 @@ class Access:
         Args:
             token: None: not needed.
             origins: of pages that may read responses; `*`: all.
-            hosts: trusted names; None: any.
+            hosts: None: any.
         """
         self._token = token
         self._hosts = hosts

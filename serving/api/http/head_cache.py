@@ -32,7 +32,7 @@ class HeadCache:
     """Head cache of one port."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        """Start empty; requests with bodies above `max_body_bytes` go to the parser."""
+        """Start empty; longer bodies go to the parser."""
         self._max_body_bytes = max_body_bytes
         self._heads: dict[tuple[bytes, ...], RequestHead] = {}
         self._lines: dict[bytes, int] = {}

@@ -48,7 +48,7 @@ REASONS = {
 
 
 class RequestHead:
-    """Head of a request without its body's length; equal heads share one."""
+    """Head of a request; equal heads share one."""
 
     __slots__ = (
         "application",
@@ -100,7 +100,7 @@ class RequestHead:
         self.is_plain = self.is_plain and not fields
 
     def copied(self, *, content_encoding: str) -> RequestHead:
-        """Return a copy for a body in another encoding, without `meaning` and `handle`."""
+        """Return a copy for a body in another encoding."""
         return RequestHead(
             method=self.method,
             path=self.path,

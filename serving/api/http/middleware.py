@@ -49,8 +49,6 @@ class Middleware:
         """Store the settings.
 
         Args:
-            routes: protocols.
-            access: access rules.
             max_body_bytes: limit of a decompressed body.
             gzip_min_bytes: size from which to compress; None: never.
             is_timed: whether responses report stage times.

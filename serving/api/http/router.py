@@ -25,7 +25,6 @@ class Router:
     """Router over the protocols of the inference port."""
 
     def __init__(self, *, oip: Routes, tfs: Routes, otherwise: Routes | None = None) -> None:
-        """Store the routes; `otherwise` None: 404."""
         self._of_first = {"v2": oip, "v1": tfs, "monitoring": tfs}
         self._otherwise = otherwise or _Nothing()
 

@@ -30,7 +30,7 @@ class BodyOverLimit(NamedTuple):
 
 
 class NoBufferSpace(NamedTuple):
-    """No buffer space for a head, body or stream; the rest is dropped."""
+    """No buffer space for a request; the rest of it is dropped."""
 
     stream: int
 

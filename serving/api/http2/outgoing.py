@@ -172,7 +172,7 @@ class Outgoing:
     def taken(self) -> dict[int, int]:
         """Return bytes sent per waiting response.
 
-        Stream 0 has those of all, if the connection's window alone blocks one.
+        Stream 0 has those of all, if only the connection's window blocks one.
         """
         taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
         if self._blocked:

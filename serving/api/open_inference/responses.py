@@ -84,7 +84,7 @@ class ResponseEncoder:
     def written(
         self, frame: memoryview, wanted: OutputRequest
     ) -> tuple[Iterator[bytes], bytes | None]:
-        """Return the JSON part in small pieces, and the binary data if any."""
+        """Return the JSON part in small pieces, and the binary data."""
         chosen = self._chosen(frame, wanted)
         data = [tensor.data for tensor, binary in chosen if binary]
         return self._pieces(chosen, wanted.id), b"".join(data) if data else None

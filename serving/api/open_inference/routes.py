@@ -127,7 +127,6 @@ class OpenInferenceRoutes:
         triton: TritonRoutes | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the engine and Triton's extensions, if offered."""
         self._engine = engine
         self._max_json_bytes = max_json_bytes
         self._resolved = engine.resolved

@@ -104,13 +104,11 @@ def _is_little(text: bytes, texts: int) -> bool:
 
 
 def _without_escapes(text: bytes) -> bytes:
-    """Remove escapes, so that each quotation mark begins or ends a text."""
     # Pairs of backslashes first; the last of an odd number escapes what follows.
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _outside_texts(bare: bytes) -> bytes:
-    """Return what lies between the first `MAX_VALUES` texts, in 80 bytes per text."""
     return b"".join(bare.split(b'"', 2 * MAX_VALUES + 1)[::2])
 
 
@@ -147,7 +145,7 @@ def shortest(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return each float as the float64 with its shortest decimal form.
 
     0.2 as float32 is 0.20000000298023224 as float64; this returns 0.2. 10^k is exact up to k = 22,
-    so a final division or multiplication by it rounds correctly.
+    so one operation with it rounds correctly.
     """
     wide = values.astype(np.float64)
     if values.dtype.itemsize >= wide.dtype.itemsize:

@@ -20,7 +20,6 @@ class ParseBudget:
     __slots__ = ("_most", "_what", "left")
 
     def __init__(self, most: int = MAX_VALUES, what: str = "fields") -> None:
-        """Start with the full budget of elements, called `what` in errors."""
         self._most = most
         self._what = what
         self.left = most

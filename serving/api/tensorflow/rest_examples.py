@@ -55,11 +55,7 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
 
 
 def _check_number(listed: Sequence[object]) -> None:
-    """Check that the examples are few enough to parse.
-
-    Raises:
-        InvalidRequest: too many.
-    """
+    """Raise InvalidRequest if there are too many examples to parse."""
     features = ParseBudget(MAX_FEATURES, "examples and features of them")
     values = ParseBudget(what="values of features")
     features.spend(len(listed))

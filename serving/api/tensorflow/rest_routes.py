@@ -163,7 +163,6 @@ class TensorFlowRoutes:
         metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the settings; `metrics` returns the text in pieces."""
         self._engine = engine
         self._metrics = metrics
         self._max_json_bytes = max_json_bytes
@@ -231,7 +230,7 @@ class TensorFlowRoutes:
     ) -> DeploymentHandle:
         """Return the model's handle.
 
-        As in TensorFlow Serving, a short malformed body is reported before an unknown model.
+        As in TensorFlow Serving, a short malformed body is reported first.
         """
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
@@ -299,7 +298,7 @@ def resolved_version(
 
 
 def states(engine: Engine, name: str, version: str | None) -> list[rest_codec.VersionState]:
-    """Return the states of a model's versions, newest first, or of the requested one.
+    """Return the states of a model's versions, newest first.
 
     Raises:
         NotFound: none.

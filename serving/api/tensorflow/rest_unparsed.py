@@ -39,7 +39,7 @@ class UnparsedRequest(NamedTuple):
 
 
 def read_large(body: bytes, spec: TensorSpec) -> UnparsedRequest | None:
-    """Return the request for this only input, or None for other kinds."""
+    """Return the request for the only input; None for other kinds."""
     if spec.datatype in {"BYTES", "BOOL"} or not spec.shape:
         return None
     start = _START.match(body, 0, _MAX_ENDS)
@@ -62,7 +62,7 @@ def read_large(body: bytes, spec: TensorSpec) -> UnparsedRequest | None:
 
 
 def _structure(array: memoryview) -> bytes | None:
-    """Return brackets and commas; None for non-numbers or an empty array."""
+    """Return brackets and commas; None for anything but numbers."""
     found = bytearray()
     before = b""
     for at in range(0, len(array), _PIECE_BYTES):
@@ -82,8 +82,7 @@ def _structure(array: memoryview) -> bytes | None:
 def regular_shape(structure: bytes, rank: int) -> tuple[int, ...] | None:
     """Return the shape of evenly nested, non-empty arrays from brackets and commas.
 
-    The first array of depth d ends at the first d closing brackets in a row, and must repeat the
-    one within.
+    The first array of depth d ends at the first d closing brackets in a row.
     """
     sizes: list[int] = []
     inner = b""

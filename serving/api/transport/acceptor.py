@@ -37,8 +37,6 @@ class Acceptor:
         Args:
             sock: bound, not yet listening.
             context: None: no TLS.
-            protocol: factory of connections.
-            door: connection limiter.
             handshake_s: limit of a handshake.
             end_s: limit of a TLS shutdown.
         """

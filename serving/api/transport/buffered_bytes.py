@@ -16,7 +16,6 @@ class BufferedBytes:
     """Counter of buffered bytes."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
-        """Start at zero, without a limit if None."""
         self.most_bytes = most_bytes
         self.bytes = 0
         """Of requests."""
@@ -36,7 +35,7 @@ class BufferedBytes:
     def has_let_in(self, size: int) -> bool:
         """Reserve bytes of an arriving body if requests and responses leave room.
 
-        `has_taken` ignores responses: freeing and reserving an arrived body again must not fail.
+        `has_taken` ignores responses, so that an arrived body can be reserved again.
         """
         if self.most_bytes is not None and self.bytes + self.unsent_bytes + size > self.most_bytes:
             return False

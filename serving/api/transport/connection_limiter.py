@@ -30,7 +30,6 @@ class ConnectionLimiter:
     """Connection limiter."""
 
     def __init__(self, most: int | None = None, most_of_client: int | None = None) -> None:
-        """Start without connections; limits of None are infinite."""
         self.most = most
         self.most_of_client = most_of_client
         self.inside = 0
@@ -64,7 +63,7 @@ class ConnectionLimiter:
         return None
 
     def has_taken(self, client: str) -> bool:
-        """Count a connection if the limits allow it; return whether they do."""
+        """Count a connection if the limits allow it."""
         of_client = self._of_client.get(client, 0)
         is_full = self.most is not None and self.inside >= self.most
         if client and self.most_of_client is not None:
@@ -145,9 +144,9 @@ _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
 
 def acknowledged_bytes(transport: asyncio.Transport | None) -> int | None:
-    """Return bytes that a client has read if more wait; None: none wait, closed, or unknown.
+    """Return bytes that a client has read, as the kernel counts them.
 
-    Counted by the kernel: a buffer's size does not show whether a client reads.
+    None: no more wait, closed, or unknown.
     """
     if transport is None or _TCP_INFO is None:
         return None

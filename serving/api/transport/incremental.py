@@ -32,7 +32,6 @@ class IncrementalRunner:
     """Runner of all incremental jobs of one loop."""
 
     def __init__(self) -> None:
-        """Start without jobs."""
         self._waiting: deque[IncrementalJob] = deque()
 
     def begin(self, steps: Iterator[bytes], ended: Ended) -> IncrementalJob:

@@ -60,7 +60,7 @@ class ModelHub(Protocol):
     """
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """Return statistics of one version, all of a model (version None) or all (name None)."""
+        """Return statistics of one version, of a model or of all."""
         ...
 
     def configured(self, name: str, version: str | None) -> ModelConfig:

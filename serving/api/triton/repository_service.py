@@ -64,8 +64,7 @@ class RepositoryService:
     ) -> None:
         """Keep the arguments.
 
-        `cards` are loadable besides the repository's models; `keep` saves changes before they are
-        answered.
+        `cards` are loadable besides the repository's models; `keep` saves changes.
         """
         self._engine = engine
         self._repository = repository
