@@ -25,7 +25,7 @@ BACKGROUND = 2**31
 
 
 class Submitted:
-    """A new request: `items` >= 1, `deadline_s` on the clock of `now_s`, increasing ids."""
+    """A new request of one item or more, with an increasing id; times share one clock."""
 
     # A named tuple takes longer to create, which counts per request or batch.
     __slots__ = ("bytes", "deadline_s", "flow", "id", "items", "model", "priority")
@@ -47,7 +47,6 @@ class Submitted:
         self.priority = priority
         """Within the flow: 1 is the most urgent, 0 the default."""
         self.flow = flow
-        """Competing flows share the workers evenly."""
         self.bytes = size_bytes
         """Sent to a worker for it."""
 
@@ -63,7 +62,6 @@ class ModelUp(NamedTuple):
 
     model: ModelId
     pages: int
-    """Memory in a worker."""
     load_s: float
     batch_s: Mapping[int, float]
     """Items -> seconds of a batch."""
@@ -91,7 +89,6 @@ class WorkerUp(NamedTuple):
     worker: int
     slots: int
     pages: int | None = None
-    """Memory for models; None: no limit."""
     loaded: tuple[ModelId, ...] = ()
     """Models already in its memory."""
     loads_apart: bool = False
@@ -112,10 +109,7 @@ class WorkerDown(NamedTuple):
 
 
 class ActionResult:
-    """The end of an action.
-
-    `ok` is False if the load failed, or if the window had closed and no part of the INFER ran.
-    """
+    """The end of an action; not `ok` if a load failed, or an INFER did not run."""
 
     __slots__ = ("action", "ok", "times", "too_large", "worker")
 
@@ -144,7 +138,6 @@ class WarmupMeasured(NamedTuple):
     batch_s: Mapping[int, float]
     """Items -> seconds of inputs, execution and outputs."""
     cpu: float | None = None
-    """CPU cores of the worker; None: no limit."""
     threads: int = 1
     """Threads inside one operator."""
 

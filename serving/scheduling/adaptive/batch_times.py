@@ -1,12 +1,11 @@
 """Estimates of batch duration by size, from recent measurements.
 
-The estimate is the 90th percentile of a size's last measurements; Clockwork (OSDI'20, section 5.1)
-takes the maximum, but on shared cores one hiccup would decide ten estimates. Other sizes are
+The estimate is the 90th percentile of a size's last measurements; the maximum, as in Clockwork
+(OSDI'20, section 5.1), would on shared cores let one hiccup decide ten estimates. Other sizes are
 interpolated, or extrapolated through the two largest.
 
 A size that looks too slow is not run and never corrected. If it exceeds what its neighbours
-predict, it is tried again after a while; if it is still as slow, its measurements are trusted for
-twice as long.
+predict, it is tried again after a while; if still as slow, it is trusted for twice as long.
 
 Pure; times are in seconds.
 """
@@ -28,16 +27,14 @@ SEEDS_LAST = 100
 """Batches after which warm-up times are dropped."""
 
 DOUBTED_AFTER = 20
-"""Batches of other sizes after which a slow-looking size may be dropped."""
 DOUBTED_AFTER_S = 0.25
-"""Seconds those batches must have taken; doubled each time the drop was wrong."""
+"""Seconds after which a slow-looking size may be dropped; doubled each time this was wrong."""
 _MAX_DOUBLED = 3
-"""Most doublings, which give 2 s: longer than a disturbance lasts."""
+"""Gives 2 s: longer than a disturbance lasts."""
 _OUT_OF_LINE = 1.2
 """Ratio to the prediction below which an excess is noise."""
 _TRIED = 2.0
 _LOOK_EVERY = 8
-"""Batches between checks for such sizes."""
 
 
 class _Size:
@@ -48,9 +45,7 @@ class _Size:
     def __init__(self) -> None:
         self.seen: list[float] = []
         self.when: list[tuple[int, float]] = []
-        """Batches of all sizes, and their seconds, at each measurement."""
         self.next = 0
-        """Index of the oldest."""
         self.ran = 0, 0.0
         self.doubted_s = 0.0
         """Estimate when dropped; 0 if not dropped or tried since."""
@@ -166,7 +161,7 @@ class BatchTimeEstimator:
         return size <= self.largest_measured
 
     def largest(self, within_s: float, most: int) -> int:
-        """Return the most items, up to `most`, expected to run within `within_s`; else 0."""
+        """Return the most items, up to `most`, expected to run within `within_s`."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2

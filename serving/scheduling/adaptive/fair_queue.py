@@ -34,7 +34,6 @@ class Flow:
         self.items = 0
         self.heap: list[tuple[int, float, int, QueuedRequest]] = []
         self.last: list[tuple[int, float, int, QueuedRequest]] | None = None
-        """In reverse order; built once the queue is full."""
 
     def add(self, entry: QueuedRequest) -> None:
         """Queue an entry."""
@@ -93,7 +92,6 @@ class FairQueue(DeadlineQueue):
         super().__init__()
         self._flows: dict[str, Flow] = {}
         self._turns: list[tuple[int, int, Flow]] = []
-        """Heap of flows by virtual time, in items."""
         self._now = 0
         """Virtual time of the flow served last."""
         self._opened = 0
@@ -111,7 +109,7 @@ class FairQueue(DeadlineQueue):
         self._now = 0
 
     def drain(self) -> list[QueuedRequest]:
-        """Remove and return all entries by arrival, and forget all flows."""
+        """Remove and return all entries by arrival."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0
@@ -123,7 +121,7 @@ class FairQueue(DeadlineQueue):
         self._join(entry, entry.items)
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part of a lost worker, without refunding its flow."""
+        """Requeue a part of a lost worker; its flow stays charged."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
         _, start, stop = part
@@ -177,8 +175,7 @@ class FairQueue(DeadlineQueue):
         Args:
             size: limit set by the first entry's deadline.
             budget: most cost of large entries.
-            most: deadline -> largest batch that meets it; a more urgent entry joins none that is
-                larger.
+            most: deadline -> largest batch that meets it, which a more urgent entry may join.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
@@ -253,7 +250,6 @@ class FairQueue(DeadlineQueue):
     def _fitting_flow(
         self, batch: list[tuple[QueuedRequest, Part]], aside: list[tuple[int, int, Flow]]
     ) -> Flow | None:
-        """Return the next flow that may join the batch; move others to `aside`."""
         while (flow := self._next_flow()) is not None:
             if not batch or (flow.heap[0][3].cost > 1) == (batch[0][0].cost > 1):
                 break
@@ -261,7 +257,6 @@ class FairQueue(DeadlineQueue):
         return flow
 
     def _charge(self, flow: Flow, items: int, cost: int) -> None:
-        """Charge the flow whose turn it is for `items` of this cost."""
         turns = self._turns
         self._now = turns[0][0]
         flow.items -= items

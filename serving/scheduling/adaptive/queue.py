@@ -48,7 +48,6 @@ class QueuedRequest:
         cost: int = 1,
     ) -> None:
         self.id = id_
-        """Increases with arrival and breaks ties."""
         self.items = items
         self.deadline_s = deadline_s
         self.arrived_s = arrived_s
@@ -64,7 +63,6 @@ class QueuedRequest:
         self.attempts = 0
         """Workers lost while running a part of it."""
         self.alone = False
-        """Whether it must run alone."""
         self.left = False
         """Whether it was rejected or cancelled; later results are ignored."""
 
@@ -86,7 +84,7 @@ _BY_ARRIVAL = operator.attrgetter("id")
 
 
 def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[QueuedRequest]:
-    """Return the first entries of a heap, keyed by tuples, that hold this many items."""
+    """Return the first entries of a heap that hold this many items."""
     found: list[QueuedRequest] = []
     fringe = [(heap[0], 0)] if heap else []
     while fringe and items > 0:
@@ -108,7 +106,6 @@ class DeadlineQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, QueuedRequest]] = []
         self._arrivals: deque[QueuedRequest] = deque()
-        """By arrival, with some stale entries."""
         self.items = 0
 
     def push(self, entry: QueuedRequest) -> None:

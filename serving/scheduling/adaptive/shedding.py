@@ -1,10 +1,9 @@
 """Load shedding: which requests to reject so that batches stay large under overload.
 
-The head's deadline limits the next batch to k items. If the request behind that batch does not fit
-into a later batch of k, one of the two is lost anyway, and the head is rejected because serving it
-would keep batches small (as in Nexus, SOSP'19, section 4.3).
-
-Each flow has a share of a batch; the request behind is its first one beyond that share.
+The head's deadline limits the next batch to k items. If the request behind that batch fits no later
+batch of k, one of the two is lost anyway, and the head is rejected because serving it would keep
+batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a share of a batch; the request
+behind is its first one beyond that share.
 
     batches of 8, backlogs A of 100 items and B of 3:
     B is all in the next batch, A is shed as if it were alone with batches of 5
@@ -22,7 +21,7 @@ from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
 from serving.scheduling.adaptive.queue import QueuedRequest
 
 AMPLE = 2.0
-"""No shedding while the head has time for this many full batches."""
+"""While the head has time for this many full batches, nothing is shed."""
 _LOOK_AHEAD = 2
 MAX_OTHERS = 7
 """Other workers whose next batches are counted."""
@@ -78,7 +77,7 @@ class Shedding:
             size: of a full batch.
             waiting: items of all backlogs.
             starts_s: when the next batch starts.
-            others_s: when batches of other workers start, ascending.
+            others_s: starts of other workers' batches, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -89,7 +88,7 @@ class Shedding:
         self._ample_s = AMPLE * profile.estimate_s(size)
 
     def given_up(self, upcoming: Callable[[int], list[QueuedRequest]]) -> list[QueuedRequest]:
-        """Return the requests to reject of the backlog behind `upcoming` (items -> requests)."""
+        """Return the requests to reject of one backlog, given by `upcoming` (items -> requests)."""
         size = self._size
         refused: list[QueuedRequest] = []
         asked = (_LOOK_AHEAD + len(self._others_s)) * size
@@ -141,7 +140,7 @@ class Shedding:
         fitting: int,
         batch: int,
     ) -> bool:
-        """Return whether the first request behind the head's batch fits no later one."""
+        """Whether the first request behind the head's batch fits no later one."""
         if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
@@ -171,7 +170,7 @@ class Shedding:
         return False
 
     def _is_lost(self, head: QueuedRequest, left_s: float) -> bool:
-        """Return whether no batch meets the head's deadline; the last request is tried anyway."""
+        """Whether no batch meets the head's deadline."""
         start, stop = head.spans[-1]
         least_s = self._profile.estimate_s(min(self._size, stop - start))
         if self._others_s:

@@ -27,22 +27,19 @@ QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
-"""Batches after which an unused size is dropped."""
 _PATIENCE = 16
 """Full batches in time, in a row, after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
-"""Ratio to the recent line above which older times are outliers."""
 _SEVERAL = 2
 """Outliers per size before any is dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
-"""Multiple of the largest measured batch up to which the regression is trusted."""
+"""Multiple of the largest measured batch to which the regression is trusted."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
-"""Weight of the newest gap in the moving average."""
 
 
 class Sizing(Protocol):
@@ -51,7 +48,6 @@ class Sizing(Protocol):
     size: int
     """Most items in the next batch."""
     watches_arrivals: bool
-    """Whether `arrived` must be called."""
 
     def wait_s(self, waiting: int) -> float:
         """Return how long the oldest item waits from arrival."""
@@ -106,11 +102,7 @@ class Aimd(FixedSizing):
 
 
 class Quantile(FixedSizing):
-    """Quantile regression of batch latency on batch size.
-
-    Drops traces of stalls: times that contradict a run of full batches in time, and outliers from
-    the line through recent batches.
-    """
+    """Quantile regression of batch latency on batch size, without traces of stalls."""
 
     def __init__(self, settings: BatchingSettings) -> None:
         super().__init__(settings)
@@ -120,14 +112,12 @@ class Quantile(FixedSizing):
         self._batches = 0
         self._next_fit = _MIN_BATCHES
         self._in_time = 0
-        """Full batches in time, in a row."""
         self._largest = 0
         self._longest_s = 0.0
         self._patience = _PATIENCE
         self._next_patience = _PATIENCE
         self._late = 0
         self._filled = 1
-        """Items that the last full batch could have held."""
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
@@ -150,7 +140,6 @@ class Quantile(FixedSizing):
             self.size = self._fitted()
 
     def _count(self, items: int, took_s: float) -> bool:
-        """Count a full batch; return whether times were dropped."""
         if took_s > self._budget_s:
             if not self._late:
                 is_soon = self._in_time < self._patience
@@ -175,7 +164,7 @@ class Quantile(FixedSizing):
         self._longest_s = 0.0
 
     def _forget_contradictions(self) -> bool:
-        """Drop longer times and larger sizes than those in time; return whether any were."""
+        """Drop times that full batches in time contradict; return whether any were."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._longest_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
@@ -186,7 +175,7 @@ class Quantile(FixedSizing):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop unused sizes, and the least recently used beyond `_RETAINED_SIZES`."""
+        """Drop sizes unused for long, and those used least recently."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
@@ -238,7 +227,7 @@ class Delayed(FixedSizing):
         self._last_s: float | None = None
 
     def arrived(self, now_s: float) -> None:
-        """Update the mean gap between arrivals; a gap beyond the timeout restarts it."""
+        """Update the mean gap between arrivals."""
         if self._last_s is not None:
             gap_s = now_s - self._last_s
             if gap_s > self._longest_s or self._gap_s == math.inf:
@@ -264,7 +253,7 @@ def budget_s(settings: BatchingSettings) -> float:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return base and slope by least squares; the slope is 0 if all sizes are equal."""
+    """Return base and slope by least squares."""
     count = len(points)
     if not count:
         return 0.0, 0.0

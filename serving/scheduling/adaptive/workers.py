@@ -70,7 +70,7 @@ class AdaptiveWorker:
 
 
 def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWorker | None:
-    """Return the free worker with the fewest batches, then the first to finish."""
+    """Return the free worker with the fewest batches."""
     free = [worker for worker in workers if worker.free]
     if len(free) < 2:
         return free[0] if free else None
@@ -78,7 +78,7 @@ def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWor
 
 
 def round_robin(workers: Iterable[AdaptiveWorker], _now_s: float) -> AdaptiveWorker | None:
-    """Return the free worker that has waited longest since its last batch."""
+    """Return the free worker whose last batch is longest ago."""
     best: AdaptiveWorker | None = None
     for worker in workers:
         if worker.free and (best is None or worker.last_turn < best.last_turn):

@@ -20,7 +20,7 @@ from serving.scheduling.clockwork.shares import FlowShare
 from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted
 
 DOUBTED_AFTER_S = 0.25
-"""Seconds without a measurement after which a rejected model's longest ones are dropped."""
+"""Age of a rejected model's measurements at which the longest are dropped."""
 
 
 class Admission:
@@ -79,7 +79,7 @@ class Admission:
             self._doubt(model, now_s)
 
     def _doubt(self, model: PoolModel, now_s: float) -> None:
-        """Drop the longest measurements of a rejected model, which may stem from a stall."""
+        """Drop a rejected model's longest measurements, which may stem from a stall."""
         model.told_s = now_s
         model.load.doubt()
         self._pool.back.doubt()
@@ -100,8 +100,7 @@ class Admission:
     ) -> RejectionReason | None:
         """Queue items on a reserved worker; return the reason if none can take them.
 
-        Args:
-            flow: subject to its share; None: admitted before.
+        `flow` None: admitted before.
         """
         for holding in tuple(model.holdings):
             if holding.is_idle and holding.is_counted_on:  # evict it now; it may return later
@@ -122,7 +121,7 @@ class Admission:
     def _holder(
         self, model: PoolModel, demand: SchedulabilityTest
     ) -> tuple[ModelInstance | None, BatchReservation | None]:
-        """Return the instance that would finish first, in time, and the bundle to join."""
+        """Return the instance that finishes first, in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.ahead_s
         chosen: ModelInstance | None = None
@@ -148,7 +147,6 @@ class Admission:
         return chosen, chosen_bundle
 
     def _can_wait(self, model: PoolModel, demand: SchedulabilityTest) -> bool:
-        """Whether a worker may still come in time."""
         if demand.now_s + model.load.worth_s + demand.least_s > demand.deadline_s:
             return False
         return all(worker.draining for worker in self._pool.workers.values())
@@ -166,8 +164,8 @@ class Admission:
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
-        A request goes solo if it was too large with others (new ones of the model then do so for a
-        while) or was not run twice, since a large one may arrive after its window.
+        A request goes solo if it was too large with others, or was not run twice, since a large one
+        may arrive after its window.
         """
         if too_large:
             sent.holding.model.were_too_large(now_s)
@@ -208,6 +206,6 @@ class Admission:
 
 
 def _is_possible(model: PoolModel, least_s: float, deadline_s: float, now_s: float) -> bool:
-    """Whether work could be in time after issued actions, ignoring reservations."""
+    """Whether work could be in time if there were no reservations."""
     latest_s = deadline_s - least_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -1,9 +1,8 @@
 """Reserved work of a worker by deadline: whether more fits, and whether all is in time.
 
 All is in time if no more work is due by any deadline than there is time (the demand bound of
-earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines in one
-bucket are due by the first of them. A bucket is about a hundredth of the remaining time wide, so a
-test costs the same for any backlog.
+earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines share
+buckets of a hundredth of the remaining time, so a test costs the same for any backlog.
 
     from now:  |||||||| | | | | |   |   |   |   |       |       |       |               |
 
@@ -36,9 +35,7 @@ class Backlog:
         self._cells_s: list[float] = []
         """Starts of buckets with work, ascending."""
         self._untils_s: list[float] = []
-        """First deadline in each."""
         self._charges: list[int] = []
-        """Pieces of work in each."""
         self._slack_s = np.zeros(64)
         """The first deadlines, less the work of all buckets up to each."""
 
@@ -73,9 +70,10 @@ class Backlog:
         return place == count or float(slack_s[place:count].min()) - free_s >= work_s
 
     def keeps(self, free_s: float, done: Iterable[tuple[float, float]] = ()) -> bool:
-        """Return whether a worker free at `free_s` does all reserved work in time.
+        """Return whether a worker does all reserved work in time.
 
         Args:
+            free_s: when it can begin.
             done: buckets, and work in them that will be done by then.
         """
         cells_s = self._cells_s

@@ -1,7 +1,4 @@
-"""Batches: which model is next on a worker, and its largest batch in time.
-
-The loaded model with the earliest reservation is next; its batch delays no other reservation. Pure.
-"""
+"""Batches: which model is next on a worker, and its largest batch that delays no other. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ class NextBatch(NamedTuple):
 
     holding: ModelInstance
     place: int
-    """Index of its size."""
     entries: list[PendingRequest]
     """One per item, by deadline."""
     first: int | None
@@ -71,10 +67,9 @@ class Batches:
             self._begin(found, start_s)
 
     def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return the next model's batch, or a larger one of another model.
+        """Return the next model's batch, or a larger one that delays no reservation.
 
-        A larger batch precedes that of a leaving model if all reservations are kept, or each late
-        request for it would be a batch of its own.
+        Otherwise each late request for a leaving model would be a batch of its own.
         """
         found = self._turn(worker, start_s)
         if found is None or found.holding.leave is None:
@@ -129,8 +124,7 @@ class Batches:
     ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
 
-        None if other workers reserved it all; the chosen one if the first reservation is late
-        anyway.
+        None if other workers reserved it all.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
@@ -168,7 +162,7 @@ class Batches:
         return first
 
     def _is_kept(self, turn: NextBatch, start_s: float) -> bool:
-        """Whether all reservations of the worker are in time after a batch."""
+        """Whether a batch delays no reservation of the worker."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
         free_s = start_s + durations.worth_s[turn.place]

@@ -1,9 +1,8 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
 Unknown sizes are interpolated. The maximum is the 99th percentile of the last 10 measurements of
-Clockwork (OSDI'20, section 5.1). A measurement sums a batch's stages (docs/decisions/0016).
-
-Pure; times are in seconds.
+Clockwork (OSDI'20, section 5.1). A measurement sums a batch's stages (docs/decisions/0016). Pure;
+times are in seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 WINDOW = 10
-"""As in Clockwork."""
 
 
 class SlidingMaximum:
@@ -27,7 +25,7 @@ class SlidingMaximum:
     __slots__ = ("_guard", "_seed_s", "_seen", "worth_s")
 
     def __init__(self, seed_s: float, guard: float) -> None:
-        """Start from a measurement or profile; `guard` is the margin as a share."""
+        """Start from a measurement or profile, with a margin of the share `guard`."""
         self._guard = 1.0 + guard
         self._seed_s = seed_s
         self._seen: collections.deque[float] = collections.deque(maxlen=WINDOW)
@@ -65,11 +63,8 @@ _NO_SPLITS = BatchSplits((), (), (0.0,))
 class Durations:
     """Batch durations of one model by size.
 
-    `sizes` lacks those that a split beats: padded to compiled sizes, five items take less time as
-    four and one than as eight.
-
     Attributes:
-        sizes: batch sizes that may be run, ascending, from 1.
+        sizes: ascending from 1, without those that a split into smaller batches beats.
         worth_s: their seconds.
         item_s: seconds per item in the largest batch.
     """
@@ -102,7 +97,6 @@ class Durations:
         self._alike, self._seeds_s = _expand_profile(told, min(most, told[-1][0]), pads)
         self._batch_s = [seed_s * (1.0 + guard) for seed_s in self._seeds_s]
         self._windows: dict[int, SlidingMaximum] = {}
-        """By the smallest size that takes as long."""
         self._take(_first_splits(tuple(self._batch_s)))
 
     def observe(self, count: int, took_s: float) -> None:
@@ -118,7 +112,7 @@ class Durations:
             self._changed([first])
 
     def doubt(self) -> bool:
-        """Drop the longest measurement of each size; return whether any estimate fell."""
+        """Drop the longest measurements; return whether any estimate fell."""
         lower = [first for first, window in self._windows.items() if window.doubt()]
         if lower:
             self._changed(lower)
@@ -146,7 +140,7 @@ class Durations:
 def _expand_profile(
     told: tuple[tuple[int, float], ...], most: int, pads: bool
 ) -> tuple[tuple[range, ...], tuple[float, ...]]:
-    """Return, by size less one, the range of sizes that take as long, and the seconds."""
+    """Return, by size less one, the sizes that take as long, and the seconds."""
     counts = range(1, most + 1)
     if pads:
         sizes = [0, *(size for size, _ in told)]
@@ -182,7 +176,6 @@ def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSp
 
 @functools.lru_cache(maxsize=256)
 def _first_splits(batch_s: tuple[float, ...]) -> BatchSplits:
-    """Return the splits of unmeasured models; cached."""
     return _splits(batch_s, _NO_SPLITS, 1)
 
 

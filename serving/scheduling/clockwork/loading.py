@@ -1,7 +1,4 @@
-"""Loads: where to load a requested model, and prefetches for later requests.
-
-A planned load is issued when its worker could start it soon. Pure.
-"""
+"""Loads: where to load a requested model, and prefetches for later requests. Pure."""
 
 from __future__ import annotations
 
@@ -86,7 +83,7 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
-        """Whether a model is requested as often as those that its load evicts."""
+        """Whether a model is requested as often as those that it evicts."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
@@ -95,7 +92,7 @@ class Loading:
 
         Only if the request would have been in time with the model loaded. Evicts by the last
         request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm", SIGMOD 1993). An
-        executor shared with batches must be idle, and gives prefetches `AHEAD_SHARE` of its time.
+        executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -186,7 +183,7 @@ class Loading:
         return None
 
     def _may_begin(self, holding: ModelInstance, free_s: float) -> bool:
-        """Whether the load delays no reserved work, or no batch can run before it."""
+        """Whether the load delays no reserved work."""
         worker, charge = holding.worker, holding.charge
         if worker.loads_apart or charge is None:
             return True
@@ -228,7 +225,7 @@ class Loading:
         return self._lose(holding)
 
     def _lose(self, holding: ModelInstance) -> list[PoolModel]:
-        """Remove an instance; return its model if it is on no worker."""
+        """Remove an instance; return its model if now on no worker."""
         needless = self._swapping.cancel(holding)
         self._memory.forget(holding)
         if holding.model.holdings:

@@ -26,7 +26,7 @@ class Memory:
         self._orders = orders
 
     def settle(self, model: PoolModel) -> None:
-        """Mark a model's instances as evictable if its queue is empty."""
+        """Mark a model as evictable if its queue is empty."""
         if model.waiting.entries:
             return
         for holding in tuple(model.holdings):
@@ -79,7 +79,7 @@ class Memory:
 def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
     """Return the requests per second lost if idle models gave up so many pages.
 
-    Counts requests with deadlines too short for a new load.
+    Only those with deadlines too short for a new load.
     """
     needed, lost = pages - worker.free_pages, 0.0
     for holding in worker.held.values() if needed > 0 else ():

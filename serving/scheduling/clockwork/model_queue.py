@@ -24,9 +24,7 @@ class Reservations:
         self.cells_s: list[float] = []
         self.bundles: list[BatchReservation] = []
         self.owes = 0
-        """Reserved items still queued."""
         self.leaves = False
-        """Whether they precede a planned eviction."""
 
     def add(self, bundle: BatchReservation) -> None:
         """Add a bundle."""
@@ -54,7 +52,6 @@ class BatchReservation:
         """First deadline of its items so far, or when the model leaves."""
         self.count = 0
         self.cost_s = 0.0
-        """Reserved seconds."""
         self.entries: list[PendingRequest] = []
 
 
@@ -90,17 +87,14 @@ class PendingRequest:
         self.id = id_
         self.items = items
         self.deadline_s = deadline_s
-        """When its batch must end, so that its result reaches the client in time, with a margin."""
+        """When its batch must end: before the client's deadline, by a margin."""
         self.due_s = due_s
-        """The client's deadline."""
         self.waits = 0
         self.next_item = 0
         self.returned: list[int] = []
-        """Items that a worker did not run, the next one last."""
+        """Not run by a worker, the next one last."""
         self.open_items = items
-        """Items without a result."""
         self.losses = 0
-        """Workers lost with it."""
         self.alone = False
         """Whether it runs solo, in adjoining parts."""
         self.was_unrun = False
@@ -132,7 +126,6 @@ class BatchCandidate(NamedTuple):
     """A possible batch."""
 
     latest_s: float
-    """Latest start."""
     place: int
     first: int
 
@@ -178,7 +171,7 @@ class ModelQueue:
         entry.waits = 0
 
     def hopeless(self, before_s: float) -> list[PendingRequest]:
-        """Remove and return entries with earlier deadlines, with `waits` unchanged."""
+        """Remove and return entries with earlier deadlines; `waits` stays."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
             return []
@@ -189,7 +182,7 @@ class ModelQueue:
     def choose(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return the largest batch that could start then; None if no item can.
+        """Return the largest batch that could start then, if any item can.
 
         Skips the first requests for a larger batch if some would be late anyway.
         """

@@ -63,7 +63,7 @@ class ActionOutbox:
         return None
 
     def stir(self, worker: PoolWorker) -> None:
-        """Check a worker that could run more, now or when it could start."""
+        """Check a worker, now or when it could start more."""
         if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
             self.dirty[worker.id] = worker
 

@@ -54,7 +54,7 @@ class PoolQueue:
         self.offer(model)
 
     def offer(self, model: PoolModel) -> None:
-        """Update a model's turn with its workers after its queue grew."""
+        """Update a model's turns after its queue grew."""
         for holding in model.holdings:
             if holding.leave is not None and holding.has_left(self._pool.now_s):
                 continue
@@ -87,14 +87,9 @@ class PoolQueue:
         items: int,
         bundle: BatchReservation | None = None,
     ) -> None:
-        """Reserve a worker's time for an entry.
+        """Reserve a worker's time for `items` of an entry.
 
-        Args:
-            entry: without a reservation.
-            model: its model.
-            holding: where.
-            items: queued.
-            bundle: to join; None: a new one.
+        It joins `bundle`, if any.
         """
         promises, leave = holding.promises, holding.leave
         backlog, until_s = promises.backlog, entry.deadline_s
@@ -247,7 +242,7 @@ class PoolQueue:
                 self._drop_late(model, now_s)
 
     def _drop_late(self, model: PoolModel, now_s: float) -> None:
-        """Drop late requests, or check again: sums are rounded and durations change."""
+        """Drop late requests, or check again."""
         if not model.waiting.entries:
             return
         least_s, first_s = model.durations.worth_s[0], model.waiting.deadlines_s[0]

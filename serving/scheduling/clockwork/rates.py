@@ -13,7 +13,7 @@ Robbins and Monro, Annals of Mathematical Statistics 22, 1951.
 """
 FIRST_MARGIN, MAX_MARGIN = 0.2, 0.5
 ONE_CAUSE_S = 0.1
-"""Drops within this count once: they have one cause, such as a stall."""
+"""Drops within this time count once: they have one cause."""
 REMEMBERS_S = 10.0
 """Decay time of rates."""
 TICK_S = 1e-3 * REMEMBERS_S

@@ -15,14 +15,10 @@ from serving.scheduling.clockwork.pool_state import (
 from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75
-"""A request joins a bundle due after at least this share of its own time."""
+"""A request joins a bundle due after this share of its own time."""
 ASKED = 2
-"""Bundles that are tried."""
 ALONE = 1.5
-"""Multiple of the margin for a request that joins no bundle, since others may join it.
-
-It is 1 for a flow below its share.
-"""
+"""Multiple of the margin for a request that joins no bundle; 1 for a flow below its share."""
 
 
 class SchedulabilityTest:
@@ -72,7 +68,6 @@ class SchedulabilityTest:
         """When a message could reach a worker."""
         self.least_s = model.durations.quickest_s(items)
         self.reserve_s = self._held_s(1.0, deadline_s - now_s)
-        """Margin: time kept free."""
 
     def _held_s(self, times: float, within_s: float) -> float:
         """Return the time kept free before a deadline in `within_s`."""
@@ -112,9 +107,9 @@ class SchedulabilityTest:
         """Return whether an instance could do the work in time, and the bundle to join.
 
         Args:
-            holding: instance, perhaps still to be loaded.
-            free_s: when its executor has finished issued actions.
-            ready_s: when the model is loaded.
+            holding: perhaps still to be loaded.
+            free_s: as in `is_in_time`.
+            ready_s: as in `is_in_time`.
             is_free: whether it would start at once.
         """
         worker, leave, now_s = holding.worker, holding.leave, self.now_s

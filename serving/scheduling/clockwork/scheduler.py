@@ -7,12 +7,12 @@ unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 a
     request -- schedulable? --> queued by deadline -- largest batch in time --> INFER, in a window
             \-- in no memory --> LOAD, if in time --^
 
-A batch is issued only `ahead` before the worker is free. Work is reserved on admission, so later
-requests hardly ever displace admitted ones; the paper admits all and drops in the queue.
+Work is reserved on admission, so later requests hardly ever displace admitted ones; the paper
+admits all and drops in the queue.
 
-    scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings
-              \                        \-> places
-               \-> batches ---------------------------/
+    scheduler -> admission -> loading -> swapping -> pool_queue -> memory -> outbox -> pool_state
+             \                      \-> swap_planner
+              \-> batches ------------------------------/
 
 Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
 swap, a step per model of the worker and per request of an evicted one. Pure; times are in seconds
@@ -74,7 +74,7 @@ class ClockworkScheduler:
         self._admission = Admission(pool, memory, queue, self._loading)
         self._batches = Batches(pool, orders, memory, queue)
         self._indices = itertools.count()
-        """Never reused, since workers may hold models that are gone."""
+        """Never reused: workers may hold models that are gone."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
@@ -187,7 +187,7 @@ class ClockworkScheduler:
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
-        """Let a worker finish its issued actions; place its other reservations again."""
+        """Let a worker finish its issued actions; place its other reservations anew."""
         worker = self._pool.workers.get(event.worker)
         if worker is None or worker.draining:
             return
@@ -221,7 +221,6 @@ class ClockworkScheduler:
             self._admission.replace(model, now_s)
 
     def _changed(self, event: SettingsChanged) -> None:
-        """Apply new parameters; reset models to their profiles if needed."""
         pool = self._pool
         before, pool.parameters = pool.parameters, Parameters.of(event.settings)
         if event.keep_learnt and pool.parameters == before:
@@ -237,7 +236,7 @@ class ClockworkScheduler:
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:
-        """Reset a model to its profile and check its queue again."""
+        """Reset a model to its profile and check its queue."""
         model.begin(self._pool.parameters)
         if model.waiting.entries:
             self._queue.watch(model)

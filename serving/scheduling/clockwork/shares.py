@@ -1,14 +1,13 @@
 """Fair shares at admission: what a flow that has had its share must leave to others.
 
 Such a flow is admitted only where a worker has more time free, as in trunk reservation (Kelly, Loss
-Networks, Annals of Applied Probability 1, 1991). Admitted requests are never dropped for a share.
+Networks, Annals of Applied Probability 1, 1991).
 
     requested recently  A: 4.0 s   B: 0.5 s   C: 0.2 s       of 2.0 s that could be admitted
     the share           1.3 s: B and C get all they request, A the rest
 
-The share is max-min fair and applies only while work is rejected. Work counts as in the largest
-batches. The share is recomputed after as many requests as flows, or `ANEW_S`: O(log flows) per
-request. Pure.
+The share is max-min fair and applies only while work is rejected. It is recomputed after as many
+requests as flows, or `ANEW_S`: O(log flows) per request. Pure.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ SCARCE = 0.05
 FIRST_S = 0.5
 """Seconds of work per worker assumed admitted at the start."""
 BURST = 0.1
-"""Share of the queue kept for bursts."""
 ALIKE = 0.98
-"""Part of its share with which a flow counts as having had it."""
+"""Part of its share at which a flow counts as having had it."""
 MAX_ROOM = 0.5
-"""Most of the time up to a deadline kept for one request of others."""
+"""Most of the time up to a deadline kept for a request of others."""
 
 
 class FlowShare:
@@ -69,7 +67,6 @@ class Shares:
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
         self._asked_s = self._refused_s = 0.0
-        """Recently requested work of all flows, and its rejected part."""
         self._count = 0
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
@@ -77,9 +74,7 @@ class Shares:
         self.room_s = 0.0
         """Largest request of flows below their share."""
         self.part = 0.0
-        """Share of a worker's time that they will request."""
         self.behind_s = 0.0
-        """Their queued work per worker."""
 
     def __len__(self) -> int:
         return len(self._flows)
@@ -101,7 +96,7 @@ class Shares:
         return flow
 
     def admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record admitted work, in the largest batches and in batches of its own."""
+        """Record admitted work, in the largest batches and as a batch of its own."""
         flow.had_s += work_s
         flow.asked_s += work_s
         flow.request_s = alone_s

@@ -1,8 +1,7 @@
 """Swap planner: where and when to load a model in place of others, and whether that pays.
 
-A swap costs the time for which an executor has less to do than requested. Swaps may take the spare
-time and `PAID` besides, so each waits until earlier ones are paid back. Pure; a step per model in a
-worker's memory.
+A swap costs the time for which an executor has less to do than requested. Each waits until spare
+time and `PAID` besides have paid earlier ones back. Pure; a step per model in a worker's memory.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from serving.scheduling.clockwork.pool_state import (
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 
 WAITS = 0.5
-"""Share of the available time by which a swap is put off, so that requests can join."""
+"""Share of the available time by which a swap is put off, for requests to join."""
 MAX_WAIT = 50.0
 """Longest such wait, in load times."""
 RESIDENCE = 5.0
@@ -125,7 +124,6 @@ def _find_evictions(
 
 
 def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> float:
-    """Return when an instance in use may leave for a load of `load_s`."""
     left_s = holding.ready_s + RESIDENCE * load_s
     if holding.state is InstanceState.PLANNED:
         left_s += SLACK * (left_s - now_s)
@@ -162,7 +160,7 @@ def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy
 
 
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether the model could be loaded but for memory or executor time."""
+    """Whether only memory or executor time prevents a load."""
     pages = worker.free_pages + worker.idle_pages - worker.planned_pages
     if worker.draining or (worker.loads_apart and pages >= model.pages):
         return False
@@ -175,6 +173,5 @@ def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
 
 
 def _worth(holding: ModelInstance) -> tuple[bool, bool, float]:
-    """Sort key: idle models first, then by requests."""
     is_planned = holding.state is InstanceState.PLANNED
     return not holding.is_idle, is_planned, holding.model.asked_before_s

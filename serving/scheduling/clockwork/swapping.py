@@ -3,8 +3,8 @@
     planned -------- waits --------> evicted models have left -> LOAD
     evicted model -- reserved for what can be done until then --> UNLOAD
 
-A swap gets only time left after all reserved work. An evicted model may be planned to return behind
-its successor; starts along such a chain increase, so nothing waits for itself. Pure.
+A swap gets only time left after all reserved work. Starts increase along a chain of swaps, so
+nothing waits for itself. Pure.
 """
 
 from __future__ import annotations

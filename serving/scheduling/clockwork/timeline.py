@@ -1,7 +1,4 @@
-"""One executor of a worker: its issued actions, and when they will have run.
-
-It runs one action at a time, in order. Pure.
-"""
+"""One executor of a worker: its issued actions, run in order, and when they will have run. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ class Timeline:
         """Start without actions; `back` is the latency of results."""
         self._back = back
         self._free_s = 0.0
-        """When all will be done, as far as is known."""
         self._moved_s = 0.0
         """Total shift of expected ends so far."""
         self._ends_s: dict[int, float] = {}
@@ -32,8 +28,7 @@ class Timeline:
     def free_s(self, now_s: float) -> float:
         """Return when it can start more; may lie in the past.
 
-        An overdue action is expected to need as long again as it is late, so a hanging worker is
-        trusted ever less.
+        An overdue action is expected to need as long again as it is late.
         """
         late_s = now_s - self._due_s
         if late_s <= 0.0:
@@ -52,7 +47,7 @@ class Timeline:
     def ended(self, action: int, at_s: float) -> None:
         """Record an action's end and shift those that follow.
 
-        If it is not the first, it never runs, and its duration is freed.
+        If it is not the first, it never runs.
         """
         if action != next(iter(self._ends_s)):
             self._taken_out(action)
