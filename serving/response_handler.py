@@ -1,7 +1,4 @@
-"""Response handlers: each is called exactly once, with a result or an error.
-
-All calls are made in the event loop's thread.
-"""
+"""Response handlers: each is called exactly once, in the event loop's thread."""
 
 from __future__ import annotations
 
@@ -44,7 +41,6 @@ class BatchInfo(NamedTuple):
     sent_s: float
     """On the monotonic clock."""
     times: StageTimes
-    """Stages in the replica."""
 
 
 @runtime_checkable

@@ -1,10 +1,9 @@
 """GPU clock lock: supported clocks, a held lock, restoring what dead owners left.
 
-Each change is first recorded in a journal (`restore_journal`), from which the next process restores
-the clock after a `kill -9` (`restore_stale`).
+Changes are recorded in a journal, from which the next process restores the clock after a `kill -9`.
 
-NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked; application
-clocks are restored. Calls block for milliseconds; thread-safe.
+NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Calls block
+for milliseconds; thread-safe.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from serving.system import process_identity
 log = logging.getLogger(__name__)
 
 _SETTLE_S = 0.2
-"""Longest wait for the locked clock, which a GPU may never reach."""
+"""Longest wait for the locked clock."""
 _READ_S = 0.01
 
 
@@ -60,9 +59,7 @@ class ClockLock:
         self._changing = threading.Lock()
         self._name = process_identity.this_process().new_name()
         self._gpu: str | None = None
-        """UUID of the locked GPU."""
         self.clock_mhz: int | None = None
-        """Locked clock."""
 
     def __enter__(self) -> Self:
         return self
@@ -190,7 +187,6 @@ def _check_supported(gpu: Gpu, clock_mhz: int) -> None:
 
 
 def _wait_for_clock(gpu: Gpu, clock_mhz: int) -> int | None:
-    """Return the clock once it is as wanted or time is up; None if unreadable."""
     until_s = time.monotonic() + _SETTLE_S
     with contextlib.suppress(AcceleratorUnavailable):
         while (reads_mhz := gpu.clock_mhz()) != clock_mhz and time.monotonic() < until_s:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 _DEFAULT = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon puts it
 _LISTENING = (errno.EPROTOTYPE, errno.EAGAIN)
-"""Of a socket that listens: another type, or busy."""
 
 
 def lacking(environ: Mapping[str, str]) -> str | None:

@@ -1,10 +1,8 @@
 """Single flight: equal requests in flight share one execution.
 
 The first request of a key is sent, and cancelled when its last handler leaves. If its deadline
-passes, handlers with a later one are sent again. Executions are shared within a flow key only,
-cached responses by all.
-
-Event loop's thread only.
+passes, handlers with a later one are sent again. A flow key limits shared executions, not cached
+responses. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -24,13 +22,12 @@ from serving.response_handler import (
 )
 
 FlowKey = tuple[str, int]
-"""Application and priority, which with the deadline set the queue position."""
+"""Application and priority."""
 Send = Callable[[ResponseHandler, float], RequestHandle]
-"""Send a request for this handler and deadline."""
 
 
 class _FlightMember:
-    """A request handler's membership in a flight."""
+    """A handler's membership in a flight."""
 
     __slots__ = ("deadline_s", "flight", "lane", "waiter")
 
@@ -123,7 +120,6 @@ class _Flight:
                 deliver_error(place.released(), error)
 
     def _land(self) -> Iterator[_FlightMember]:
-        """Yield remaining members; a response may cancel others meanwhile."""
         places, self._places = self._places, {}
         for place in places:
             if place.flight is self:
@@ -136,7 +132,6 @@ class SingleFlight:
     def __init__(self, capacity_bytes: int) -> None:
         self.cache = ResponseCache(capacity_bytes)
         self.shared = 0
-        """Requests that joined another."""
         self._flights: dict[tuple[CacheKey, FlowKey], _Flight] = {}
         self._loop = asyncio.get_running_loop()
 

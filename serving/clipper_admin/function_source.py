@@ -1,7 +1,7 @@
 """Export of a function as an importable module, without pickle.
 
-Writes `model.py`. Replicas import a function of an importable module; others are written as source
-with what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
+Writes `model.py`. A function of an importable module is imported; others are written as source with
+what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ FILE = "model.py"
 ATTRIBUTE = "predict"
 
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-"""On the module path already."""
 _ADVICE = "put it into a module and deploy its function, or load it from a file in the function"
 
 
@@ -79,8 +78,6 @@ def load_function(reference: str) -> Callable[[list[Any]], Any]:
 
 
 class _Module:
-    """Module under construction."""
-
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.imports: dict[str, str] = {}
@@ -123,7 +120,7 @@ class _Module:
         return name
 
     def _by_import(self, target: Any, name: str) -> bool:
-        """Import a function or class under a name if possible; return whether it was."""
+        """Import a function or class if possible; return whether it was."""
         if not _is_importable(target):
             return False
         module = self._import(sys.modules[target.__module__])
@@ -131,7 +128,6 @@ class _Module:
         return True
 
     def _import(self, module: types.ModuleType) -> str:
-        """Import a module from its root under a unique name."""
         root = _root_of(module)
         if root is not None and root not in _INSTALLED:
             self.roots[root] = None
@@ -217,7 +213,7 @@ def _is_importable(target: Any) -> bool:
 
 
 def _root_of(module: types.ModuleType) -> str | None:
-    """Return the folder that a module is imported from, if a file."""
+    """Return the folder that a module is imported from."""
     file = getattr(module, "__file__", None)
     if file is None or not str(file).endswith(".py"):
         return None
@@ -294,7 +290,6 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _literal(value: Any) -> str | None:
-    """Return the source of a plain value, else None."""
     if value is None or value is Ellipsis or type(value) in {bool, int, str, bytes}:
         return repr(value)
     if type(value) is float:

@@ -106,7 +106,6 @@ class ProcessContainerManager:
         ]
 
     def _ready_line(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-        """Return the server's first line: its addresses."""
         until_s = time.monotonic() + self._start_timeout_s
         while True:
             has_ended = process.poll() is not None
@@ -270,7 +269,6 @@ class ProcessContainerManager:
 
 
 def _facts(line: bytes) -> dict[str, Any]:
-    """Parse the ready line."""
     try:
         facts = json.loads(line)
         if facts["event"] == "ready" and facts["port"] and facts["admin_port"]:

@@ -1,7 +1,4 @@
-"""Counters and histograms for the request path, without label lookups or locks.
-
-Written by the event loop's thread only.
-"""
+"""Counters and histograms for the request path, without label lookups or locks."""
 
 from __future__ import annotations
 
@@ -11,17 +8,14 @@ LATENCY_BOUNDS_S = (
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25,
     0.5, 1.0, 2.5, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds in seconds."""
 
 ERROR_BOUNDS_S = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 1.0)
-"""Upper bounds of prediction errors in seconds."""
 
 BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Upper bounds in items."""
 
 
 _UNCOUNTED = 1024
-"""Observations buffered before counting, which is ten times faster than counting singly."""
+"""Observations buffered before counting."""
 
 
 class BucketHistogram:

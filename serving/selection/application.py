@@ -28,22 +28,20 @@ class Application:
     """As in request paths."""
     input_type: InputType = "doubles"
     default_output: str = ""
-    """Response if no output comes in time or is confident enough."""
+    """Response if no output is in time or confident enough."""
     latency_slo_s: float = 0.1
     """Seconds until the outputs so far are combined."""
     models: tuple[str, ...] = ()
-    """In linking order."""
     policy: str = "fixed"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cost of querying a model in units of loss: 0.01 equals one error in a hundred."""
     task: Task = CLASSES
     contexts: Contexts = "shared"
-    """Whether to learn from all feedback together or per user."""
     most_users: int = 100_000
-    """Limit on user states; those with the oldest feedback are dropped."""
+    """Limit on user states; those with the oldest feedback go."""
     confidence_threshold: float = 0.0
-    """Confidence below which the default is returned."""
+    """Below it the default is returned."""
     suspicious_threshold: float = 0.3
     """Agreement below which outputs are marked suspicious; 0: never.
 

@@ -1,7 +1,4 @@
-"""Bounded log of decisions, which feedback joins once, by query id or by user and input.
-
-Single-threaded; has no clock.
-"""
+"""Bounded log of decisions, which feedback joins once, by query id or by user and input."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ class DecisionLog:
         self._by_input: dict[tuple[str, str], OrderedDict[int, None]] = {}
         self.bytes = 0
         self.dropped = 0
-        """Decisions dropped at the limits."""
         self.joined = 0
         self.unmatched = 0
         """Feedback that joined none: late, repeated or unknown."""
@@ -67,9 +63,9 @@ class DecisionLog:
         return self._counted(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """Remove and return the newest decision for a user and input.
+        """Remove and return the newest decision for an input, of the user or else of none.
 
-        Falls back to one without user: Clipper's clients send the user in feedback only.
+        Clipper's clients send the user in feedback only.
         """
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
         return self._counted(self._remove(next(reversed(ids))) if ids else None)

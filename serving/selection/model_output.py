@@ -24,7 +24,6 @@ MISSING_LOSS = 1.0
 """Loss of a queried model without output in time."""
 
 _SUM_TOLERANCE = 1e-3
-"""For probabilities in FP16."""
 
 
 class Label(NamedTuple):
@@ -55,15 +54,14 @@ class Task:
 
     kind: Kind = "classes"
     output: str | None = None
-    """Output tensor to read; None: the first."""
+    """None: the first."""
     labels: tuple[str, ...] = ()
-    """Class names in score order; empty: indices."""
+    """In score order; empty: indices."""
     scale: float = 1.0
-    """Difference of numbers with loss 1, in their unit."""
+    """Difference of numbers with loss 1."""
     tolerance: float | None = None
     """Largest difference that agrees; None: a tenth of `scale`."""
     loss: Loss = "squared"
-    """How a number's loss grows up to `scale`."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -119,7 +117,6 @@ class Task:
 
 
 CLASSES = Task()
-"""Default task."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -148,7 +145,7 @@ def label_text(value: object) -> str:
 
 
 def class_of(task: Task, value: object) -> str:
-    """Return the class of a label, or of an index into the task's labels.
+    """Return the class of a label, or of an index into the labels.
 
     Raises:
         ValueError: neither string nor integer.
@@ -220,7 +217,7 @@ def top_class(answer: Label | Scores) -> str:
 def loss(task: Task, answer: ModelOutput | None, right: TrueLabel) -> float:
     """Return the loss of an output in [0, 1]; None: missing.
 
-    Classes: 0 or 1. Numbers: difference over `task.scale`, squared or not, at most 1.
+    Numbers: difference over `task.scale`, squared or not, at most 1.
     """
     if answer is None:
         return MISSING_LOSS
@@ -252,7 +249,6 @@ def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:
 
 
 def _strings(tensor: Tensor) -> list[str]:
-    """Decode a BYTES tensor (4-byte little-endian lengths)."""
     data, texts, at = bytes(tensor.data), [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")

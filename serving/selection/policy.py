@@ -6,7 +6,7 @@ A policy is a frozen value of options; what it learned is a frozen state:
     combine(state, choice, answers) -> Combined   one output from theirs
     observe(state, decision, truth) -> State      learn from feedback
 
-`draw` in [0, 1) is the only randomness. No I/O, no clock.
+`draw` in [0, 1) is the only randomness.
 """
 
 from __future__ import annotations
@@ -48,13 +48,9 @@ class Combined:
     confidence: float
     """In [0, 1]: agreement by the policy's weights; missing models disagree."""
     agreement: float
-    """In [0, 1]: how far the models with output support it, by probability and accuracy.
-
-    Unlike the confidence, it is not dominated by a model with all the weight.
-    """
+    """In [0, 1]: how far the models with output support it, by probability and accuracy."""
     used: tuple[str, ...]
     missing: tuple[str, ...]
-    """Queried models without output."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +98,6 @@ class Policy(Protocol[S]):
     """How models are selected and combined."""
 
     name: ClassVar[str]
-    """Name in the registry."""
 
     def initial(self, models: Sequence[str]) -> S:
         """Return the initial state."""

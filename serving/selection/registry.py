@@ -21,7 +21,6 @@ from serving.selection.policy import Policy
 POLICIES: Mapping[str, type[Any]] = {
     policy.name: policy for policy in (Fixed, Split, Exp3, Exp4, EpsilonGreedy, Thompson, PerUser)
 }
-"""Each has its own type of state."""
 NAMES = tuple(POLICIES)
 
 _SHARED = ("task", "costs")
@@ -67,7 +66,6 @@ def _find_policy(name: str) -> type[Any]:
 
 
 def _check_option(policy: str, option: str, value: object, hint: Any) -> object:
-    """Check a value's type; policies check ranges."""
     is_optional = type(None) in typing.get_args(hint)
     if value is None and is_optional:
         return None

@@ -1,7 +1,6 @@
 """Policy states of one application: a shared one and, if configured, one per user.
 
-Feedback updates the user's state and the shared one, from which new users start. Single-threaded;
-has no clock.
+Feedback updates both; new users start from the shared state.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class UserStates:
         self._bound()
 
     def for_query(self, user: str) -> PolicyState:
-        """Return the state for a decision; an uncached initial one if the store is down."""
+        """Return the state for a decision; an initial one if the store is down."""
         try:
             return self.state(user)
         except NotReady:  # the store logs it once

@@ -1,7 +1,6 @@
 """Record of what management changed: texts by kind, name and version, in a SQLite file.
 
-A write is one transaction in a write-ahead log with `synchronous=FULL`, durable when it returns.
-Policy states, which change often, have their own file (`selection.sqlite_store`).
+A write is durable when it returns (`synchronous=FULL`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from serving.errors import NotReady
 from serving.system import private_folder
 
 SCHEMA = 1
-"""In `PRAGMA user_version`."""
 
 _TABLE = """
 CREATE TABLE records (
@@ -35,7 +33,6 @@ INSERT INTO records (kind, name, version, text) VALUES (?, ?, ?, ?)
 ON CONFLICT (kind, name, version) DO UPDATE SET text = excluded.text
 """
 _BUSY_S = 5.0
-"""Time a statement waits for another user of the file."""
 
 
 class RecordKey(NamedTuple):

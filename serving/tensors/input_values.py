@@ -28,7 +28,6 @@ class ValueSpec:
 
     spec: TensorSpec
     text: str
-    """As declared."""
     says: str
     """Description for people."""
     draw: Draw
@@ -90,7 +89,6 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
 
 
 def _dtype(datatype: str) -> np.dtype[Any]:
-    """Return NumPy's type of a numeric datatype."""
     return np.dtype(datatype.lower().replace("fp", "float"))
 
 
@@ -174,7 +172,6 @@ def _range(kind: np.dtype[Any]) -> tuple[float | int, float | int]:
 
 
 def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
-    """Return a generator of uniform numbers, both ends included."""
     if low == high:
         return lambda _rng, shape: np.full(shape, low, kind)
     if kind.kind != "f":

@@ -1,7 +1,6 @@
 """Detect the item axis of each input and output, or why a model is not batched.
 
-Without axes in `model.yaml`, axis 0 of every tensor is assumed only if nothing speaks against it:
-batching along a wrong axis silently gives wrong results.
+Without axes in `model.yaml`, axis 0 of every tensor is assumed if nothing speaks against it.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def why_no_rows(signature: Signature) -> str:
     """Return why items are not stacked along axis 0 of every tensor; empty: they are.
 
     They are in an unbatched model too if its inputs fix their number, or its shapes would allow
-    batches: a client that stacks rows then makes one request of them.
+    batches.
     """
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     if not signature.is_batched:
@@ -117,7 +116,6 @@ def why_no_rows(signature: Signature) -> str:
 
 
 def _is_length(name: str) -> bool:
-    """Whether a name means a length, as `maxSeqLen` does and `silent_batch` does not."""
     words = {word.lower() for word in _WORDS.findall(name)}
     return bool(words & _LENGTHS) and "batch" not in words
 

@@ -32,7 +32,6 @@ NUMPY: dict[str, str] = {
 """Datatype -> NumPy type in wire order, without BYTES."""
 
 PIECE = 4096
-"""Values serialised at a time."""
 PIECE_BYTES = 64 * 1024
 
 
@@ -93,13 +92,12 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
 
 
 _ELEMENTS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
-"""NumPy kind -> JSON types of its elements."""
 
 
 def _convert(
     name: str, datatype: str, array: NDArray[Any], wanted: np.dtype[Any]
 ) -> NDArray[np.generic]:
-    """Convert without rounding to integers, truncation or overflow to infinity."""
+    """Convert without rounding, truncation or overflow."""
     if wanted.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
         low, high = array.min(), array.max()
@@ -124,7 +122,6 @@ def _short(value: object) -> str:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Flatten nested arrays."""
     while any(isinstance(value, list) for value in data):
         if not all(isinstance(value, list) for value in data):
             raise InvalidRequest("the nested data is ragged")

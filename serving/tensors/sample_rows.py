@@ -28,13 +28,12 @@ class SampleLayout(NamedTuple):
     """Layout of one input's samples in an array."""
 
     samples: int
-    """Number of samples."""
     axis: int | None
     """Axis along which they lie; None: the array is one sample."""
     entries: int = 1
     """Entries along that axis per sample."""
     into: int | None = None
-    """Axis of a sample for its entries; None: its single entry has all axes."""
+    """Axis of the input for a sample's entries; None: a single entry has all axes."""
 
     def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the samples along the first axis, then all axes of the input.
@@ -115,6 +114,5 @@ def _place(ways: Sequence[SampleLayout], count: int) -> int | None:
 
 
 def _varies(spec: TensorSpec, signature: Signature) -> bool:
-    """Whether an input is neither shared nor of fixed size."""
     is_shared = signature.is_batched and spec.item_axis is None
     return not is_shared and any(size < 0 for size in spec.shape)

@@ -1,6 +1,6 @@
 """Shapes of a model's inputs: its signature, with sizes for the free dimensions.
 
-Sizes are given by input or dimension name. A missing size is reported, never guessed.
+A missing size is reported, never guessed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def bind(
 ) -> Axes:
     """Return the size of every axis of every input.
 
-    Sizes for one input apply to dimensions of the same name in others. Unless item axes are final
-    (`is_settled`), they may have sizes too. `source` is named in errors.
+    Sizes for one input apply to dimensions of the same name in others. Item axes may have sizes
+    unless they are final (`is_settled`). `source` is named in errors.
 
     Raises:
         InvalidSettings: an unknown name, sizes that do not fit, or different ones for a name.
@@ -144,8 +144,7 @@ def sample_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Draw the shapes of one request.
 
-    Dimensions of one name are equal, as are unnamed sizes of the same text and axis: `ids` and
-    `mask` of 16..512 get one length.
+    Dimensions of one name are equal, as are unnamed sizes of the same text and axis.
     """
     known: dict[object, int] = {}
     shapes = {}
@@ -164,7 +163,6 @@ def sample_shapes(
 
 
 def _free(spec: TensorSpec, signature: Signature) -> list[tuple[int, str]]:
-    """Return an input's free axes except the item axis, with names."""
     items = item_axis(spec, signature)
     return [
         (axis, spec.dimension(axis))
@@ -212,7 +210,6 @@ def _of_input(
 
 
 def _is_item(given: tuple[Size, ...], shape: tuple[int, ...]) -> bool:
-    """Whether sizes match a shape."""
     return len(given) == len(shape) and all(
         wanted < 0 or (not size.varies and size.low == wanted)
         for size, wanted in zip(given, shape, strict=True)
@@ -234,7 +231,7 @@ def _by_dimension(
 
 
 def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
-    """Return an example size for an axis; unnamed outer axes may be a batch, so 1."""
+    """Return an example size for an axis."""
     rank = len(spec.shape)
     is_outer = axis == 0 or (rank < 4 and axis < rank - 1)
     if items is None and is_outer and not spec.dimension(axis):

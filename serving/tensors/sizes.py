@@ -1,7 +1,4 @@
-"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`.
-
-The left side names an input or a dimension.
-"""
+"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`."""
 
 from __future__ import annotations
 
@@ -29,10 +26,8 @@ class Size:
     """Size of one free dimension, fixed or varying between requests."""
 
     text: str
-    """As written."""
     low: int
     high: int
-    """Equal to `low` if fixed."""
     median: float | None = None
     sigma: float | None = None
     """Lognormal parameters, with sizes cut at `high`; None: uniform."""
@@ -64,7 +59,7 @@ class Size:
 
 
 Sizes = Mapping[str, tuple[Size, ...]]
-"""Input -> sizes of its axes except the item axis; or dimension -> its one size."""
+"""Input -> sizes of its axes except the item axis; or dimension -> its size."""
 
 
 def sizes_of(

@@ -1,7 +1,6 @@
 """Replica wire, version 1: the messages between the gateway and one replica.
 
-Little-endian structs, and JSON where speed does not matter. docs/replica-wire.md describes the
-format; change both together.
+docs/replica-wire.md describes the format; change both together.
 
 1. A message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
 2. A length is checked against `max_message_bytes` before anything is allocated for it.

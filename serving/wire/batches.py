@@ -36,7 +36,6 @@ _RESULT_ENTRY = struct.Struct("<IHH")
 
 @functools.lru_cache(maxsize=256)
 def _entries(entry: str, count: int) -> struct.Struct:
-    """Return the struct that packs all entries in one call."""
     return struct.Struct("<" + entry * count)
 
 
@@ -44,7 +43,6 @@ class Encoding(enum.IntEnum):
     """Encoding of a request's frame."""
 
     TENSORS = 0
-    """See `frames`."""
     OIP_JSON = 1
     """JSON body of an Open Inference Protocol v2 request."""
 
@@ -85,7 +83,7 @@ class InferMessage:
     ) -> None:
         """Create the message; for the arguments see `infer_head`.
 
-        `even` holds all frames back to back if the entries differ in nothing else.
+        `even` holds all frames back to back if the entries are alike.
         """
         self.action_id = action_id
         self.model = model
@@ -108,7 +106,7 @@ class ResultMessage:
     """Responses to one batch: (status, frame) per request, in the INFER's order.
 
     A frame holds tensors if its status is 0, else UTF-8 text. The message's status is 0 if any
-    request succeeded, else that of the first.
+    request succeeded, else the first one's.
     """
 
     __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple
@@ -133,7 +131,7 @@ def infer_head(
     latest_ns: int,
     frames: Sequence[tuple[int, int, int, int]],
 ) -> bytes:
-    """Build INFER up to its frames.
+    """Build INFER up to its frames; 0 leaves a time open.
 
     Args:
         action_id: repeated in the result.

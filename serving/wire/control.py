@@ -26,7 +26,6 @@ from serving.wire.stream import VERSION, MessageType, WireError, message, unpack
 
 _NOTHING_DECLARED = DeclaredInputs()
 FEATURES = ("json", "stage-times", "windows")
-"""JSON frames, stage times in results, action windows."""
 
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
@@ -62,21 +61,18 @@ class LoadMessage(NamedTuple):
     samples: str | None = None
     """Path of an npz with real inputs."""
     max_items: int = 1
-    """Items of the largest expected batch."""
+    """Of the largest expected batch."""
     warmup_s: float = 0.0
     device: str = "auto"
-    """`cpu`, `cuda`, or `auto`."""
     pages: int = 0
-    """Memory that the gateway counts for the model."""
+    """Counted by the gateway for the model."""
     budget: int | None = None
-    """Maximum pages of all models together."""
+    """Pages of all models together."""
     digest: str | None = None
     """SHA-256 of `path`, if an optimised model may be loaded instead."""
     optimises: bool = False
-    """Whether to write a missing optimised model first."""
     inputs: DeclaredInputs = _NOTHING_DECLARED
     max_answer_bytes: int | None = None
-    """Largest RESULT that the gateway accepts."""
 
 
 class UnloadMessage(NamedTuple):

@@ -5,10 +5,7 @@
                  u8 datatype, u8 rank, u16 bytes of name, u64 bytes of data, i64 x rank, name
 
 Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes, not
-checked here.
-
-Parsing is a lookup by the descriptor's bytes in a bounded table, since most traffic repeats a few
-layouts.
+checked here. Parsed descriptors are cached.
 """
 
 from __future__ import annotations
@@ -30,10 +27,9 @@ _MAX_ELEMENTS = 2**60
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _TENSOR = struct.Struct("<BBHQ")
-"""Datatype, rank, bytes of the name, bytes of the data; dimensions and name follow."""
+"""Dimensions and name follow."""
 
 _DATATYPES = tuple(ITEM_BYTES)
-"""A datatype's code is its index here."""
 _CODES = {name: code for code, name in enumerate(_DATATYPES)}
 
 Description = tuple[tuple[str, str, tuple[int, ...], int], ...]
@@ -57,7 +53,6 @@ class Layout:
     tensors: tuple[TensorLayout, ...]
     data_bytes: int
     prefix_bytes: int
-    """Of the u32 length and the descriptor."""
 
 
 _layouts: dict[bytes, Layout] = {}

@@ -1,7 +1,4 @@
-"""Splitting of a request over batches: cuts its frame by items, and joins the responses.
-
-Items along axis 0 are byte ranges of a tensor; along another axis arrays are cut and joined.
-"""
+"""Splitting of a request over batches: cuts its frame by items, and joins the responses."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from serving.tensors import arrays
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
 _MAX_TEXTS = 2**16
-"""Maximum BYTES elements to scan for the ends of items."""
 
 
 class SplitRequest:
@@ -32,7 +28,7 @@ class SplitRequest:
         self._missing = items
         self.answer_bytes = 0
         self.whole_bytes = 0
-        """Bytes sent so far if uncut: the whole frame per part."""
+        """Bytes sent so far if uncut."""
 
     @property
     def is_cut(self) -> bool:
@@ -61,7 +57,6 @@ class SplitRequest:
 
 
 def _columns(frame: Sequence[Buffer]) -> list[tuple[Tensor, Sequence[int]]] | None:
-    """Return a frame's tensors with the ends of their items, if known."""
     tensors = wire.decode_frame(memoryview(b"".join(frame)))
     columns = []
     for tensor in tensors:
@@ -119,11 +114,6 @@ def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
 
 
 def _concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Join one output along an axis other than 0.
-
-    Raises:
-        WireError: other axes differ.
-    """
     first = tensors[0]
     pieces = []
     for tensor in tensors:

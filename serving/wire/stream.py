@@ -14,7 +14,7 @@ from serving.values import Buffer
 MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
-"""1 GiB: 16 times the gateway's default limit of request bodies."""
+"""16 times the gateway's default limit of request bodies."""
 MAX_RESULT_BYTES = 2**31 - 1
 """The gateway's limit."""
 

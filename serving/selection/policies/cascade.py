@@ -1,7 +1,7 @@
 """Cascade: query one cheap model if it is good enough, else all.
 
-It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs, in
-units of loss. Some queries go to all regardless, to keep the estimates true. No I/O.
+It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs. Some
+queries go to all regardless, to keep the estimates true.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policy import Choice
 
 _ENOUGH = 30.0
-"""Minimum ensemble observations."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,6 @@ class EnsembleErrors:
 
 
 UNSEEN = EnsembleErrors()
-"""No feedback yet."""
 
 
 def choice(
@@ -62,7 +60,7 @@ def choice(
     Args:
         tallies: losses per model.
         together: losses of the ensemble.
-        costs: per model, default 0.
+        costs: per model, in units of loss.
         explore: share of queries to all regardless.
         draw: in [0, 1).
     """

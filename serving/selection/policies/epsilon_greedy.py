@@ -1,7 +1,4 @@
-"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another.
-
-A model without observations counts as faultless. No I/O.
-"""
+"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another."""
 
 from __future__ import annotations
 

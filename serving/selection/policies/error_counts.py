@@ -1,7 +1,6 @@
 """Error counts per model: the state of counting policies, and part of others.
 
-With memory n, all counts fade by 1 - 1/n per feedback, so a model no longer queried is tried again.
-No I/O.
+All counts fade per feedback, so a model no longer queried is tried again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from serving.selection.model_output import Task, TrueLabel, loss
 from serving.selection.policy import Decision, require
 
 NEWCOMER_OBSERVATIONS = 10.0
-"""Shared observations that a new user starts with, soon outvoted."""
+"""Shared observations that a new user starts with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ def losses_of_asked(task: Task, decision: Decision, truth: TrueLabel) -> dict[st
 
 
 def keep_of(memory: float | None) -> float:
-    """Return the fading factor per feedback."""
+    """Return the fading factor per feedback, 1 - 1/memory."""
     return 1.0 if memory is None else 1.0 - 1.0 / memory
 
 

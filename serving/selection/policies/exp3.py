@@ -6,9 +6,8 @@ Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
     p_i = (1 - gamma) w_i / sum w + gamma / K
     w_i <- w_i exp(-eta loss / p_i)         for the queried model
 
-loss / p_i is an unbiased estimate of each model's loss, with p_i from decision time. Costs are
-charged to all models at every step. `sharing` makes it Exp3.S (section 8), which follows changes of
-the best model. No I/O.
+p_i is from decision time. Costs are charged to all models at every step. `sharing` makes it Exp3.S
+(section 8), which follows changes of the best model.
 """
 
 from __future__ import annotations
@@ -31,24 +30,12 @@ class Exp3(OneModel[LogWeights]):
     name: ClassVar[str] = "exp3"
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss."""
     gamma: float = 0.05
-    """Share of queries to a random model.
-
-    The bound's value for five models and 20,000 queries is 0.015, or 0.07 if the best model changes
-    twice.
-    """
+    """Share of queries to a random model; the bound gives 0.015 for 5 models, 20,000 queries."""
     learning_rate: float = 0.05
-    """eta.
-
-    The bound's sqrt(2 ln K / (K T)) is 0.006 for five models and 20,000 queries; good models bear
-    more (benchmarks/selection.py).
-    """
+    """eta; the bound gives 0.006, but good models bear more (benchmarks/selection.py)."""
     sharing: float = 1e-4
-    """alpha: share of all weight spread evenly after each feedback.
-
-    One over the expected feedback count between changes.
-    """
+    """alpha: share of all weight spread evenly after each feedback."""
 
     def __post_init__(self) -> None:
         require(0 < self.gamma <= 1, "gamma", self.gamma, "a number above 0, at most 1")

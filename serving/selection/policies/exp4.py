@@ -9,7 +9,7 @@ Where costs let one model respond alone, the others' losses in queries to all co
 query probability.
 
 The confidence is the share of all weight, missing models included, behind the output. Agreement
-weights models by accuracy, as the weights soon favour the best. No I/O.
+weights models by accuracy, as the weights soon favour the best.
 """
 
 from __future__ import annotations
@@ -76,27 +76,17 @@ class Exp4:
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss; empty: query all."""
+    """Empty: query all."""
     learning_rate: float = 0.1
-    """eta.
-
-    The bound's sqrt(8 ln K / T) is 0.025 for five models and 20,000 queries; models that differ and
-    change need more (benchmarks/selection.py).
-    """
+    """eta; the bound gives 0.025, but models that differ need more (benchmarks/selection.py)."""
     sharing: float = 1e-4
-    """Share of all weight spread evenly after each feedback.
-
-    One over the expected feedback count between changes.
-    """
+    """Share of all weight spread evenly after each feedback."""
     vote: voting.By = "scores"
-    """How a model votes.
-
-    `scores` spreads its weight by probability, `majority` gives it to its label.
-    """
+    """`scores` spreads a model's weight by probability, `majority` gives it to its label."""
     explore: float = 0.1
-    """Share of queries to all models although one would do."""
+    """Share of queries to all although one model would do."""
     memory: float | None = 1000.0
-    """Feedback count after which an observation weighs 1/e; None: never fades."""
+    """Feedback count in which an observation fades to 1/e; None: never."""
 
     def __post_init__(self) -> None:
         require(

@@ -1,4 +1,4 @@
-"""Policy `fixed`: one model responds to everything; its errors are counted. No I/O."""
+"""Policy `fixed`: one model responds to everything; its errors are counted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Log-space weights of multiplicative-weights policies.
 
-The largest log is always 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share;
-Exp3.S in Auer et al. 2002) gives every model part of all weight after each step, so that a
-recovered model climbs back. No I/O.
+The largest log is 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share; Exp3.S
+in Auer et al. 2002) gives every model part of all weight after each step, so that a recovered model
+climbs back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Common parts of policies that query one model and return its output. No I/O."""
+"""Common parts of policies that query one model and return its output."""
 
 from __future__ import annotations
 
@@ -73,9 +73,8 @@ class Learning(Counting):
     """Let the fading counts decide, together with costs."""
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss."""
     memory: float | None = 1000.0
-    """Feedback count after which an observation weighs 1/e; None: never fades."""
+    """Feedback count in which an observation fades to 1/e; None: never."""
 
     def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
         """See `Policy`."""

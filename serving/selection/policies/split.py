@@ -1,6 +1,6 @@
 """Policy `split`: each model gets a fixed share of users or queries, for A/B comparison.
 
-Users are split by a hash of salt and user; another salt regroups them. No I/O.
+Users are split by a hash of salt and user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Split(Counting):
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Share per model, in any unit; empty: equal."""
     by: Unit = "user"
-    """Queries without a user are split individually."""
     salt: str = ""
     """Name of the experiment."""
 

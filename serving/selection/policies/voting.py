@@ -1,9 +1,8 @@
 """Weighted votes of several models over classes, or over numbers that agree.
 
 Classes: the label with most weight. Numbers: the weighted mean of the heaviest group within the
-tolerance of one of them, robust to one broken model.
-
-Model order does not matter, and a missing output never raises the confidence.
+tolerance of one of them. Model order does not matter, and a missing output never raises the
+confidence.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ def combine(
 def _agreement(
     found: Vote, answers: Mapping[str, ModelOutput], standings: Mapping[str, float]
 ) -> float:
-    """Return the share of the models' accuracy that supports the output."""
     if len(answers) < 2:
         return 1.0
     support = []

@@ -1,7 +1,6 @@
 """Circuit breaker for a state server, so that an outage does not block the event loop.
 
-Requests run in a thread. The first failure opens the circuit: later requests raise `NotReady` at
-once while the server is probed at intervals.
+After a failure, requests raise `NotReady` at once while the server is probed at intervals.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class CircuitBreaker:
         self._retry_s = retry_s
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._reason: str | None = None
-        """Why the circuit is open."""
         self._attempt: concurrent.futures.Future[object] | None = None
         self._next_attempt_s = 0.0
 

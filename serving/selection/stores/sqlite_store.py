@@ -1,7 +1,7 @@
 """State store in a SQLite file, the default.
 
-A batch is a transaction in a write-ahead log. A killed process loses at most the last batch, a
-power loss the last few (`synchronous=NORMAL`).
+A batch is a transaction. A killed process loses at most the last batch, a power loss the last few
+(`synchronous=NORMAL`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ DELETE FROM states WHERE application = :application AND user IN
     (SELECT user FROM states WHERE application = :application AND user != '' ORDER BY saved, user LIMIT :most)
 """
 _BUSY_S = 10.0
-"""Statement timeout while another process locks the file."""
 
 
 class SqliteStore:
@@ -56,7 +55,7 @@ class SqliteStore:
         self._path = path
         self._most: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        """Of limited applications; for the writer thread."""
+        """For the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-sqlite")
 
     def load(self, application: str, user: str) -> str | None:
@@ -118,7 +117,6 @@ class SqliteStore:
         self._users = users
 
     def _saved(self, texts: Sequence[tuple[Key, str]]) -> dict[str, int]:
-        """Write texts; return new users per application."""
         added: dict[str, int] = {}
         for at, (key, text) in enumerate(texts, time.time_ns()):
             values = (text, at, *key)
@@ -144,7 +142,6 @@ class SqliteStore:
 
 
 def _connection(path: pathlib.Path) -> sqlite3.Connection:
-    """Open an autocommit connection."""
     with contextlib.suppress(OSError):  # SQLite reports errors
         private_folder.close_file(path)
     connection = sqlite3.connect(

@@ -1,8 +1,7 @@
 """Write-behind queue of states: a thread writes saves in batches.
 
 `write` gets batches in order, with each user's last text only, and writes atomically. A failed
-batch is retried with later saves. A killed process loses at most the last `interval_s` and the
-batch being written.
+batch is retried. A killed process loses at most the last `interval_s` and the batch being written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from serving.errors import NotReady
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-"""Application and user."""
 
 MAX_WAITING = 65_536
 """Waiting states beyond which new ones are rejected."""
@@ -29,7 +27,6 @@ class WriteBatch:
 
     def __init__(self) -> None:
         self.applications: set[str] = set()
-        """To delete entirely."""
         self.texts: dict[Key, str | None] = {}
         """Last saved last; None: delete."""
 
@@ -63,8 +60,6 @@ class WriteBatch:
 
 
 class _Outage:
-    """Logs the start and the end of an outage."""
-
     def __init__(self, begins: str, ends: str) -> None:
         self._begins = begins
         self._ends = ends
