@@ -39,7 +39,7 @@ class JournalEntry:
 
     gpu: str
     owner: str
-    """By `process_identity.Owner.new_name`."""
+    """By `ProcessIdentity.new_name`."""
     boot: str
     """Empty if unknown."""
     clock_mhz: int

@@ -49,7 +49,7 @@ class _FlightMember:
             self.flight.leave(self)
 
     def batch(self) -> BatchInfo | None:
-        """See `waiter.Timed`."""
+        """See `HasBatch`."""
         return None if self.flight is None else self.flight.batch()
 
 

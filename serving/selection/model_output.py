@@ -179,7 +179,7 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     labels. Number: (n,) or (n, 1).
 
     Raises:
-        PredictionFailed: unexpected or not finite.
+        InferenceFailed: unexpected or not finite.
     """
     tensor = _select_output(task, outputs)
     if tensor.datatype == "BYTES":

@@ -190,7 +190,7 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
     """Yield the elements of a BYTES tensor in small lists.
 
     Raises:
-        PredictionFailed: they do not match the shape.
+        InferenceFailed: they do not match the shape.
     """
     data, missing = memoryview(tensor.data), math.prod(tensor.shape)
     position, end = 0, len(data)
@@ -219,7 +219,7 @@ def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list
     """Yield the JSON of BYTES elements in lists; an empty list is a pause.
 
     Raises:
-        PredictionFailed: as `elements`; and what `text`, the decoder, raises.
+        InferenceFailed: as `elements`; and what `text`, the decoder, raises.
     """
     for some in elements(tensor):
         if len(some[0]) <= PIECE_BYTES:

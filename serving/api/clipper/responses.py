@@ -72,7 +72,7 @@ def prediction_pieces(result: QueryResponse) -> Iterator[bytes] | None:
     """Return the JSON of `prediction_json` in small pieces, or None if short.
 
     Raises:
-        PredictionFailed: respond with `default_prediction_json`.
+        InferenceFailed: respond with `default_prediction_json`.
         WireError: likewise.
     """
     output = result.output
@@ -110,7 +110,7 @@ def output_value(output: memoryview | str | float | None) -> Any:
     """Convert an output to JSON values; several outputs become an object by name.
 
     Raises:
-        PredictionFailed: malformed BYTES.
+        InferenceFailed: malformed BYTES.
         WireError: malformed frame.
     """
     if isinstance(output, str):

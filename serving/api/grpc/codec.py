@@ -122,7 +122,7 @@ class GrpcCodec:
         """Encode a ModelInferResponse in pieces.
 
         Raises:
-            PredictionFailed: a requested output is missing.
+            InferenceFailed: a requested output is missing.
         """
         if wanted.classes:
             frame = self._classified(frame, dict(wanted.classes))

@@ -104,7 +104,7 @@ def message(given: Tensor) -> Iterator[Buffer]:
     """Encode a TensorProto in quick steps.
 
     Raises:
-        PredictionFailed: malformed BYTES.
+        InferenceFailed: malformed BYTES.
     """
     head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
     field = _FIELDS[given.datatype]
