@@ -1,7 +1,4 @@
-"""Response handlers: each is called exactly once, with a result or an error.
-
-Shared by protocols, cache and dispatcher; all calls are made in the event loop's thread.
-"""
+"""Response handlers: each is called exactly once, in the event loop's thread."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class ResponseHandler(Protocol):
-    """Response handler: one of the two methods is called, once."""
+    """Receiver of one response, by one of the two methods."""
 
     def answer(self, frame: memoryview) -> None:
         """Receive the outputs: a tensors frame, borrowed for the call.
@@ -42,22 +39,21 @@ class BatchInfo(NamedTuple):
     """The batch in which a request ran."""
 
     sent_s: float
-    """When it was sent to its replica, on the monotonic clock."""
+    """On the monotonic clock."""
     times: StageTimes
-    """Stages in the replica."""
 
 
 @runtime_checkable
 class HasBatch(Protocol):
-    """A ticket, or its holder, that knows its request's batch."""
+    """Something that knows its request's batch."""
 
     def batch(self) -> BatchInfo | None:
-        """Return the batch while the handler is called; None without one (a cached response)."""
+        """Return the batch while the handler is called; None for a cached response."""
         ...
 
 
 def deliver_result(waiter: ResponseHandler, frame: memoryview) -> None:
-    """Pass on a result, or the error it causes, so that other handlers are unaffected."""
+    """Pass on a result, or the error it causes."""
     try:
         waiter.answer(frame)
     except Exception as error:
@@ -73,7 +69,7 @@ def fail_handler(waiter: ResponseHandler, error: Exception) -> None:
 
 
 def deliver_error(waiter: ResponseHandler, error: ServingError) -> None:
-    """Pass on an error; a fault of the handler is only logged."""
+    """Pass on an error; log a fault of the handler."""
     try:
         waiter.refuse(error)
     except Exception:

@@ -1,10 +1,9 @@
 """GPU clock lock: supported clocks, a held lock, restoring what dead owners left.
 
-A lock ends with its owner; after a `kill -9` the next process restores the clock (`restore_stale`).
-Each change is first recorded in a journal (`restore_journal`). A living process keeps its lock.
+Changes are recorded in a journal, from which the next process restores the clock after a `kill -9`.
 
-NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Application
-clocks are restored. Calls block for milliseconds (driver and disk); thread-safe.
+NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Calls block
+for milliseconds; thread-safe.
 """
 
 from __future__ import annotations
@@ -25,16 +24,12 @@ from serving.system import process_identity
 log = logging.getLogger(__name__)
 
 _SETTLE_S = 0.2
-"""Longest wait for the locked clock, which an idle, hot or power-limited GPU may never reach."""
+"""Longest wait for the locked clock."""
 _READ_S = 0.01
 
 
 def supported_clocks_mhz() -> tuple[int, ...] | str:
-    """Return graphics clocks at the highest memory clock.
-
-    Returns:
-        MHz, ascending; or the reason in a line.
-    """
+    """Return graphics clocks at the highest memory clock in MHz, ascending, or the reason."""
     try:
         with nvml.open_gpu() as gpu:
             return gpu.clocks_mhz()
@@ -43,11 +38,7 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
 
 
 def lockable_clocks_mhz() -> tuple[int, ...] | str:
-    """Return lockable clocks, tested by a short lock to the highest.
-
-    Returns:
-        MHz, ascending; or the reason in a line.
-    """
+    """Return lockable clocks in MHz, ascending, or the reason; locks briefly to test."""
     clocks = supported_clocks_mhz()
     if isinstance(clocks, str) or len(clocks) < 2:
         return clocks
@@ -63,18 +54,12 @@ class ClockLock:
     """Lock on the GPU's clock; `close` it, or use as a context manager."""
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
-        """Hold nothing yet.
-
-        Args:
-            folder: journal; None: this user's (`restore_journal.folder`).
-        """
+        """Hold nothing yet; `folder` is the journal's."""
         self._folder = folder
         self._changing = threading.Lock()
         self._name = process_identity.this_process().new_name()
         self._gpu: str | None = None
-        """UUID of the locked GPU."""
         self.clock_mhz: int | None = None
-        """Locked clock."""
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +71,7 @@ class ClockLock:
         """Lock the GPU to a clock, or unlock it with None.
 
         Raises:
-            AcceleratorUnavailable: impossible, or held by a living process; an earlier lock stays.
+            AcceleratorUnavailable: impossible, or held by a living process.
         """
         with self._changing:
             if clock_mhz == self.clock_mhz:
@@ -153,7 +138,7 @@ class Restored(NamedTuple):
 
 
 def restore_stale(folder: pathlib.Path | None = None) -> Restored:
-    """Restore what dead owners left; only reads a folder if nothing."""
+    """Restore what dead owners left."""
     place = folder or restore_journal.folder()
     if not any(note.is_stale for note in restore_journal.all_of(place)):
         return Restored()
@@ -178,7 +163,6 @@ def restore_stale(folder: pathlib.Path | None = None) -> Restored:
 
 
 def _put_back(place: pathlib.Path, note: JournalEntry) -> None:
-    """Undo and remove a journal entry."""
     if not note.is_of_past_boot:
         with nvml.open_gpu(note.gpu) as gpu:
             gpu.unlock_clock(note.before)
@@ -203,7 +187,6 @@ def _check_supported(gpu: Gpu, clock_mhz: int) -> None:
 
 
 def _wait_for_clock(gpu: Gpu, clock_mhz: int) -> int | None:
-    """Return the clock once it is as wanted or time is up; None if unreadable."""
     until_s = time.monotonic() + _SETTLE_S
     with contextlib.suppress(AcceleratorUnavailable):
         while (reads_mhz := gpu.clock_mhz()) != clock_mhz and time.monotonic() < until_s:

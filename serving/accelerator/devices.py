@@ -1,7 +1,7 @@
 """GPU visibility of a process, by CUDA's environment variables.
 
-The server uses the first GPU of `CUDA_VISIBLE_DEVICES`, counted alike by CUDA and NVML with
-`CUDA_DEVICE_ORDER=PCI_BUS_ID`, which `replica.forker` sets. Pure.
+The server uses the first GPU of `CUDA_VISIBLE_DEVICES`, which CUDA and NVML count alike with
+`CUDA_DEVICE_ORDER=PCI_BUS_ID`.
 
 Source: CUDA C++ Programming Guide, environment variables; the MPS documentation, section 4.2.
 """
@@ -37,10 +37,10 @@ def first_visible(environ: Mapping[str, str]) -> int | str:
 
 
 def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[str, str]:
-    """Return a replica's additional variables; CUDA reads them at its start.
+    """Return a replica's additional variables.
 
     Args:
-        shares: whether an MPS control daemon runs; else shares have no effect.
+        shares: whether an MPS control daemon runs.
     """
     if settings.device == "cpu":
         return {VISIBLE: NONE_VISIBLE}
@@ -56,7 +56,7 @@ def container_gpu(
 
     Args:
         environ: of the server.
-        has_gpu: from `nvml.is_there`; Docker fails without one, so `auto` checks it.
+        has_gpu: from `nvml.is_there`.
 
     Raises:
         AcceleratorUnavailable: `cuda` is set, but the environment hides all GPUs.

@@ -1,6 +1,6 @@
 """CUDA MPS check: whether its control daemon runs for this user.
 
-Connects to the socket `control` in the daemon's pipe directory, as CUDA does, and sends nothing.
+Connects to the daemon's socket, as CUDA does, and sends nothing.
 
 Source: the MPS documentation, sections 4.1 and 4.2 (CUDA_MPS_PIPE_DIRECTORY).
 """
@@ -15,7 +15,6 @@ from collections.abc import Mapping
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 _DEFAULT = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon puts it
 _LISTENING = (errno.EPROTOTYPE, errno.EAGAIN)
-"""Errors of a socket that listens: another type, or busy."""
 
 
 def lacking(environ: Mapping[str, str]) -> str | None:

@@ -1,7 +1,7 @@
-"""NVML access to one GPU: clocks, power, energy. The only user of its Python binding.
+"""NVML access to one GPU: clocks, power, energy.
 
-The binding (`nvidia-ml-py`) imports slower than a server starts, so it is imported on first use.
-Only `clocks`, which keeps a journal, may change a clock.
+The binding (`nvidia-ml-py`) imports slowly, so only on first use. Only `clocks`, which keeps a
+journal, may change a clock.
 
 Source: NVML API reference, device queries and device commands.
 """
@@ -65,7 +65,7 @@ class Gpu:
         return float(self._asked("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
 
     def energy_j(self) -> float:
-        """Return the board's energy since the driver was loaded."""
+        """Return the energy since the driver was loaded."""
         used_mj = self._asked("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
         return float(used_mj) / 1e3
 
@@ -133,7 +133,7 @@ def open_gpu(
     """Open NVML with one GPU; reentrant and thread-safe.
 
     Args:
-        which: index or UUID; None: the server's (`devices.first_visible`).
+        which: index or UUID; None: the server's.
 
     Raises:
         AcceleratorUnavailable: no binding, driver or GPU.

@@ -1,10 +1,10 @@
 """Journal of GPU changes, written before each so that a later process can undo it.
 
-Files are `<UUID of the GPU>.json` in one folder: atomic, and durable over `kill -9` and power loss.
-Entries record their boot, which ends a lock. Changes need `exclusive`.
+Files are `<UUID of the GPU>.json`. Entries record their boot, which ends a lock. Changes need
+`exclusive`.
 
-The folder is `luthier/accelerator` in `$XDG_STATE_HOME`; else in `/run` for root, whose HOME varies
-with how it became root; else in `~/.local/state`, or the temporary directory without a home.
+The folder is `luthier/accelerator` in `$XDG_STATE_HOME`; else in `/run` for root; else in
+`~/.local/state`, or the temporary directory.
 """
 
 from __future__ import annotations
@@ -38,15 +38,12 @@ class JournalEntry:
     """Change of a GPU."""
 
     gpu: str
-    """UUID."""
     owner: str
-    """By `process_identity.Owner.new_name`."""
+    """By `ProcessIdentity.new_name`."""
     boot: str
-    """Boot id; empty if unknown."""
+    """Empty if unknown."""
     clock_mhz: int
-    """Locked clock."""
     before: ApplicationClocks | None
-    """Application clocks before."""
 
     @property
     def is_stale(self) -> bool:

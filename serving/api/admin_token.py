@@ -1,9 +1,9 @@
 """Generated admin tokens: one file per server, readable by its user only.
 
-    $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
+$XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
 
-The folder's name identifies its owner (`serving.system.process_identity`), so later servers remove files of killed
-ones. Without a runtime directory the folder is in the temporary directory.
+Servers remove the files of killed ones. Without a runtime directory the folder is in the temporary
+directory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from serving.errors import NotReady
 from serving.system import process_identity
 
 _BYTES = 24
-"""Random bytes of a token."""
 _MAX_CHARACTERS = 4096
-"""Maximum characters read from a token file."""
 
 
 class GeneratedToken(NamedTuple):
@@ -37,8 +35,6 @@ class GeneratedToken(NamedTuple):
 @contextlib.contextmanager
 def generate(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[GeneratedToken]:
     """Generate a token in a new file, which exists until the block is left.
-
-    Token files of killed servers are removed first. `environment` names the runtime directory.
 
     Raises:
         NotReady: the file cannot be created.
@@ -76,7 +72,7 @@ def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Pat
 
 
 def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token that a server of this user has for an admin port here; None: not found."""
+    """Return the token of this user's server, if found."""
     for file in _files(str(port), environment, are_left=False):
         with contextlib.suppress(OSError, ValueError):  # the server has just ended
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -86,7 +82,6 @@ def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | Non
 
 
 def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list[pathlib.Path]:
-    """Return the token files of this user's killed or other servers; port `*` matches all."""
     found: list[pathlib.Path] = []
     for base in _bases(environment):
         for folder in base.glob("luthier-*"):
@@ -98,7 +93,7 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
 
 
 def _is_mine(folder: pathlib.Path) -> bool:
-    """Whether this user owns the folder, which must be no link; others can create them in /tmp."""
+    """Whether this user owns the folder."""
     try:
         seen = folder.lstat()
     except OSError:
@@ -107,7 +102,6 @@ def _is_mine(folder: pathlib.Path) -> bool:
 
 
 def _bases(environment: Mapping[str, str]) -> list[pathlib.Path]:
-    """Return the folders to search: the user's runtime directory, then the temporary one."""
     temporary = pathlib.Path(tempfile.gettempdir())
     given = environment.get("XDG_RUNTIME_DIR")
     if given:

@@ -1,4 +1,4 @@
-"""The server's TLS certificates, tokens and trusted host names, from settings and environment."""
+"""The server's TLS certificates, tokens and trusted host names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from serving.system import user_files
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 MIN_CHARACTERS = 16
-"""Minimum token length: nothing slows down guessing."""
 
 
 class Tls(NamedTuple):
@@ -47,7 +46,7 @@ class Tls(NamedTuple):
 
 
 def tls(settings: ServerSettings) -> Tls | None:
-    """Return the configured certificate and key; None: no TLS.
+    """Return the configured certificate and key, if any.
 
     Raises:
         InvalidSettings: only one is set, or the files are invalid.
@@ -71,11 +70,11 @@ def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | N
 
 
 def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """Return the configured token of the admin port, or None.
+    """Return the configured token of the admin port, if any.
 
     Raises:
-        InvalidSettings: unreadable or invalid; needed but missing, as the port is open to a
-            network; or set although `server.admin_access` is open.
+        InvalidSettings: unreadable or invalid; missing although the port is open to a network; or
+            set although `server.admin_access` is open.
     """
     file = settings.admin_token_file
     found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
@@ -93,7 +92,7 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
 
 
 def admin_tls(settings: ServerSettings) -> Tls | None:
-    """Return TLS of the admin port, the inference port's; None on loopback.
+    """Return TLS of the admin port; None on loopback.
 
     Raises:
         InvalidSettings: a network could read the token without TLS; or as `tls`.
@@ -110,7 +109,7 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
 
 
 def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
-    """Return the trusted host names of a port bound to `bound`; None: any."""
+    """Return the trusted host names of a port; None: any."""
     further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
     if "*" in further or not (further or is_loopback(bound)):
         return None
@@ -118,7 +117,7 @@ def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
+    """Return whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

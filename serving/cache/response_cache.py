@@ -1,7 +1,6 @@
-"""LRU response cache, limited by bytes of keys and values.
+"""LRU response cache, limited by bytes of keys and values; capacity 0 disables it.
 
-Whole keys (model, input bytes) are compared, never hashes alone. Capacity 0 disables it. No clock,
-no tasks.
+Whole keys (model, input bytes) are compared, never hashes alone.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ResponseCache:
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[CacheKey, bytes] = OrderedDict()
         self.bytes = 0
-        """Memory in use, with overhead."""
+        """With overhead."""
         self.hits = 0
         self.misses = 0
 
@@ -48,7 +47,7 @@ class ResponseCache:
         return value
 
     def put(self, key: CacheKey, value: bytes) -> None:
-        """Cache a response unless it is too large, evicting the least recently used."""
+        """Cache a response, evicting the least recently used, unless it is too large."""
         self.discard(key)
         cost = _cost(key, value)
         if cost > self._capacity_bytes:

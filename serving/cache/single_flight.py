@@ -1,10 +1,8 @@
 """Single flight: equal requests in flight share one execution.
 
-The first request of a key is sent; later ones wait for its response. It is cancelled when its last
-handler leaves. If its deadline passes, handlers with a later one are sent again. Executions are
-shared within a flow key only, as queueing depends on it; cached responses are for all.
-
-Event loop's thread only; knows the engine only as `send`.
+The first request of a key is sent, and cancelled when its last handler leaves. If its deadline
+passes, handlers with a later one are sent again. A flow key limits shared executions, not cached
+responses. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -24,13 +22,12 @@ from serving.response_handler import (
 )
 
 FlowKey = tuple[str, int]
-"""Application and priority, which besides the deadline determine the queue position."""
+"""Application and priority."""
 Send = Callable[[ResponseHandler, float], RequestHandle]
-"""Send a request for this handler, with this deadline."""
 
 
 class _FlightMember:
-    """A request handler's membership in a flight."""
+    """A handler's membership in a flight."""
 
     __slots__ = ("deadline_s", "flight", "lane", "waiter")
 
@@ -52,7 +49,7 @@ class _FlightMember:
             self.flight.leave(self)
 
     def batch(self) -> BatchInfo | None:
-        """See `waiter.Timed`."""
+        """See `HasBatch`."""
         return None if self.flight is None else self.flight.batch()
 
 
@@ -89,7 +86,6 @@ class _Flight:
         self.deadline_s = place.deadline_s
         self.lane = place.lane
         self._places = {place: None}
-        """In order of arrival."""
         place.flight = self
         self._ticket = send(self, place.deadline_s)
 
@@ -124,7 +120,6 @@ class _Flight:
                 deliver_error(place.released(), error)
 
     def _land(self) -> Iterator[_FlightMember]:
-        """Yield remaining members; a response may cancel others meanwhile."""
         places, self._places = self._places, {}
         for place in places:
             if place.flight is self:
@@ -137,7 +132,6 @@ class SingleFlight:
     def __init__(self, capacity_bytes: int) -> None:
         self.cache = ResponseCache(capacity_bytes)
         self.shared = 0
-        """Requests that joined another."""
         self._flights: dict[tuple[CacheKey, FlowKey], _Flight] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -161,7 +155,7 @@ class SingleFlight:
         return place
 
     def board(self, key: CacheKey, place: _FlightMember, send: Send) -> bool:
-        """Join the flight of this key and flow key, or start one; return True if one existed."""
+        """Join a flight or start one; return whether one existed."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
             flight.join(place)
@@ -170,7 +164,7 @@ class SingleFlight:
         return False
 
     def landed(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
-        """Remove an ended flight and cache its response, if it is from after the last reset."""
+        """Remove an ended flight; cache its response unless it started before a reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]
             if kept is not None:

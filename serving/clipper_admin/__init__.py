@@ -1,6 +1,6 @@
 """Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`.
 
-An HTTP client that imports nothing of the request path but input type names.
+An HTTP client that imports of the request path only the input type names.
 """
 
 from serving.clipper_admin import deployers

@@ -1,4 +1,4 @@
-"""HTTP functions of Clipper's Python API: management commands and pages of a server."""
+"""Management commands and pages of a server over HTTP, for Clipper's Python API."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from serving.clipper_admin.exceptions import ClipperException
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
-"""Image of a model that is only registered."""
+"""Of a model that is only registered."""
 _TIMEOUT_S = 120.0
-"""Allows for a model's start."""
 _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
@@ -58,13 +57,12 @@ def get(address: str, path: str) -> str:
 
 
 def _url(address: str, path: str) -> str:
-    """Return the URL: beyond loopback the management REST requires TLS."""
     scheme = "http" if credentials.is_loopback(_host(address)) else "https"
     return f"{scheme}://{address}{path}"
 
 
 def _token_field(address: str) -> dict[str, str]:
-    """Return the admin token's header, from the environment or this user's server."""
+    """Return the admin token's header, if there is a token."""
     token = os.environ.get(ADMIN_TOKEN_VARIABLE)
     if token is None and credentials.is_loopback(_host(address)):
         token = admin_token.of_port(int(address.rpartition(":")[2]))
@@ -80,7 +78,7 @@ def _host(address: str) -> str:
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Opener without a proxy: servers are local or in this network."""
+"""Without a proxy."""
 
 
 def _fetch(request: urllib.request.Request) -> str:

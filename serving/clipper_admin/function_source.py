@@ -1,8 +1,7 @@
 """Export of a function as an importable module, without pickle.
 
-Writes `model.py`, served as `model.py:predict`. Replicas import a function of an importable module.
-Others are written as source with what they use: modules and functions likewise, plain values as
-literals, arrays as .npy files; anything else raises.
+Writes `model.py`. A function of an importable module is imported; others are written as source with
+what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
 """
 
 from __future__ import annotations
@@ -28,21 +27,17 @@ FILE = "model.py"
 ATTRIBUTE = "predict"
 
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-"""Folders already on the module path."""
 _ADVICE = "put it into a module and deploy its function, or load it from a file in the function"
 
 
 def save_function(
     function: Callable[[list[Any]], Any], folder: str | pathlib.Path, *, input_type: str
 ) -> str:
-    """Write a function's module.
+    """Write a function's module; return `path/to/model.py:predict`, absolute.
 
     Args:
         function: maps a list of inputs to as many strings.
         folder: exists; an earlier module is replaced.
-
-    Returns:
-        `path/to/model.py:predict`, absolute.
 
     Raises:
         ClipperException: it uses something that cannot be written.
@@ -83,8 +78,6 @@ def load_function(reference: str) -> Callable[[list[Any]], Any]:
 
 
 class _Module:
-    """Module under construction."""
-
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.imports: dict[str, str] = {}
@@ -110,7 +103,7 @@ class _Module:
         return "\n".join(lines) + "\n"
 
     def function(self, function: types.FunctionType) -> str:
-        """Return a function's module-level name, writing it first if new."""
+        """Return a function's module-level name, writing it if new."""
         known = self._names.get(id(function))
         if known is not None:
             return known
@@ -127,7 +120,7 @@ class _Module:
         return name
 
     def _by_import(self, target: Any, name: str) -> bool:
-        """Import an importable function or class under a name; return whether it is one."""
+        """Import a function or class if possible; return whether it was."""
         if not _is_importable(target):
             return False
         module = self._import(sys.modules[target.__module__])
@@ -135,7 +128,6 @@ class _Module:
         return True
 
     def _import(self, module: types.ModuleType) -> str:
-        """Import a module from its root under a unique name."""
         root = _root_of(module)
         if root is not None and root not in _INSTALLED:
             self.roots[root] = None
@@ -178,7 +170,6 @@ class _Module:
         return [_assignment(name, self._value(value, name, user))]
 
     def _value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        """Return the expression of a value."""
         if isinstance(value, types.FunctionType):
             return ast.Name(self.function(value), ast.Load())
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -222,7 +213,7 @@ def _is_importable(target: Any) -> bool:
 
 
 def _root_of(module: types.ModuleType) -> str | None:
-    """Return the folder that a module is imported from, if a file."""
+    """Return the folder that a module is imported from."""
     file = getattr(module, "__file__", None)
     if file is None or not str(file).endswith(".py"):
         return None
@@ -237,7 +228,6 @@ def _root_of(module: types.ModuleType) -> str | None:
 
 
 def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
-    """Return the syntax tree of a function's definition."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -291,7 +281,6 @@ def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """Yield global names loaded by code, nested included."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
             yield str(instruction.argval)
@@ -301,7 +290,6 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _literal(value: Any) -> str | None:
-    """Return the source of a plain value, else None."""
     if value is None or value is Ellipsis or type(value) in {bool, int, str, bytes}:
         return repr(value)
     if type(value) is float:

@@ -1,7 +1,6 @@
 """Container manager without containers: a local server process with its replicas.
 
-`start_clipper` starts `python -m serving` and waits for its ready line; `connect` uses a running
-server; `stop_all` ends either. The server does what Docker does for Clipper's managers.
+`start_clipper` starts `python -m serving`; `connect` uses a running server; `stop_all` ends either.
 """
 
 from __future__ import annotations
@@ -107,7 +106,6 @@ class ProcessContainerManager:
         ]
 
     def _ready_line(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-        """Return the server's first line: its addresses."""
         until_s = time.monotonic() + self._start_timeout_s
         while True:
             has_ended = process.poll() is not None
@@ -124,7 +122,6 @@ class ProcessContainerManager:
             time.sleep(_POLL_S)
 
     def _last_words(self) -> str:
-        """Return the end of its log."""
         lines = self._log_path().read_text(encoding="utf-8", errors="replace").splitlines()
         return f": {lines[-1]}" if lines else ""
 
@@ -138,7 +135,7 @@ class ProcessContainerManager:
             )
 
     def stop_all(self, *, graceful: bool = True) -> None:
-        """Stop the server and its models, even another process's.
+        """Stop the server, even another process's.
 
         Raises:
             ClipperException: unreachable, rejected, or too slow.
@@ -186,7 +183,7 @@ class ProcessContainerManager:
     def deploy_model(
         self, name: str, version: str, input_type: str, image: str, num_replicas: int = 1
     ) -> None:
-        """Start a version's replicas; images are as for `python -m serving --model`."""
+        """Start a version's replicas; `image` is as for `python -m serving --model`."""
         self._operate(
             "start_containers",
             model_name=name,
@@ -252,7 +249,7 @@ class ProcessContainerManager:
         return f"{self._bracketed()}:{self._query_port}"
 
     def get_metric_addr(self) -> str:
-        """Return host:port of the metrics: the management port."""
+        """Return host:port of the metrics."""
         return self.get_admin_addr()
 
     def _bracketed(self) -> str:
@@ -272,7 +269,6 @@ class ProcessContainerManager:
 
 
 def _facts(line: bytes) -> dict[str, Any]:
-    """Parse the ready line."""
     try:
         facts = json.loads(line)
         if facts["event"] == "ready" and facts["port"] and facts["admin_port"]:

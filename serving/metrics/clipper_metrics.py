@@ -1,7 +1,7 @@
 """Clipper's metrics and their JSON report, in which every number is a string.
 
-Counters, ratios, meters (decaying averages over 1, 5 and 15 minutes) and histograms (4096 samples).
-Writers keep the objects, so nothing is looked up. Event loop's thread only.
+Meters are decaying averages over 1, 5 and 15 minutes, histograms keep 4096 samples. Event loop's
+thread only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from typing import Any
 
 SAMPLE = 4096
-"""Sample size of a histogram."""
 _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
 _ALPHAS = tuple(1.0 - math.exp(-_TICK_S / (60.0 * minutes)) for minutes in _MINUTES)
@@ -51,7 +50,7 @@ class Ratio:
         self.of += of
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; NaN if empty, as in Clipper."""
+        """Return Clipper's fields; NaN if empty."""
         return {"ratio": _number(self.numerator / self.of) if self.of else "nan"}
 
 
@@ -90,7 +89,7 @@ class Meter:
         ]
 
     def report(self, now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; -1 if unknown, as in Clipper."""
+        """Return Clipper's fields; -1 if unknown."""
         if now_s - self._ticked_s >= _TICK_S:
             self._tick(now_s)
         seconds = now_s - self._start_s

@@ -1,7 +1,4 @@
-"""Counters and histograms for the request path, without label lookups or locks.
-
-Written by the event loop's thread only, read by `serving.metrics.exposition`.
-"""
+"""Counters and histograms for the request path, without label lookups or locks."""
 
 from __future__ import annotations
 
@@ -11,17 +8,14 @@ LATENCY_BOUNDS_S = (
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25,
     0.5, 1.0, 2.5, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds in seconds: fine for small models, coarse above."""
 
 ERROR_BOUNDS_S = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 1.0)
-"""Upper bounds of prediction errors in seconds; Clockwork's are below a millisecond."""
 
 BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Upper bounds in items."""
 
 
 _UNCOUNTED = 1024
-"""Observations buffered before counting, which costs a tenth of counting singly."""
+"""Observations buffered before counting."""
 
 
 class BucketHistogram:
@@ -70,14 +64,14 @@ class Counters:
 
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
-        """Inference responses by HTTP status; 499: client disconnected."""
+        """By HTTP status; 499: client disconnected."""
         self.latency_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.batch_items = BucketHistogram(tuple(float(bound) for bound in BATCH_BOUNDS))
         self.exec_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.late = 0
         """Responses after their deadline."""
         self.replica_deaths: dict[str, int] = {}
-        """Unexpected replica exits, by reason."""
+        """By reason."""
 
     def died(self, reason: str, _text: str = "") -> None:
         """Record an unexpected replica exit."""
@@ -89,7 +83,7 @@ class PoolCounters:
 
     def __init__(self) -> None:
         self.replica_deaths: dict[str, int] = {}
-        """Unexpected replica exits, by reason."""
+        """By reason."""
         self.actions: dict[str, dict[str, int]] = {}
         """By action (`load`, `infer`, `unload`), then outcome."""
         self.load_s = BucketHistogram(LATENCY_BOUNDS_S)

@@ -1,11 +1,8 @@
 """Statistics of one deployment, as in Triton's statistics extension.
 
-Recorded per batch, failure or cache lookup; batches sum waiting times, and the counters know the
-number of responses. No clock.
-
 An inference is an item, an execution a batch. `inference` stages sum over requests, each with its
-batch's whole duration, and `batches` over executions. A split request counts once in `success` and
-with every part in the stages; cached and shared responses count in `success` only.
+batch's whole duration, and `batches` over executions. A split request counts once in `success`;
+cached and shared responses count there only.
 """
 
 from __future__ import annotations
@@ -40,19 +37,16 @@ class ModelStatistics(NamedTuple):
     last_inference_ms: int
     """Unix time in milliseconds; 0: never."""
     inference_count: int
-    """Items."""
     execution_count: int
-    """Batches."""
     success: Total
     """Requests, from arrival to response."""
     fail: Total
     queue: Total
-    """Time of requests in the gateway's queue and the replica's buffer."""
+    """In the gateway's queue and the replica's buffer."""
     compute_input: Total
     compute_infer: Total
     compute_output: Total
     cache_hit: Total
-    """Lookups that hit."""
     cache_miss: Total
     """Lookups that missed, and the time to send the request."""
     batches: tuple[BatchTotals, ...]

@@ -1,14 +1,12 @@
 """The interface between a scheduler and its caller: events in, plans out.
 
-1. Sans-IO: a scheduler sees ids, item counts, deadlines and times, which never decrease.
+1. A scheduler does no I/O; times never decrease.
 2. `on` does bounded work: no scan of the queue.
-3. Every id ends exactly once: all its parts have an ok `ActionResult`, or it is in one `Rejection`, or it
-   was cancelled. Later results are ignored.
-4. A worker gets nothing before its `LOAD` has succeeded, only an `UNLOAD` while it drains, nothing
+3. Every id ends exactly once: all its parts have an ok `ActionResult`, or it is in one `Rejection`,
+   or it was cancelled. Later results are ignored.
+4. A worker gets nothing before its `LOAD` has succeeded, only `UNLOAD` while it drains, nothing
    once it is down, and never more unfinished actions than slots.
 5. `wake_at_s` is the next time at which `plan` would return something new without an event.
-
-Production, virtual-time tests and simulators run the same object.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from serving.values import ModelId, StageTimes
 MAX_LOSSES = 1
 """Lost workers that a request survives."""
 BACKGROUND = 2**31
-"""Priority below every client request: such work is useful only in spare time."""
+"""Priority of work for spare time only."""
 
 
 class Submitted:
-    """A new request; `items` >= 1, `deadline_s` is on the clock of `now_s`, ids increase."""
+    """A new request of one item or more, with an increasing id; times share one clock."""
 
-    # A named tuple takes longer to create; the other objects per request or batch avoid it too.
+    # A named tuple takes longer to create, which counts per request or batch.
     __slots__ = ("bytes", "deadline_s", "flow", "id", "items", "model", "priority")
 
     def __init__(
@@ -47,9 +45,8 @@ class Submitted:
         self.items = items
         self.deadline_s = deadline_s
         self.priority = priority
-        """Within the flow: 1 is the most urgent, 0 the settings' default."""
+        """Within the flow: 1 is the most urgent, 0 the default."""
         self.flow = flow
-        """Competing flows share the workers evenly."""
         self.bytes = size_bytes
         """Sent to a worker for it."""
 
@@ -61,13 +58,11 @@ class Cancelled(NamedTuple):
 
 
 class ModelUp(NamedTuple):
-    """A model may be requested, and loaded by any worker of the pool."""
+    """A model that may be requested, and loaded by any worker."""
 
     model: ModelId
     pages: int
-    """Memory in a worker."""
     load_s: float
-    """Seconds of a LOAD, from the profile."""
     batch_s: Mapping[int, float]
     """Items -> seconds of a batch."""
     pads: bool = False
@@ -75,13 +70,11 @@ class ModelUp(NamedTuple):
 
 
 class Profiled(NamedTuple):
-    """A model was profiled again, for other limits; requests stay queued."""
+    """A new profile of a model; requests stay queued."""
 
     model: ModelId
     load_s: float
-    """Seconds of a LOAD."""
     batch_s: Mapping[int, float]
-    """Items -> seconds of a batch."""
 
 
 class ModelDown(NamedTuple):
@@ -91,16 +84,15 @@ class ModelDown(NamedTuple):
 
 
 class WorkerUp(NamedTuple):
-    """A worker can take `slots` unfinished actions: one runs, the others are buffered."""
+    """A worker with `slots` unfinished actions: one runs, the others are buffered."""
 
     worker: int
     slots: int
     pages: int | None = None
-    """Memory for models; None: no limit."""
     loaded: tuple[ModelId, ...] = ()
     """Models already in its memory."""
     loads_apart: bool = False
-    """Whether loads run beside batches; False if both need the same core."""
+    """Whether loads run beside batches."""
 
 
 class WorkerDraining(NamedTuple):
@@ -110,18 +102,14 @@ class WorkerDraining(NamedTuple):
 
 
 class WorkerDown(NamedTuple):
-    """The worker is gone with all its actions and models."""
+    """A worker is gone with all its actions and models."""
 
     worker: int
     reason: str
 
 
 class ActionResult:
-    """An action ended.
-
-    `ok` is False if the load failed or the window had closed; no part of such an INFER was
-    executed.
-    """
+    """The end of an action; not `ok` if a load failed, or an INFER did not run."""
 
     __slots__ = ("action", "ok", "times", "too_large", "worker")
 
@@ -139,7 +127,9 @@ class ActionResult:
         self.times = times
         self.too_large = too_large
         """Whether an INFER or its responses exceeded one message.
-        Each of its requests is queued again and runs solo, one part per action."""
+
+        Its requests then run alone, one part per action.
+        """
 
 
 class WarmupMeasured(NamedTuple):
@@ -148,13 +138,12 @@ class WarmupMeasured(NamedTuple):
     batch_s: Mapping[int, float]
     """Items -> seconds of inputs, execution and outputs."""
     cpu: float | None = None
-    """Its cores, on which the times depend; None: no limit."""
     threads: int = 1
     """Threads inside one operator."""
 
 
 class SettingsChanged(NamedTuple):
-    """New settings apply; learned state is dropped unless `keep_learnt`."""
+    """New settings; learned state is dropped unless `keep_learnt`."""
 
     settings: ServingSettings
     keep_learnt: bool
@@ -188,7 +177,7 @@ Part = tuple[int, int, int]
 
 
 class Action:
-    """A command to a worker, to start within its window (open: 0 to infinity)."""
+    """A command to a worker, to start within its window."""
 
     __slots__ = ("earliest_s", "expected_s", "id", "kind", "latest_s", "model", "parts", "worker")
 
@@ -220,7 +209,7 @@ class RejectionReason(enum.Enum):
     TOO_MANY_ITEMS = "more items than may wait"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     HOPELESS = "became hopeless while it waited"
-    """Admitted, but unable to meet its deadline, which is still to come."""
+    """Admitted, but unable to meet its deadline."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
     CANNOT_LOAD = "its model cannot be loaded in time"
@@ -266,5 +255,5 @@ class Scheduler(Protocol):
         ...
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model, 0 if unknown, for metrics."""
+        """Return the queued items of a model, 0 if unknown."""
         ...

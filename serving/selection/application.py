@@ -28,30 +28,24 @@ class Application:
     """As in request paths."""
     input_type: InputType = "doubles"
     default_output: str = ""
-    """Response if none is available in time or confident enough."""
+    """Response if no output is in time or confident enough."""
     latency_slo_s: float = 0.1
     """Seconds until the outputs so far are combined."""
     models: tuple[str, ...] = ()
-    """Linked models, in linking order."""
     policy: str = "fixed"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of the policy."""
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, 0 to 1, in units of loss: 0.01 equals one error in a hundred."""
+    """Cost of querying a model in units of loss: 0.01 equals one error in a hundred."""
     task: Task = CLASSES
     contexts: Contexts = "shared"
-    """Whether to learn from all feedback together or per user."""
     most_users: int = 100_000
-    """Limit on user states; those with the oldest feedback are dropped.
-
-    Requests name users freely, and a state has some kilobytes.
-    """
+    """Limit on user states; those with the oldest feedback go."""
     confidence_threshold: float = 0.0
-    """Confidence below which the default is returned; 0: never."""
+    """Below it the default is returned."""
     suspicious_threshold: float = 0.3
     """Agreement below which outputs are marked suspicious; 0: never.
 
-    0.3 marks one clean image in twenty, and most noisy ones (benchmarks/selection.py).
+    0.3 marks one clean image in twenty (benchmarks/selection.py).
     """
 
     def __post_init__(self) -> None:
@@ -129,7 +123,7 @@ class Application:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Application:
-        """Build an application; absent fields get defaults.
+        """Build an application from `as_json`.
 
         Raises:
             InvalidSettings: unknown key, no name, or invalid value.

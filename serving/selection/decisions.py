@@ -1,8 +1,4 @@
-"""Bounded log of decisions, which feedback joins once, by query id or by user and input.
-
-Beyond its limits the oldest decision is dropped and counted, as its feedback will be lost. No
-clock; single-threaded.
-"""
+"""Bounded log of decisions, which feedback joins once, by query id or by user and input."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ _SCORE_BYTES = 32
 
 
 def input_hash(pieces: Iterable[Buffer]) -> str:
-    """Hash an input given in pieces: 16 bytes, in hexadecimal."""
+    """Return the hash of an input: 16 bytes, in hexadecimal."""
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(piece)
@@ -39,11 +35,8 @@ class DecisionLog:
         self._entries: OrderedDict[int, Decision] = OrderedDict()
         self._by_input: dict[tuple[str, str], OrderedDict[int, None]] = {}
         self.bytes = 0
-        """Estimated memory in use."""
         self.dropped = 0
-        """Decisions dropped at the limits."""
         self.joined = 0
-        """Decisions that feedback joined."""
         self.unmatched = 0
         """Feedback that joined none: late, repeated or unknown."""
 
@@ -51,7 +44,7 @@ class DecisionLog:
         return len(self._entries)
 
     def put(self, decision: Decision) -> None:
-        """Add or replace a decision; drop the oldest as needed, or itself if too large."""
+        """Add or replace a decision; drop the oldest as needed."""
         self._remove(decision.query.id)
         cost = size_bytes(decision)
         if cost > self._capacity_bytes:
@@ -70,9 +63,9 @@ class DecisionLog:
         return self._counted(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """Remove and return the newest decision for a user and input.
+        """Remove and return the newest decision for an input, of the user or else of none.
 
-        Falls back to one without user, as Clipper's clients send the user in feedback only.
+        Clipper's clients send the user in feedback only.
         """
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
         return self._counted(self._remove(next(reversed(ids))) if ids else None)
@@ -109,7 +102,7 @@ class DecisionLog:
 
 
 def size_bytes(decision: Decision) -> int:
-    """Estimate a decision's memory; names are shared."""
+    """Estimate a decision's memory."""
     scores = sum(
         len(answer.probabilities) if isinstance(answer, Scores) else 4
         for answer in decision.answers.values()

@@ -19,13 +19,11 @@ Kind = Literal["classes", "number"]
 Loss = Literal["squared", "absolute"]
 
 TrueLabel = str | float
-"""True label: a class label or number."""
 
 MISSING_LOSS = 1.0
 """Loss of a queried model without output in time."""
 
 _SUM_TOLERANCE = 1e-3
-"""Tolerance of a sum of FP16 probabilities from 1."""
 
 
 class Label(NamedTuple):
@@ -52,19 +50,18 @@ ModelOutput = Label | Scores | Number
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Kind of prediction of an application's models, and its loss."""
+    """What an application's models predict, and its loss."""
 
     kind: Kind = "classes"
     output: str | None = None
-    """Output tensor to read; None: the first."""
+    """None: the first."""
     labels: tuple[str, ...] = ()
-    """Class names in score order; empty: indices. An index stands for its name."""
+    """In score order; empty: indices."""
     scale: float = 1.0
-    """Difference of numbers with loss 1, in their unit."""
+    """Difference of numbers with loss 1."""
     tolerance: float | None = None
     """Largest difference that agrees; None: a tenth of `scale`."""
     loss: Loss = "squared"
-    """How a number's loss grows up to `scale`."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -91,7 +88,7 @@ class Task:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Task:
-        """Build a task; absent fields get their defaults.
+        """Build a task from `as_json`.
 
         Raises:
             InvalidSettings: unknown key or invalid value.
@@ -120,11 +117,10 @@ class Task:
 
 
 CLASSES = Task()
-"""Default task: classes given by index or label."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a JSON value is a number in the range of float."""
+    """Return whether a JSON value is a number in the range of float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) <= sys.float_info.max
@@ -149,7 +145,7 @@ def label_text(value: object) -> str:
 
 
 def class_of(task: Task, value: object) -> str:
-    """Return the class of a label, or of an index into the task's labels.
+    """Return the class of a label, or of an index into the labels.
 
     Raises:
         ValueError: neither string nor integer.
@@ -179,11 +175,11 @@ def true_label(task: Task, value: object) -> TrueLabel:
 def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     """Parse a model's outputs, one per item.
 
-    Classes: floats (n, k), k above 1, are scores, or logits if not probabilities; strings or
-    integers (n,) or (n, 1) are labels. Number: (n,) or (n, 1).
+    Classes: floats (n, k), k above 1, are scores or logits; strings or integers (n,) or (n, 1) are
+    labels. Number: (n,) or (n, 1).
 
     Raises:
-        PredictionFailed: unexpected or not finite.
+        InferenceFailed: unexpected or not finite.
     """
     tensor = _select_output(task, outputs)
     if tensor.datatype == "BYTES":
@@ -211,7 +207,7 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
 
 
 def top_class(answer: Label | Scores) -> str:
-    """Return the class with the highest score, the first if tied."""
+    """Return the class with the highest score."""
     if isinstance(answer, Label):
         return answer.label
     best = max(range(len(answer.probabilities)), key=answer.probabilities.__getitem__)
@@ -219,9 +215,9 @@ def top_class(answer: Label | Scores) -> str:
 
 
 def loss(task: Task, answer: ModelOutput | None, right: TrueLabel) -> float:
-    """Loss of an output in [0, 1]; None: missing.
+    """Return the loss of an output in [0, 1]; None: missing.
 
-    Classes: 0 or 1. Numbers: difference over `task.scale`, squared or not, at most 1.
+    Numbers: difference over `task.scale`, squared or not, at most 1.
     """
     if answer is None:
         return MISSING_LOSS
@@ -253,7 +249,6 @@ def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:
 
 
 def _strings(tensor: Tensor) -> list[str]:
-    """Decode a BYTES tensor (4-byte little-endian lengths)."""
     data, texts, at = bytes(tensor.data), [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
@@ -267,7 +262,6 @@ def _strings(tensor: Tensor) -> list[str]:
 
 
 def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:
-    """Convert (n, k) scores to n outputs."""
     count = array.shape[1]
     labels = task.labels or tuple(str(index) for index in range(count))
     if len(labels) != count:

@@ -1,12 +1,12 @@
 """Interface of selection policies, and the values they exchange.
 
-A policy is a frozen value of options. What it learned is a frozen state:
+A policy is a frozen value of options; what it learned is a frozen state:
 
     select(state, query, draw) -> Choice          models to query
     combine(state, choice, answers) -> Combined   one output from theirs
     observe(state, decision, truth) -> State      learn from feedback
 
-`draw` in [0, 1) is the only randomness, so equal calls give equal choices. No I/O, no clock.
+`draw` in [0, 1) is the only randomness.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Query:
 
     id: int
     user: str = ""
-    """User of the state; empty: shared."""
+    """Empty: the shared state."""
     input_hash: str = ""
-    """Hash of the input; joins feedback without query id."""
+    """Joins feedback without query id."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Choice:
 
     models: tuple[str, ...]
     probabilities: Mapping[str, float]
-    """Per linked model, the probability of being queried."""
+    """Per linked model, of being queried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,13 @@ class Combined:
     """Combined output."""
 
     output: str | float | None
-    """A label or number; None: no model output."""
+    """None: no model output."""
     confidence: float
     """In [0, 1]: agreement by the policy's weights; missing models disagree."""
     agreement: float
-    """In [0, 1]: how far the models with output support it, by probability and accuracy; 1 for one.
-
-    Unlike the confidence, it is not dominated by a model with all the weight.
-    """
+    """In [0, 1]: how far the models with output support it, by probability and accuracy."""
     used: tuple[str, ...]
-    """Models whose outputs were used."""
     missing: tuple[str, ...]
-    """Queried models without output."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +60,7 @@ class Decision:
     query: Query
     choice: Choice
     answers: Mapping[str, ModelOutput]
-    """Outputs that arrived in time."""
+    """Those in time."""
     output: str | float | None
     is_default: bool = False
 
@@ -103,7 +98,6 @@ class Policy(Protocol[S]):
     """How models are selected and combined."""
 
     name: ClassVar[str]
-    """Name in the registry."""
 
     def initial(self, models: Sequence[str]) -> S:
         """Return the initial state."""
@@ -118,10 +112,7 @@ class Policy(Protocol[S]):
         ...
 
     def relinked(self, state: S, models: Sequence[str]) -> S:
-        """Return the state for other models, keeping what was learned.
-
-        A new model starts in the middle.
-        """
+        """Return the state for other models, keeping what was learned."""
         ...
 
     def newcomer(self, shared: S) -> S:
@@ -129,7 +120,7 @@ class Policy(Protocol[S]):
         ...
 
     def weights(self, state: S) -> Mapping[str, float]:
-        """Return the models' current weights; they sum to 1."""
+        """Return the models' current weights, whose sum is 1."""
         ...
 
     def select(self, state: S, query: Query, draw: float) -> Choice:
@@ -141,7 +132,7 @@ class Policy(Protocol[S]):
         ...
 
     def observe(self, state: S, decision: Decision, truth: TrueLabel) -> S:
-        """Return the state after feedback; unlinked models are ignored."""
+        """Return the state after feedback."""
         ...
 
 
@@ -168,7 +159,7 @@ def require_costs(costs: Mapping[str, float]) -> None:
 
 
 def sample_index(probabilities: Sequence[float], draw: float) -> int:
-    """Return the index hit by a draw in [0, 1), never with probability 0."""
+    """Return the index hit by a draw in [0, 1)."""
     last, reached = 0, 0.0
     for index, probability in enumerate(probabilities):
         if probability > 0.0:

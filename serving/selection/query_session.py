@@ -1,13 +1,12 @@
 """One query, from the selection of models to its response.
 
-    selector.begin(query, state, draw, now_s) -> Pending
-      pending.models        models to query
-      pending.deadline_s    latest time for `finish`
-      pending.arrived(model, answer) / pending.failed(model) -> True once no model is awaited
-      pending.finish() -> Finished     result for the client, decision for the log
+    selector.begin(query, state, draw, now_s) -> QuerySession
+      session.models        models to query
+      session.deadline_s    latest time for `finish`
+      session.arrived(model, answer) / session.failed(model) -> True once no model is awaited
+      session.finish() -> QueryOutcome  result for the client, decision for the log
 
-The caller runs `finish` once no model is awaited, or at the deadline; missing outputs lower the
-confidence. No I/O, no clock.
+Missing outputs lower the confidence.
 """
 
 from __future__ import annotations
@@ -38,14 +37,11 @@ class QueryResult:
     """Label or number, or the application's default."""
     is_default: bool
     explanation: str | None
-    """Reason for the default."""
     confidence: float
     is_suspicious: bool
     """Whether models disagree so much that the input may be broken or adversarial."""
     used: tuple[str, ...]
-    """Models behind the combined output."""
     missing: tuple[str, ...]
-    """Queried models without an output in time."""
 
 
 class QueryResponse(NamedTuple):
@@ -56,7 +52,6 @@ class QueryResponse(NamedTuple):
     """Tensors frame, borrowed for the call; or label or number; None: no response."""
     is_default: bool = False
     explanation: str | None = None
-    """Why the default output applies."""
     confidence: float | None = None
     """None if only one model was asked."""
     is_suspicious: bool = False
@@ -162,13 +157,13 @@ class QuerySession:
         return not self._awaited
 
     def arrived(self, model: str, answer: ModelOutput) -> bool:
-        """Record an output, unless late or repeated; return True once no model is awaited."""
+        """Record an output; return whether all have arrived."""
         if self._finished is None and model in self._awaited:
             self._answers[model] = answer
         return self.failed(model)
 
     def failed(self, model: str) -> bool:
-        """Record a failure; return True once no model is awaited."""
+        """Record a failure; return whether all have arrived."""
         self._awaited.discard(model)
         return not self._awaited
 

@@ -1,4 +1,4 @@
-"""Selection policies by name; a new one needs a file, an entry here and a contract-test fixture."""
+"""Selection policies by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from serving.selection.policy import Policy
 POLICIES: Mapping[str, type[Any]] = {
     policy.name: policy for policy in (Fixed, Split, Exp3, Exp4, EpsilonGreedy, Thompson, PerUser)
 }
-"""Name -> policy class, each with a private state type."""
 NAMES = tuple(POLICIES)
 
 _SHARED = ("task", "costs")
@@ -68,7 +67,6 @@ def _find_policy(name: str) -> type[Any]:
 
 
 def _check_option(policy: str, option: str, value: object, hint: Any) -> object:
-    """Check a value's type; integers pass for floats, and policies check ranges."""
     is_optional = type(None) in typing.get_args(hint)
     if value is None and is_optional:
         return None

@@ -1,7 +1,6 @@
 """Policy states of one application: a shared one and, if configured, one per user.
 
-Recent states are cached; the store has all. With user states, feedback updates the user's and the
-shared one, from which new users start. No clock; single-threaded.
+Feedback updates both; new users start from the shared state.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ class UserStates:
         self._bound()
 
     def for_query(self, user: str) -> PolicyState:
-        """Return the state for a decision, or an initial one if the store is unavailable.
-
-        The initial one is not cached, so the store's counts again later.
-        """
+        """Return the state for a decision; an initial one if the store is down."""
         try:
             return self.state(user)
         except NotReady:  # the store logs it once
@@ -81,7 +77,6 @@ class UserStates:
         self._bound()
 
     def _bound(self) -> None:
-        """Limit stored users, as requests name users freely."""
         application = self._selector.application
         if application.contexts == "user":
             self._store.keep_most(application.name, application.most_users)

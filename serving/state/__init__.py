@@ -1,1 +1,1 @@
-"""Saved run-time changes, in a folder that belongs to one server at a time."""
+"""Saved run-time changes, in a folder that one server owns."""

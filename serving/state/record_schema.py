@@ -1,6 +1,6 @@
-"""Schema of the record's rows, which people or other versions may have changed. Pure.
+"""Schema of the record's rows, which people or other versions may have changed.
 
-Only the shape of a row's JSON is checked: models may be gone, and settings out of range.
+Only the shape of a row's JSON is checked, not whether its models exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from serving.state.records import RecordKey
 from serving.values import Signature
 
 _MAX_ITEMS = 10_000_000
-"""Sanity limit of a batch's items."""
 _MAX_DIGITS = 8
 
 # Kinds of rows; the text is JSON.

@@ -1,8 +1,6 @@
 """Record of what management changed: texts by kind, name and version, in a SQLite file.
 
-A write is one transaction in a write-ahead log with `synchronous=FULL`, and durable when it
-returns. This costs some milliseconds, but management is rare and its responses are promises. Policy
-states change with every feedback and have their own file (`selection.sqlite_store`).
+A write is durable when it returns (`synchronous=FULL`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from serving.errors import NotReady
 from serving.system import private_folder
 
 SCHEMA = 1
-"""Version of the file and its texts, in `PRAGMA user_version`."""
 
 _TABLE = """
 CREATE TABLE records (
@@ -36,7 +33,6 @@ INSERT INTO records (kind, name, version, text) VALUES (?, ?, ?, ?)
 ON CONFLICT (kind, name, version) DO UPDATE SET text = excluded.text
 """
 _BUSY_S = 5.0
-"""Time a statement waits for another user of the file."""
 
 
 class RecordKey(NamedTuple):
@@ -51,7 +47,7 @@ Rows = dict[RecordKey, str]
 
 
 class SqliteRecords:
-    """Record in a file. For any thread, but calls must not overlap."""
+    """Record in a file; calls must not overlap."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.
@@ -112,10 +108,10 @@ class SqliteRecords:
             ) from error
 
     def write(self, changes: Mapping[RecordKey, str | None]) -> None:
-        """Return when all texts are durable; None deletes one.
+        """Write texts durably; None deletes one.
 
         Raises:
-            NotReady: they cannot be written; none is.
+            NotReady: none can be written.
         """
         connection = self._connection
         try:

@@ -1,6 +1,6 @@
 """Conversion of raw tensor bytes to and from NumPy arrays (Open Inference Protocol, binary form).
 
-Little-endian, row-major; a BYTES element is a u32 length and that many bytes. Pure.
+Little-endian, row-major; a BYTES element is a u32 length and that many bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from serving.tensors.json_tensors import NUMPY
 from serving.values import Buffer
 
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(code) for name, code in NUMPY.items()}
-"""Datatype of the protocol -> dtype, without BYTES."""
+"""Datatype -> dtype, without BYTES."""
 
 _DATATYPES = {(dtype.kind, dtype.itemsize): name for name, dtype in DTYPES.items()}
 _U32 = struct.Struct("<I")
@@ -25,14 +25,14 @@ _BYTE = np.dtype("u1")
 
 
 def datatype_of(array: NDArray[Any]) -> str | None:
-    """Return the datatype of an array (text and objects: BYTES); None: it has none."""
+    """Return the datatype of an array (text and objects: BYTES), if it has one."""
     if array.dtype.kind in "SUO":
         return "BYTES"
     return _DATATYPES.get((array.dtype.kind, array.dtype.itemsize))
 
 
 def array_of(datatype: str, shape: tuple[int, ...], parts: Sequence[Buffer]) -> NDArray[Any]:
-    """Join raw bytes (not BYTES) to a writable array, without copying a single writable piece."""
+    """Join raw bytes (not BYTES) to a writable array; one writable piece is not copied."""
     data = parts[0] if len(parts) == 1 else bytearray().join(parts)
     if datatype == "BOOL":
         flags: NDArray[Any] = np.frombuffer(data, _BYTE) != 0

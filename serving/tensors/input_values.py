@@ -1,7 +1,4 @@
-"""Values of synthetic inputs, declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default.
-
-Pure: files are read by the caller's function.
-"""
+"""Values of synthetic inputs, declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ class ValueSpec:
 
     spec: TensorSpec
     text: str
-    """As declared; empty: not declared."""
     says: str
     """Description for people."""
     draw: Draw
@@ -40,12 +36,12 @@ class ValueSpec:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether the values are undeclared integers; another range may take another path."""
+        """Whether the values are undeclared integers."""
         return not self.text and self.is_whole
 
     @property
     def is_whole(self) -> bool:
-        """Whether the values are integers, as indexes are."""
+        """Whether the values are integers."""
         return _is_whole(self.spec.datatype)
 
 
@@ -58,7 +54,7 @@ def value_specs_of(
 ) -> dict[str, ValueSpec]:
     """Return the generator of every input's values, from NAME=VALUES texts.
 
-    `read` returns a file's text (None: files are rejected); `source` is named in errors.
+    `read` returns a file's text (None: no files); `source` is named in errors.
 
     Raises:
         InvalidSettings: malformed text, unknown input, or values that do not fit.
@@ -94,7 +90,6 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
 
 
 def _dtype(datatype: str) -> np.dtype[Any]:
-    """Return NumPy's type of a numeric datatype: UINT8 is uint8, FP32 is float32."""
     return np.dtype(datatype.lower().replace("fp", "float"))
 
 
@@ -148,7 +143,6 @@ def _parse_value_spec(
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
-    """Parse numbers in the input's datatype."""
     kind = _dtype(spec.datatype)
     found: list[Any] = []
     for text in texts:
@@ -179,7 +173,6 @@ def _range(kind: np.dtype[Any]) -> tuple[float | int, float | int]:
 
 
 def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
-    """Return a generator of uniform numbers, both ends included."""
     if low == high:
         return lambda _rng, shape: np.full(shape, low, kind)
     if kind.kind != "f":
@@ -197,6 +190,5 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
 
 
 def _one_of(values: Sequence[Any] | NDArray[Any]) -> Draw:
-    """Return a generator that picks among values uniformly."""
     array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
     return lambda rng, shape: np.asarray(array[rng.integers(0, len(array), shape)])

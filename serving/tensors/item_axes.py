@@ -1,7 +1,6 @@
 """Detect the item axis of each input and output, or why a model is not batched.
 
-Axes declared in `model.yaml` count. Otherwise axis 0 of every tensor is assumed, but only if
-nothing speaks against it, as batching along a wrong axis silently gives wrong results. Pure.
+Without axes in `model.yaml`, axis 0 of every tensor is assumed if nothing speaks against it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LENGTHS = frozenset(
         *("time", "times", "timestep", "timesteps", "frame", "frames", "height", "width"),
     }
 )
-"""Words in dimension names that mean a size of one item, never the number of items."""
+"""Words in dimension names that mean a size of one item."""
 
 
 def detect_item_axes(
@@ -33,8 +32,7 @@ def detect_item_axes(
 ) -> Signature:
     """Return the signature with item axes, or with the reason why requests run alone.
 
-    `item_axis` and `shared` are declared in `model.yaml`; without them, a reason that the signature
-    already has stays. `where` names the model in errors.
+    `item_axis` and `shared` are declared in `model.yaml`; `where` names the model in errors.
 
     Raises:
         ModelLoadFailed: the declaration does not fit the signature.
@@ -99,8 +97,8 @@ def _apply_declared_axes(
 def why_no_rows(signature: Signature) -> str:
     """Return why items are not stacked along axis 0 of every tensor; empty: they are.
 
-    An unbatched model has such rows if its inputs fix their number, or if the shapes would allow
-    batches: a client that stacks rows has then made one request of them.
+    They are in an unbatched model too if its inputs fix their number, or its shapes would allow
+    batches.
     """
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     if not signature.is_batched:
@@ -119,13 +117,12 @@ def why_no_rows(signature: Signature) -> str:
 
 
 def _is_length(name: str) -> bool:
-    """Whether a name means a length, as `maxSeqLen` does and `silent_batch` does not."""
     words = {word.lower() for word in _WORDS.findall(name)}
     return bool(words & _LENGTHS) and "batch" not in words
 
 
 def _why_not(signature: Signature) -> str:
-    """Return what speaks against axis 0 as the item axis everywhere; empty: nothing."""
+    """Return what speaks against axis 0 as the item axis, if anything."""
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     outputs = [(f"output {spec.name!r}", spec) for spec in signature.outputs]
     for label, spec in inputs:

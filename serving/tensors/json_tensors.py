@@ -1,7 +1,4 @@
-"""Convert tensors between Open Inference JSON and raw bytes (little-endian, row-major).
-
-Used by the gateway (small bodies) and replicas (large ones). Pure.
-"""
+"""Convert tensors between Open Inference JSON and raw bytes (little-endian, row-major)."""
 
 from __future__ import annotations
 
@@ -33,12 +30,10 @@ NUMPY: dict[str, str] = {
     "FP32": "<f4",
     "FP64": "<f8",
 }
-"""Datatype -> NumPy type in wire order; BYTES has none."""
+"""Datatype -> NumPy type in wire order, without BYTES."""
 
 PIECE = 4096
-"""Values serialised at a time, which takes a millisecond or two."""
 PIECE_BYTES = 64 * 1024
-"""Bytes of text serialised at a time."""
 
 
 def parse_input_header(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
@@ -69,7 +64,7 @@ def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
 
 
 def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
-    """Return the tensor of an input whose name, datatype and shape were checked.
+    """Return the tensor of an input with a checked header.
 
     Raises:
         InvalidRequest: the data does not fit.
@@ -79,7 +74,7 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
     elements = math.prod(shape)
     if datatype == "BYTES":
         return Tensor(name, datatype, shape, _bytes_elements(name, data, elements))
-    # As objects first: numpy would read true as 1, and pad every element to the longest text.
+    # NumPy would read true as 1, and pad every element to the longest text.
     array = np.array(data, dtype=object)
     kinds = set(map(type, array.ravel().tolist()))
     if list in kinds:
@@ -98,13 +93,12 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
 
 
 _ELEMENTS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
-"""NumPy kind -> types of its elements in JSON."""
 
 
 def _convert(
     name: str, datatype: str, array: NDArray[Any], wanted: np.dtype[Any]
 ) -> NDArray[np.generic]:
-    """Convert without rounding to integers, truncation or overflow to infinity."""
+    """Convert without rounding, truncation or overflow."""
     if wanted.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
         low, high = array.min(), array.max()
@@ -129,7 +123,6 @@ def _short(value: object) -> str:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Flatten nested arrays."""
     while any(isinstance(value, list) for value in data):
         if not all(isinstance(value, list) for value in data):
             raise InvalidRequest("the nested data is ragged")
@@ -198,7 +191,7 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
     """Yield the elements of a BYTES tensor in small lists.
 
     Raises:
-        PredictionFailed: they do not match the shape; raised after the last one at the latest.
+        InferenceFailed: they do not match the shape.
     """
     data, missing = memoryview(tensor.data), math.prod(tensor.shape)
     position, end = 0, len(data)
@@ -224,10 +217,10 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
 
 
 def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list[str]]:
-    """Yield the JSON of BYTES elements in lists; an empty list is a pause within a long one.
+    """Yield the JSON of BYTES elements in lists; an empty list is a pause.
 
     Raises:
-        PredictionFailed: as `elements`; and what `text`, the decoder, raises.
+        InferenceFailed: as `elements`; and what `text`, the decoder, raises.
     """
     for some in elements(tensor):
         if len(some[0]) <= PIECE_BYTES:

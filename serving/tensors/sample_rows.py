@@ -8,8 +8,8 @@ The first axis counts samples where possible. By the array's rank, relative to i
     equal, not batched    as many rows as the fixed first dimension (1 if free) are a sample,
                           else the whole array is
 
-All inputs must have equally many samples; an input that is the same for all may have one. Of
-several layouts, that on which the inputs agree counts, then the first in this order. Pure.
+All inputs must have equally many samples, or one for all. The first layout on which the inputs
+agree counts.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ class SampleLayout(NamedTuple):
     """Layout of one input's samples in an array."""
 
     samples: int
-    """Number of samples."""
     axis: int | None
-    """Array axis along which they lie; None: the array is one sample."""
+    """Axis along which they lie; None: the array is one sample."""
     entries: int = 1
     """Entries along that axis per sample."""
     into: int | None = None
-    """Sample axis for a sample's entries; None: its single entry has all axes of the input."""
+    """Axis of the input for a sample's entries; None: a single entry has all axes."""
 
     def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the samples along the first axis, then all axes of the input.
 
-        `array` has the layout's shape, or holds its first samples.
+        `array` may hold only the first samples.
         """
         if self.axis is None:
             return array[np.newaxis]
@@ -55,7 +54,7 @@ class SampleLayout(NamedTuple):
 
 
 def layouts_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> list[SampleLayout]:
-    """Return the possible layouts of an array, the likeliest first."""
+    """Return the possible layouts of an array, likeliest first."""
     own = spec.shape
     if len(shape) == len(own) + 1 and _fits(shape[1:], own):
         return [SampleLayout(shape[0], 0)]
@@ -81,10 +80,7 @@ def layouts_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> 
 def find_layouts(
     shapes: Mapping[str, Sequence[int]], signature: Signature
 ) -> dict[str, SampleLayout] | None:
-    """Return layouts with equally many samples for all inputs; None: impossible, or no samples.
-
-    `shapes` are those of the arrays, by input.
-    """
+    """Return layouts, by input, with equally many samples for all; None: impossible."""
     ways = {spec.name: layouts_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
     best: tuple[tuple[int, int, int], dict[str, SampleLayout]] | None = None
     for count in {way.samples for each in ways.values() for way in each if way.samples}:
@@ -118,6 +114,5 @@ def _place(ways: Sequence[SampleLayout], count: int) -> int | None:
 
 
 def _varies(spec: TensorSpec, signature: Signature) -> bool:
-    """Whether an input likely differs between samples: neither shared nor of fixed size."""
     is_shared = signature.is_batched and spec.item_axis is None
     return not is_shared and any(size < 0 for size in spec.shape)

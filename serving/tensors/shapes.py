@@ -1,7 +1,6 @@
 """Shapes of a model's inputs: its signature, with sizes for the free dimensions.
 
-Sizes are given by input or dimension name (`sizes`). A missing size is reported, never guessed: a
-model for any image says nothing about actual images. Pure.
+A missing size is reported, never guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class FreeAxis(NamedTuple):
     input: str
     axis: int
     dimension: str
-    """Name in the model's file; may be empty."""
+    """In the model's file; may be empty."""
 
     def __str__(self) -> str:
         named = f" ({self.dimension})" if self.dimension else ""
@@ -36,7 +35,7 @@ class FreeAxis(NamedTuple):
 
 
 def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
-    """Return an input's item axis; None: none, or the model is not batched."""
+    """Return an input's item axis, if the model is batched along one."""
     return spec.item_axis if signature.is_batched and spec.shape else None
 
 
@@ -57,12 +56,11 @@ def bind(
 ) -> Axes:
     """Return the size of every axis of every input.
 
-    Sizes given for one input apply to dimensions of the same name in others; different ranges for
-    one name are an error. Unless item axes are final (`is_settled`), they may have sizes too, in
-    case the model is not batched. `source` is named in errors.
+    Sizes for one input apply to dimensions of the same name in others. Item axes may have sizes
+    unless they are final (`is_settled`). `source` is named in errors.
 
     Raises:
-        InvalidSettings: an unknown name, or sizes that do not fit.
+        InvalidSettings: an unknown name, sizes that do not fit, or different ones for a name.
     """
     inputs = {spec.name: spec for spec in signature.inputs}
     free = {name for spec in signature.inputs for _, name in _free(spec, signature) if name}
@@ -104,7 +102,7 @@ def bind(
 
 
 def missing(signature: Signature, axes: Axes) -> list[FreeAxis]:
-    """Return the free dimensions, beside item axes, without a size."""
+    """Return the free dimensions without a size, except item axes."""
     return [
         FreeAxis(spec.name, axis, name)
         for spec in signature.inputs
@@ -114,7 +112,7 @@ def missing(signature: Signature, axes: Axes) -> list[FreeAxis]:
 
 
 def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
-    """Return pasteable `--shape` options for the missing sizes, with example sizes."""
+    """Return `--shape` options for the missing sizes, with example sizes."""
     by_input: dict[str, list[str]] = {}
     for one in lacking:
         by_input.setdefault(one.input, []).append(one.dimension)
@@ -147,8 +145,7 @@ def sample_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Draw the shapes of one request.
 
-    Dimensions of one name are equal, as are unnamed sizes of the same text and axis: `ids` and
-    `mask` of 16..512 get one length, but an image of 320..640x320..640 is not square.
+    Dimensions of one name are equal, as are unnamed sizes of the same text and axis.
     """
     known: dict[object, int] = {}
     shapes = {}
@@ -167,7 +164,6 @@ def sample_shapes(
 
 
 def _free(spec: TensorSpec, signature: Signature) -> list[tuple[int, str]]:
-    """Return an input's free axes beside the item axis, with names."""
     items = item_axis(spec, signature)
     return [
         (axis, spec.dimension(axis))
@@ -215,7 +211,6 @@ def _of_input(
 
 
 def _is_item(given: tuple[Size, ...], shape: tuple[int, ...]) -> bool:
-    """Whether sizes match a shape, fixed dimensions included."""
     return len(given) == len(shape) and all(
         wanted < 0 or (not size.varies and size.low == wanted)
         for size, wanted in zip(given, shape, strict=True)
@@ -237,7 +232,7 @@ def _by_dimension(
 
 
 def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
-    """Return an example size for an axis; unnamed outer axes may be a batch, so 1."""
+    """Return an example size for an axis."""
     rank = len(spec.shape)
     is_outer = axis == 0 or (rank < 4 and axis < rank - 1)
     if items is None and is_outer and not spec.dimension(axis):
@@ -246,7 +241,6 @@ def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
 
 
 def _example(dimension: str, *, rank: int = 0) -> str:
-    """Return an example size: 224 for image sides, 128 for sequences."""
     name = dimension.lower()
     if any(word in name for word in ("height", "width")) or (rank == 4 and not name):
         return "224"

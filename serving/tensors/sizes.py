@@ -1,7 +1,4 @@
-"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`.
-
-The left side names an input or a dimension; `shapes` finds the axes. Pure.
-"""
+"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_SIZE = 2**31 - 1
-"""Maximum size of a dimension."""
 _MAX_LINES = 1_000_000
 FORMS = "640, 16..512, lognormal(64,0.8)<=512 or @FILE with a size in each line"
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -30,15 +26,13 @@ class Size:
     """Size of one free dimension, fixed or varying between requests."""
 
     text: str
-    """As written."""
     low: int
     high: int
-    """Ends of the range; equal if fixed."""
     median: float | None = None
     sigma: float | None = None
-    """Lognormal parameters; sizes are cut at `high`, as by a tokenizer. None: uniform."""
+    """Lognormal parameters, with sizes cut at `high`; None: uniform."""
     lengths: tuple[int, ...] = ()
-    """Sizes from a file, equally likely."""
+    """From a file, equally likely."""
 
     @property
     def varies(self) -> bool:
@@ -65,7 +59,7 @@ class Size:
 
 
 Sizes = Mapping[str, tuple[Size, ...]]
-"""Input -> sizes of its axes without the item axis; or dimension -> its one size."""
+"""Input -> sizes of its axes except the item axis; or dimension -> its size."""
 
 
 def sizes_of(
@@ -73,7 +67,7 @@ def sizes_of(
 ) -> dict[str, tuple[Size, ...]]:
     """Parse NAME=SIZES texts.
 
-    `read` returns a file's text (None: files are rejected); `source` is named in errors.
+    `read` returns a file's text (None: no files); `source` is named in errors.
 
     Raises:
         InvalidSettings: a text is malformed, or a name comes twice.
@@ -94,7 +88,7 @@ def sizes_of(
 
 
 def to_texts(sizes: Sizes) -> tuple[str, ...]:
-    """Inverse of `sizes_of`, without files: their sizes become a range."""
+    """Inverse of `sizes_of`; sizes from files become a range."""
     return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
     )

@@ -1,17 +1,16 @@
 """Replica wire, version 1: the messages between the gateway and one replica.
 
-Pure: bytes in, values out. The format is language-neutral (little-endian structs, JSON where speed
-does not matter). docs/replica-wire.md describes it; change both together.
+docs/replica-wire.md describes the format; change both together.
 
-Rule 1: a message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
-Rule 2: a length is checked against `max_message_bytes` before anything is allocated for it.
-Rule 3: payloads are not copied; functions return views of their arguments.
-Rule 4: equal descriptor bytes mean equal frame layouts, so a descriptor is parsed once (`frames`).
+1. A message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
+2. A length is checked against `max_message_bytes` before anything is allocated for it.
+3. Payloads are not copied; functions return views of their arguments.
+4. Equal descriptor bytes mean equal frame layouts, so a descriptor is parsed once (`frames`).
 
-Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0 means "open".
+Times are nanoseconds of CLOCK_MONOTONIC; 0 means "open".
 
 WARNING: the numbers of `MessageType`, `Encoding` and `ActionStatus`, and the order of
-`serving.values.ITEM_BYTES` (datatype codes), are on the wire: never renumber, only add.
+`serving.values.ITEM_BYTES`, are on the wire: never renumber, only add.
 """
 
 from serving.wire.batches import (

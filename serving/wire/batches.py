@@ -6,7 +6,7 @@
              u64 output_ns, u32 count, entries, frames
     entry  = u32 bytes of the frame, u16 status, u16 reserved
 
-This module builds the heads. The caller then writes the frames buffer by buffer, without a copy.
+This module builds the heads; the caller writes the frames.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _RESULT_ENTRY = struct.Struct("<IHH")
 
 @functools.lru_cache(maxsize=256)
 def _entries(entry: str, count: int) -> struct.Struct:
-    """Return the struct that packs all entries in one call."""
     return struct.Struct("<" + entry * count)
 
 
@@ -44,13 +43,12 @@ class Encoding(enum.IntEnum):
     """Encoding of a request's frame."""
 
     TENSORS = 0
-    """See `frames`."""
     OIP_JSON = 1
-    """JSON body of an Open Inference Protocol v2 request, unchanged."""
+    """JSON body of an Open Inference Protocol v2 request."""
 
 
 class ActionStatus(enum.IntEnum):
-    """Outcome of an action or of one request in it; numbers from 10 are Clockwork's."""
+    """Outcome of an action or of a request in it; numbers from 10 are Clockwork's."""
 
     OK = 0
     MODEL_RAISED = 1
@@ -66,7 +64,7 @@ class ActionStatus(enum.IntEnum):
 
 
 InferEntry = tuple[int, int, int, memoryview]
-"""One request: encoding, start and stop of its items (0 and 0: all), frame."""
+"""Encoding, start and stop of a request's items (0 and 0: all), frame."""
 
 
 class InferMessage:
@@ -83,10 +81,9 @@ class InferMessage:
         entries: list[InferEntry],
         even: memoryview | None = None,
     ) -> None:
-        """Create the message.
+        """Create the message; for the arguments see `infer_head`.
 
-        `even` holds all frames back to back if the entries differ in nothing else. For the other
-        arguments see `infer_head`.
+        `even` holds all frames back to back if the entries are alike.
         """
         self.action_id = action_id
         self.model = model
@@ -97,7 +94,7 @@ class InferMessage:
 
 
 class ReplicaTimes(NamedTuple):
-    """Start of an action in the replica (CLOCK_MONOTONIC) and the durations of its stages."""
+    """Start of an action (CLOCK_MONOTONIC) and the durations of its stages."""
 
     started_ns: int
     input_ns: int
@@ -109,7 +106,7 @@ class ResultMessage:
     """Responses to one batch: (status, frame) per request, in the INFER's order.
 
     A frame holds tensors if its status is 0, else UTF-8 text. The message's status is 0 if any
-    request succeeded, else that of the first one.
+    request succeeded, else the first one's.
     """
 
     __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple
@@ -134,13 +131,13 @@ def infer_head(
     latest_ns: int,
     frames: Sequence[tuple[int, int, int, int]],
 ) -> bytes:
-    """Build INFER up to its frames, whose buffers the caller writes next.
+    """Build INFER up to its frames; 0 leaves a time open.
 
     Args:
         action_id: repeated in the result.
         model: number of the model from LOAD.
-        earliest_ns: earliest start, 0: open.
-        latest_ns: latest start, 0: open.
+        earliest_ns: earliest start.
+        latest_ns: latest start.
         frames: (bytes of the frame, encoding, start, stop) per request.
 
     Raises:
@@ -163,7 +160,7 @@ def infer_head(
 
 
 def parse_infer(body: memoryview) -> InferMessage:
-    """Parse INFER's body; the frames are views of it.
+    """Parse INFER's body into views.
 
     Raises:
         WireError: malformed.
@@ -200,11 +197,10 @@ def result_head(
 ) -> bytes:
     """Build RESULT up to its frames.
 
-    `frames` gives (bytes of the frame, status) in the INFER's order, `max_answer_bytes` the
-    gateway's limit (None: `MAX_RESULT_BYTES`).
+    `frames` gives (bytes of the frame, status) in the INFER's order.
 
     Raises:
-        WireError: larger than the limit.
+        WireError: larger than `max_answer_bytes`.
     """
     most = MAX_RESULT_BYTES
     if max_answer_bytes is not None and max_answer_bytes < most:
@@ -226,7 +222,7 @@ def result_head(
 
 
 def parse_result(body: memoryview) -> ResultMessage:
-    """Parse RESULT's body; the frames are views of it.
+    """Parse RESULT's body into views.
 
     Raises:
         WireError: malformed.

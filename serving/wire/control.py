@@ -26,7 +26,6 @@ from serving.wire.stream import VERSION, MessageType, WireError, message, unpack
 
 _NOTHING_DECLARED = DeclaredInputs()
 FEATURES = ("json", "stage-times", "windows")
-"""Supported features: JSON frames, stage times in results, action windows."""
 
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
@@ -60,25 +59,20 @@ class LoadMessage(NamedTuple):
     path: str | None
     threads: int
     samples: str | None = None
-    """Absolute path of an npz with real inputs."""
+    """Path of an npz with real inputs."""
     max_items: int = 1
-    """Items of the largest expected batch."""
+    """Of the largest expected batch."""
     warmup_s: float = 0.0
-    """Time for the warm-up; 0: none."""
     device: str = "auto"
-    """`cpu`, `cuda`, or `auto`: what the runtime can use."""
     pages: int = 0
-    """Memory that the gateway counts for the model."""
+    """Counted by the gateway for the model."""
     budget: int | None = None
-    """Maximum pages of all models together; None: no limit."""
+    """Pages of all models together."""
     digest: str | None = None
-    """SHA-256 of `path`, if an optimised model may be loaded instead; None: unknown."""
+    """SHA-256 of `path`, if an optimised model may be loaded instead."""
     optimises: bool = False
-    """Whether to write a missing optimised model first."""
     inputs: DeclaredInputs = _NOTHING_DECLARED
-    """Declared facts about the inputs, beyond the model file."""
     max_answer_bytes: int | None = None
-    """Largest RESULT that the gateway accepts; None: any valid message."""
 
 
 class UnloadMessage(NamedTuple):
@@ -91,7 +85,7 @@ class UnloadMessage(NamedTuple):
 
 
 class ActionResponseMessage(NamedTuple):
-    """LOADED or UNLOADED: how the action ended."""
+    """LOADED or UNLOADED."""
 
     action_id: int
     status: int
@@ -146,7 +140,7 @@ def encode_load(
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
-    """Encode LOAD; paths are absolute. See `LoadMessage`."""
+    """Encode LOAD; paths are absolute."""
     data = {
         "model": model,
         "name": name,

@@ -3,7 +3,7 @@
 NO_GATEWAY = 69
 """No connection to the gateway (EX_UNAVAILABLE)."""
 NOT_MADE = 72
-"""Reported by the fork server: the kernel refused the process (EX_OSFILE)."""
+"""The kernel refused the process to the fork server (EX_OSFILE)."""
 NOT_LIMITED = 71
 """Control groups not joined (EX_OSERR)."""
 NO_PROGRAM = 127

@@ -4,11 +4,8 @@
     descriptor = u16 count, then per tensor:
                  u8 datatype, u8 rank, u16 bytes of name, u64 bytes of data, i64 x rank, name
 
-Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes (the
-binary form of the Open Inference Protocol), not checked here.
-
-Most traffic repeats a few layouts, so parsing is a lookup by the descriptor's bytes, in a bounded
-table that is cleared when full.
+Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes, not
+checked here. Parsed descriptors are cached.
 """
 
 from __future__ import annotations
@@ -25,16 +22,14 @@ from serving.wire.stream import WireError
 
 MAX_CACHED_LAYOUTS = 1024
 _MAX_ELEMENTS = 2**60
-"""Bound on the product of nonzero dimensions: arrays of 8-byte elements stay below 2**63 bytes, and
-so do the strides of empty ones."""
+"""Bound on the product of nonzero dimensions, which keeps sizes and strides below 2**63 bytes."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _TENSOR = struct.Struct("<BBHQ")
-"""Datatype, rank, bytes of the name, bytes of the data; dimensions and name follow."""
+"""Dimensions and name follow."""
 
 _DATATYPES = tuple(ITEM_BYTES)
-"""A datatype's code is its index here."""
 _CODES = {name: code for code, name in enumerate(_DATATYPES)}
 
 Description = tuple[tuple[str, str, tuple[int, ...], int], ...]
@@ -42,7 +37,7 @@ Description = tuple[tuple[str, str, tuple[int, ...], int], ...]
 
 
 class TensorLayout(NamedTuple):
-    """One tensor of a frame; `start` and `stop` are offsets in the frame's data."""
+    """One tensor of a frame, with offsets in the frame's data."""
 
     name: str
     datatype: str
@@ -58,7 +53,6 @@ class Layout:
     tensors: tuple[TensorLayout, ...]
     data_bytes: int
     prefix_bytes: int
-    """Bytes before the data: the u32 length and the descriptor."""
 
 
 _layouts: dict[bytes, Layout] = {}
@@ -66,7 +60,7 @@ _known_layout = _layouts.get
 
 
 def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
-    """Return layout and data of a frame, without an object per tensor.
+    """Return layout and data of a frame.
 
     Raises:
         WireError: the descriptor is malformed or does not match the frame's length.

@@ -1,8 +1,4 @@
-"""Splitting of a request over batches: cuts its frame by items, and joins the responses.
-
-Items along axis 0 are byte ranges of a tensor, found once per request; along another axis arrays
-are cut and joined. Frames use the tensors encoding. Pure.
-"""
+"""Splitting of a request over batches: cuts its frame by items, and joins the responses."""
 
 from __future__ import annotations
 
@@ -16,11 +12,10 @@ from serving.tensors import arrays
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
 _MAX_TEXTS = 2**16
-"""Maximum BYTES elements to scan for the ends of items."""
 
 
 class SplitRequest:
-    """Request that runs in parts, with the responses so far."""
+    """A request that runs in parts."""
 
     __slots__ = ("_answers", "_columns", "_missing", "answer_bytes", "whole_bytes")
 
@@ -32,13 +27,12 @@ class SplitRequest:
         self._answers: list[tuple[int, int, bytes]] = []
         self._missing = items
         self.answer_bytes = 0
-        """Bytes of the responses so far."""
         self.whole_bytes = 0
-        """Bytes sent so far if uncut: the whole frame per part."""
+        """Bytes sent so far if uncut."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether parts are sent; else the replica cuts the whole frame."""
+        """Whether the gateway cuts the frame, not the replica."""
         return self._columns is not None
 
     def cut(self, start: int, stop: int) -> list[Buffer]:
@@ -51,7 +45,7 @@ class SplitRequest:
         return [wire.encode_descriptor(parts), *(part.data for part in parts)]
 
     def answered(self, start: int, stop: int, frame: Buffer) -> bool:
-        """Add the response for items [start, stop); return whether it was the last one."""
+        """Add the response for items [start, stop); return whether it was the last."""
         self._answers.append((start, stop, bytes(frame)))
         self.answer_bytes += len(frame)
         self._missing -= stop - start
@@ -63,7 +57,6 @@ class SplitRequest:
 
 
 def _columns(frame: Sequence[Buffer]) -> list[tuple[Tensor, Sequence[int]]] | None:
-    """Return a frame's tensors with the ends of their items, or None if unknown."""
     tensors = wire.decode_frame(memoryview(b"".join(frame)))
     columns = []
     for tensor in tensors:
@@ -95,7 +88,7 @@ def _ends(tensor: Tensor) -> Sequence[int] | None:
 
 
 def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
-    """Join the items of one or more frames along `axes` (by output, default 0).
+    """Join the items of frames along `axes` (by output, default 0).
 
     Raises:
         WireError: the frames differ in more than their number of items.
@@ -121,11 +114,6 @@ def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
 
 
 def _concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Join one output along an axis other than 0.
-
-    Raises:
-        WireError: other axes differ.
-    """
     first = tensors[0]
     pieces = []
     for tensor in tensors:

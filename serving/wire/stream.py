@@ -1,7 +1,6 @@
 """Parser of the message stream, in which each message is an 8-byte head and a body.
 
-In: bytes in any pieces. Out: (type, body) pairs; bodies are unparsed views. A length is checked as
-soon as its head is complete, before any byte of the body is kept.
+A length is checked as soon as its head is complete, before any byte of the body is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from serving.values import Buffer
 MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
-"""1 GiB, a replica's limit: 16 times the gateway's default limit of request bodies (64 MiB)."""
+"""16 times the gateway's default limit of request bodies."""
 MAX_RESULT_BYTES = 2**31 - 1
 """The gateway's limit."""
 
@@ -86,8 +85,7 @@ def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[Mes
 class MessageParser:
     """Incremental parser of messages.
 
-    A message inside one piece is not copied; one that spans pieces is joined once. Fed bytes must
-    not change afterwards: the bodies are views of them.
+    A message inside one piece is not copied, so fed bytes must not change afterwards.
     """
 
     __slots__ = ("_held", "_held_bytes", "_max_message_bytes", "_needed_bytes")
@@ -100,14 +98,14 @@ class MessageParser:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes missing from the current head or message."""
+        """Of the current head or message."""
         return self._needed_bytes - self._held_bytes
 
     def feed(self, data: Buffer) -> list[tuple[MessageType, memoryview]]:
-        """Add bytes; return the messages that are now complete, as (type, body).
+        """Add bytes; return the complete messages, as (type, body).
 
         Raises:
-            WireError: not this protocol, or a message above the limit; the stream is unusable.
+            WireError: not this protocol, or a message above the limit.
         """
         if self._held:
             self._held.append(data)

@@ -152,11 +152,9 @@ class ModelRoutes:
 
 
 _WORDS = {str: 'a text, as "1"', bool: "true or false", dict: "an object"}
-"""Type of a member -> its name in JSON."""
 
 
 async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
-    """Parse a body: an object with some of these keys."""
     body = await request.read()
     expected = ", ".join(keys)
     try:

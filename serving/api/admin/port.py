@@ -1,7 +1,6 @@
 """Connections of the admin port, with the limits on number and time that aiohttp lacks.
 
-Wraps aiohttp's protocols. A sweep closes connections that are idle, or whose request is late; the
-time of a command here does not count.
+A sweep closes connections that are idle or whose request is late.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ class AdminListener:
             application: not yet running.
             idle_s: limit after a response.
             request_s: limit for a request or a connection's first head.
-            door: connection limiter.
-            options: of `aiohttp.web.AppRunner`.
         """
         application.middlewares.insert(0, self._timed)
         self._runner = web.AppRunner(application, **options)
@@ -45,7 +42,6 @@ class AdminListener:
         self.request_s = request_s
         self.door = door
         self.connections: dict[object, _Connection] = {}
-        """Open connections by transport."""
         self._refused = 0
 
     async def open(self) -> None:
@@ -75,7 +71,6 @@ class AdminListener:
 
     @web.middleware
     async def _timed(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Mark begin and end of each request at its connection."""
         connection = self.connections.get(request.transport)
         if connection is not None:
             connection.begin(request)
@@ -88,19 +83,16 @@ class AdminListener:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection around aiohttp's protocol."""
-
     def __init__(self, listener: AdminListener, inner: asyncio.Protocol) -> None:
         self._listener = listener
         self._inner = inner
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
         self._request: web.Request | None = None
-        """Request in progress."""
         self._is_idle = False
-        """Whether nothing of the next request arrived; false before the first."""
+        """Whether nothing of the next request has arrived."""
         self._since_s = time.monotonic()
-        """When the request began, or the last response was made."""
+        """Start of the request, or end of the last response."""
 
     def begin(self, request: web.Request) -> None:
         """Note a complete head."""

@@ -3,13 +3,13 @@
     GET   /admin/settings    settings in force, their generation, the models
     PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
-          /admin/models      see `admin_models`
-    POST  /admin/add_app ... see `management` and `containers`
+          /admin/models      see `model_routes`
+    POST  /admin/add_app ... see `clipper.management` and `clipper.containers`
     POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
-Listens on loopback by default. Health needs no token, nor do metrics if the server generated it.
+Health needs no token, nor do metrics if the server generated it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from serving.settings import SETTINGS, ServingSettings
 
 MAX_BODY_BYTES = 1024 * 1024
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
-"""Logger of aiohttp."""
 ADMIN_REFUSAL = (
     "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
     "(docs/serving.md)"
@@ -56,7 +55,7 @@ _ROUTES = (
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for errors of clients that send no HTTP, which could fill the log."""
+    """Whether a record is no error of a client without HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -87,15 +86,12 @@ class AdminRoutes:
         """Store the settings.
 
         Args:
-            engine: serves the models.
-            repository: watched folder, if any.
-            clipper: executes Clipper's commands.
             metrics: Prometheus's text, in pieces.
             token: None: not needed.
             has_open_metrics: whether metrics need no token.
-            hosts: trusted names; None: any.
-            keep: saves changes; awaited before the response.
-            stop: ends the server gracefully; a second call: at once. None: no shutdown.
+            hosts: None: any.
+            keep: saves changes before the response.
+            stop: ends the server gracefully, at once when called again.
             given: settings at the start; None: the current ones.
         """
         self._engine = engine
@@ -129,7 +125,6 @@ class AdminRoutes:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Check host, origin and token; pages may not change the server."""
         if self._hosts is not None and request.path != _HEALTH:
             host = request.headers.get("Host")
             text = None if host is None else self._hosts.refusal(host)
@@ -156,7 +151,6 @@ class AdminRoutes:
 
     @web.middleware
     async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Save changes before the response, also after errors."""
         try:
             response: web.StreamResponse = await handler(request)
         finally:
@@ -165,7 +159,6 @@ class AdminRoutes:
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
-        """Execute one of Clipper's management commands."""
         hub, body = self._clipper, await request.read()
         assert hub is not None
         path = request.path
@@ -176,7 +169,6 @@ class AdminRoutes:
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
     async def _shutdown(self, request: web.Request) -> web.Response:
-        """End the server; the admin port closes last, after its response."""
         graceful = request.query.get("graceful", "true")
         if graceful not in {"true", "false"}:
             raise InvalidRequest(f"graceful is {graceful!r:.40}, expected true or false")
@@ -260,7 +252,7 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
 
 
 def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
-    """Reject changes of settings that are fixed at runtime, also per model."""
+    """Reject changes of settings that are fixed at runtime."""
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in SETTINGS.items():

@@ -1,4 +1,4 @@
-"""Interface between Clipper's management commands and `ClipperHub`. Pure."""
+"""Interface between Clipper's management commands and `ClipperService`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from serving.selection.application import Application
 
 DEFAULT_BATCH_SIZE = -1
-"""Means that the batch size is found while serving."""
+"""The batch size is found while serving."""
 SINGLE_MODEL_POLICY = "fixed"
 """Policy of Clipper's own applications, which link at most one model."""
 
@@ -19,7 +19,6 @@ class RegisteredModel(NamedTuple):
     name: str
     version: str
     input_type: str
-    """Value of `clipper_inputs.INPUT_TYPES`."""
     labels: tuple[str, ...] = ()
     container_name: str = ""
     model_data_path: str = ""
@@ -76,11 +75,11 @@ class Catalogue(Protocol):
         ...
 
     def current_version(self, name: str) -> str | None:
-        """Return a registered model's current version, or None."""
+        """Return a registered model's current version."""
         ...
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
-        """Return a served model's input types, registered or not; None: not served."""
+        """Return a served model's input types, registered or not."""
         ...
 
     def add_model(self, model: RegisteredModel) -> None:
@@ -100,5 +99,5 @@ class Catalogue(Protocol):
         ...
 
     def selection_state(self, application: str, user: str) -> str:
-        """Return what an application's policy has learned, as JSON."""
+        """Return an application's policy state, as JSON."""
         ...

@@ -6,8 +6,7 @@
     POST /admin/get_num_replicas   model_name, model_version            -> a number
     POST /admin/stop_containers    models: {name: [version, ...]}
 
-Responses wait for the outcome; errors are 400. The container name is a bundled model, a model file
-or `path/to/file.py:function`, which is code: for the admin port only.
+The container name is a bundled model, a model file or `path/to/file.py:function`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from serving.values import ModelId
 
 
 class Containers(Protocol):
-    """Replica operations of `ClipperHub`; each may raise ServingError."""
+    """Replica operations; each may raise ServingError."""
 
     async def start(
         self, model: ModelId, *, container: str, input_type: str, replicas: int, batch_size: int
     ) -> None:
         """Load a version, not yet current, and wait for its replicas.
 
-        An earlier version keeps serving, also after a failure.
+        An earlier version keeps serving.
         """
         ...
 
@@ -124,4 +123,3 @@ _COMMANDS: dict[str, tuple[Callable[[Containers, CommandFields], Awaitable[Any]]
 }
 
 PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
-"""All POST paths."""

@@ -1,4 +1,4 @@
-"""Body members and responses of management commands, with Clipper's one-line errors. Pure."""
+"""Body members and responses of management commands, with Clipper's one-line errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class CommandError(InvalidRequest):
-    """Rejected command, with its message."""
+    """A rejected command."""
 
 
 class CommandResponse(NamedTuple):
@@ -27,7 +27,7 @@ class CommandResponse(NamedTuple):
 
 
 class CommandFields:
-    """Members of a body; getters raise `requests.RequestError` for a missing one or a wrong type."""
+    """Members of a body; getters raise `requests.RequestError`."""
 
     def __init__(self, given: Mapping[str, Any], schema: str) -> None:
         self._given = given
@@ -83,7 +83,7 @@ class CommandFields:
         return {key: self._given[key] for key in keys if key in self._given}
 
     def only(self, *keys: str) -> None:
-        """Reject other members, such as misspelt ones."""
+        """Reject other members."""
         for key in self._given:
             if key not in keys:
                 raise requests.json_error(
@@ -122,7 +122,7 @@ class CommandFields:
 
 
 def reply(outcome: object) -> CommandResponse:
-    """Return the response to an executed command: text as it is, else JSON."""
+    """Return the response to a command: text as it is, else JSON."""
     if isinstance(outcome, str):
         return CommandResponse(200, outcome, False)
     return CommandResponse(200, write(outcome), True)

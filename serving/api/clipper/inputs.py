@@ -1,7 +1,6 @@
 """One input of Clipper's query protocol, as a request to a model.
 
-Numbers take shape and datatype of the only input; strings and bytes become one element of BYTES.
-Invalid input raises `InvalidRequest`. Pure.
+Numbers take shape and datatype of the only input; strings and bytes become one BYTES element.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("strings", "string", "str", "strs", "s"), "strings"),
     **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
 }
-"""Accepted name of an input type -> its canonical name."""
+"""Accepted name -> canonical name."""
 
 
 class ClipperInferRequest(NamedTuple):
@@ -44,7 +43,6 @@ class ApplicationInput(NamedTuple):
     """One input of an application."""
 
     kind: str
-    """Value of `INPUT_TYPES`."""
     value: Sequence[int | float] | bytes
     """Numbers, or the bytes of a string or of bytes."""
 
@@ -114,7 +112,7 @@ def input_type(text: str) -> str:
 
 
 def input_types(signature: Signature) -> tuple[str, ...]:
-    """Return the input types that fit a model; empty: none does."""
+    """Return the input types that fit a model."""
     if len(signature.inputs) != 1:
         return ()
     spec = signature.inputs[0]

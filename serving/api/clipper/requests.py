@@ -1,7 +1,6 @@
 """Requests of Clipper's query protocol: predictions and feedback, in JSON.
 
-Source: Clipper's query frontend, with its error texts where clients match on them. Unlike there,
-integers pass as floats and invalid base64 is rejected. Pure.
+Source: Clipper's query frontend, with its error texts where clients match on them.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from serving.api.tensorflow.rest_tensors import json_type
 from serving.errors import InvalidRequest
 
 MAX_BATCH = 2048
-"""Queries per `input_batch`; each takes about 40 us of the event loop."""
+"""Queries per `input_batch`, about 40 us each."""
 DEFAULT_USER = ""
-"""Shared user of queries without one, as in Clipper."""
 MAX_USER = 256
-"""Characters of a user id, which is a key in memory and on disk."""
 
 JSON_ERROR = "Json error"
 QUERY_ERROR = "Query processing error"
@@ -65,13 +62,12 @@ class PredictRequest(NamedTuple):
 
 
 class FeedbackRequest(NamedTuple):
-    """Feedback: the true label of an input."""
+    """The true label of an input."""
 
     user: str
     input: ApplicationInput
     label: float | str
     query_id: int | None
-    """Id of the query, if the client kept it."""
 
 
 def document(body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> Mapping[str, Any]:
@@ -115,11 +111,7 @@ def predict_document(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Mappi
 
 
 def prediction(given: Mapping[str, Any], kind: str) -> PredictRequest:
-    """Parse a predict request.
-
-    Args:
-        given: from `predict_document`.
-        kind: value of `INPUT_TYPES`.
+    """Parse a predict request, `given` from `predict_document`.
 
     Raises:
         RequestError: invalid.
@@ -215,7 +207,6 @@ def _single(given: Mapping[str, Any], kind: str, schema: str) -> ApplicationInpu
 
 
 def _input(value: Any, kind: str, schema: str) -> ApplicationInput:
-    """Parse an input of the right JSON type."""
     if kind == "strings":
         try:
             return ApplicationInput(kind, value.encode())

@@ -1,4 +1,4 @@
-"""Responses of Clipper's query protocol, as JSON. Pure."""
+"""Responses of Clipper's query protocol, as JSON."""
 
 from __future__ import annotations
 
@@ -23,15 +23,11 @@ from serving.tensors.json_tensors import NUMPY, written_texts
 from serving.values import Tensor
 
 LONG_BYTES = 64 * 1024
-"""Larger outputs are written in pieces, to let other requests run."""
+"""Larger outputs are written in pieces."""
 
 
 def response_body(predictions: Sequence[bytes]) -> bytes:
-    """Return the body; a single prediction stands alone, as in Clipper.
-
-    Args:
-        predictions: JSON of each.
-    """
+    """Return the body; a single prediction stands alone."""
     if len(predictions) == 1:
         return predictions[0]
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
@@ -65,7 +61,6 @@ def default_prediction_json(
 
 
 def _with_more(data: dict[str, Any], result: QueryResponse) -> dict[str, Any]:
-    """Add confidence and suspicion."""
     if result.confidence is not None:
         data["confidence"] = result.confidence
     if result.is_suspicious:
@@ -77,7 +72,7 @@ def prediction_pieces(result: QueryResponse) -> Iterator[bytes] | None:
     """Return the JSON of `prediction_json` in small pieces, or None if short.
 
     Raises:
-        PredictionFailed: between pieces; respond with `default_prediction_json`.
+        InferenceFailed: respond with `default_prediction_json`.
         WireError: likewise.
     """
     output = result.output
@@ -115,7 +110,7 @@ def output_value(output: memoryview | str | float | None) -> Any:
     """Convert an output to JSON values; several outputs become an object by name.
 
     Raises:
-        PredictionFailed: malformed BYTES.
+        InferenceFailed: malformed BYTES.
         WireError: malformed frame.
     """
     if isinstance(output, str):
@@ -129,7 +124,6 @@ def output_value(output: memoryview | str | float | None) -> Any:
 
 
 def _tensor_value(tensor: Tensor) -> Any:
-    """Convert one item's output, without its batch axis."""
     shape = _item_shape(tensor)
     if tensor.datatype == "BYTES":
         texts = [item.decode("utf-8", "replace") for item in byte_strings(tensor)]
@@ -153,7 +147,6 @@ def _numbers(array: NDArray[Any]) -> Any:
 
 
 def _parse_default(text: str) -> Any:
-    """Parse a text as JSON, or return it unchanged."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
     except (JsonError, InvalidRequest):  # invalid or too large

@@ -4,7 +4,7 @@
     POST /{application}/update      feedback
     GET  /metrics                   Clipper's metrics, in JSON
 
-Queries of a batch run separately. Content-Type is always JSON, as in Clipper.
+Content-Type is always JSON, as in Clipper.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNEXPECTED = "An unexpected error occurred!"
 
 
 class QueryService(Protocol):
-    """Query operations of `ClipperHub`."""
+    """Query operations of `ClipperService`."""
 
     def application(self, name: str) -> Application | None:
         """Return an application by name."""
@@ -67,7 +67,7 @@ class QueryService(Protocol):
         version: str | None,
         user: str,
     ) -> RequestHandle:
-        """Submit a query; the asker is never called before this returns.
+        """Submit a query; never calls the asker before this returns.
 
         Overload, late and missing models yield the default output.
 
@@ -77,7 +77,7 @@ class QueryService(Protocol):
         ...
 
     def feedback(self, application: str, update: requests.FeedbackRequest) -> bool:
-        """Learn from feedback; False: its query is unknown.
+        """Learn from feedback; return False if its query is unknown.
 
         Raises:
             InvalidRequest: an unsuitable label.
@@ -92,8 +92,6 @@ class _ParsedClipperPath(NamedTuple):
 
 
 class _AppMetrics:
-    """Metrics of one application, looked up per request."""
-
     __slots__ = ("default_ratio", "latency", "predictions", "throughput")
 
     def __init__(self, registry: Registry, name: str, now_s: float) -> None:
@@ -110,8 +108,6 @@ class _AppMetrics:
 
 
 class _QueryBatch:
-    """In-flight queries of one request."""
-
     __slots__ = (
         "_answers",
         "_connection",
@@ -135,14 +131,12 @@ class _QueryBatch:
     ) -> None:
         self._connection = connection
         self._answers = [b""] * queries
-        """JSON of each response."""
         self._missing = queries
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s
         self._slices = slices
         self._slow: dict[int, IncrementalJob] = {}
-        """Responses being written in pieces, by position."""
         self.tickets: list[RequestHandle] = []
 
     def answered(self, place: int, result: QueryResponse) -> None:
@@ -169,7 +163,6 @@ class _QueryBatch:
         self._count(place, write(answer).encode(), is_default=answer["default"])
 
     def _count(self, place: int, answer: bytes, *, is_default: bool) -> None:
-        """Store one response; send all after the last."""
         now_s = time.monotonic()
         seconds = now_s - self._started_s
         self._metrics.count(seconds=seconds, is_default=is_default, now_s=now_s)
@@ -188,8 +181,6 @@ class _QueryBatch:
 
 
 class _BatchMember:
-    """Response handler of one query in a batch."""
-
     __slots__ = ("_batch", "_place")
 
     def __init__(self, batch: _QueryBatch, place: int) -> None:
@@ -288,7 +279,6 @@ class ClipperRoutes:
     def _ask_all(
         self, name: str, asked: requests.PredictRequest, version: str | None, batch: _QueryBatch
     ) -> None:
-        """Submit all queries of a request, or none."""
         try:
             for place, question in enumerate(asked.inputs):
                 asker = _BatchMember(batch, place)
@@ -300,11 +290,6 @@ class ClipperRoutes:
             raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:
-        """Check that a query can be pinned to a version.
-
-        Raises:
-            RequestError: it cannot.
-        """
         if len(application.models) > 1:
             cause = f"Too many models linked to application {name}"
         elif not application.models:
@@ -334,7 +319,6 @@ def _plain(status: int, text: str) -> Response:
 
 
 def _parse_path(method: str, path: str) -> _ParsedClipperPath | Response:
-    """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     match = _PATH.fullmatch(path)
     if match is None and path != _METRICS:

@@ -1,8 +1,7 @@
 """Service behind Clipper's protocols: applications, registered models, replicas.
 
-Clipper registers a version apart from its containers: here a record apart from a deployment. The
-record's current version becomes the engine's once it runs; until then the previous one serves. All
-methods belong to the event loop's thread.
+Clipper registers a version apart from its containers, so a registered current version becomes the
+engine's once it runs. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
-"""Model settings that commands set."""
 
 
 class ClipperService:
@@ -35,10 +33,7 @@ class ClipperService:
     def __init__(
         self, engine: Engine, applications: Applications, given: ServingSettings | None = None
     ) -> None:
-        """Start without registered models.
-
-        `given` are the settings to which stopped models return; None: those now in force.
-        """
+        """Start without registered models; `given` are the settings of stopped ones."""
         self._engine = engine
         self._applications = applications
         self._given = given or engine.settings
@@ -57,7 +52,7 @@ class ClipperService:
     # Queries
 
     def application(self, name: str) -> Application | None:
-        """Return an application, or None."""
+        """Return an application."""
         return self._applications.application(name)
 
     def model_versions(self, model: str) -> Sequence[str]:
@@ -74,11 +69,11 @@ class ClipperService:
         version: str | None,
         user: str,
     ) -> RequestHandle:
-        """Take a query; see `Applications.ask`."""
+        """Submit a query; see `Applications.ask`."""
         return self._applications.ask(application, question, asker, version=version, user=user)
 
     def feedback(self, application: str, update: Feedback) -> bool:
-        """Take feedback; see `Applications.feedback`."""
+        """Learn from feedback; see `Applications.feedback`."""
         return self._applications.feedback(application, update)
 
     # Applications
@@ -133,11 +128,11 @@ class ClipperService:
         return tuple(self._models.values())
 
     def current_version(self, name: str) -> str | None:
-        """Return a registered model's current version; None: no such model."""
+        """Return a registered model's current version."""
         return self._current.get(name)
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
-        """Return a served model's input types; None: it is not served."""
+        """Return a served model's input types."""
         try:
             entry = self._engine.entry(name)
         except UnknownModel:
@@ -231,7 +226,7 @@ class ClipperService:
         await self.stop([model])
 
     async def stop(self, models: Sequence[ModelId]) -> None:
-        """Drain and end these versions' replicas; unknown versions are ignored."""
+        """Drain and end versions; ignore unknown ones."""
         endings = []
         async with self._engine.editing:
             for model in models:
@@ -258,7 +253,6 @@ class ClipperService:
         return model in self._engine.models()
 
     async def _settings_of(self, name: str, replicas: int, batch_size: int | None) -> None:
-        """Apply a model's replica count and, if given, batch size."""
         values: dict[str, Any] = {f"models.{name}.replica.count": replicas}
         if batch_size == DEFAULT_BATCH_SIZE:
             values[f"models.{name}.batching.policy"] = "aimd"
@@ -269,7 +263,6 @@ class ClipperService:
         await self._engine.apply(settings, keep_learnt=True)
 
     async def _take_back_settings(self, names: Iterable[str]) -> None:
-        """Reset commanded settings of models that no longer run."""
         running = {id_.name for id_ in self._engine.models()}
         settings = self._engine.settings
         for name in names:

@@ -1,6 +1,6 @@
-"""gRPC over HTTP/2: heads to calls, message framing, status trailers; no I/O.
+"""gRPC over HTTP/2: heads to calls, message framing, status trailers.
 
-Follows "gRPC over HTTP/2" with per-message compression, flagged in the message prefix.
+Messages may be compressed, as flagged in their prefix.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-"""HTTP status of an error -> gRPC code; others are INTERNAL."""
+"""HTTP status of an error -> gRPC code."""
 
 PREFIX_BYTES = 5
-"""Message prefix: compressed flag and length."""
+"""Compressed flag and length."""
 _MAX_TEXT = 1000
-"""Limit on an error's text, as clients limit trailers."""
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -71,9 +70,7 @@ _ONCE = frozenset(
         b"x-application",
     }
 )
-"""Fields that may occur once only."""
 ENCODINGS = (b"gzip", b"deflate")
-"""Supported `grpc-encoding` values beside identity."""
 _ACCEPTED = fields.literal(b"grpc-accept-encoding", b",".join((_IDENTITY, *ENCODINGS)))
 OK_TRAILERS = fields.literal(_STATUS, b"0")
 
@@ -88,15 +85,13 @@ class GrpcCall(NamedTuple):
     application: str = ""
     """Flow of the call, from the metadata `x-application`."""
     encoding: str | None = None
-    """Encoding of messages flagged as compressed, if any."""
     answers_in: str | None = None
     """`encoding`, if the client accepts it in responses."""
     is_stream: bool = False
-    """Whether messages stream both ways."""
 
 
 def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
-    """Return the call, or the block that rejects it."""
+    """Return the call, or the header block that rejects it."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -179,7 +174,7 @@ def refusal(code: Code, text: str) -> bytes:
 
 
 def error_block(error: ServingError) -> bytes:
-    """Build a header-only error response; overload is RESOURCE_EXHAUSTED with a retry delay."""
+    """Build a header-only error response, with a retry delay on overload."""
     return HEAD + _status_of(error)
 
 
@@ -198,7 +193,7 @@ def _status_of(error: ServingError) -> bytes:
 
 
 def _percent(text: str) -> bytes:
-    """Percent-encode text for `grpc-message`: UTF-8, only printable ASCII kept."""
+    """Percent-encode text for `grpc-message`."""
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 1] + "…"
     return b"".join(

@@ -1,7 +1,6 @@
-"""Codec of one deployment's inference requests: protobuf <-> wire; no I/O.
+"""Codec of one deployment's inference requests: protobuf <-> wire.
 
-A message uses raw or typed contents, not both. Raw ones need an entry per input, in order; FP16 has
-no typed form. Responses use the request's form, but raw for long outputs and those without a typed
+Responses use the request's form, raw or typed, but raw for long outputs and those without a typed
 form.
 """
 
@@ -24,7 +23,6 @@ from serving.values import Buffer, Signature, Tensor
 _RAW_OUTPUT = b"\x32"
 """Tag of field 6 of a response, `raw_output_contents`."""
 _REMEMBERED = 256
-"""Cached response heads."""
 _LONG_BYTES = 2**20
 
 
@@ -33,9 +31,8 @@ class GrpcOutputRequest(NamedTuple):
 
     id: str
     outputs: tuple[str, ...] | None
-    """Requested outputs in order; None: all."""
+    """In order; None: all."""
     raw: bool
-    """Whether to use raw contents."""
     classes: tuple[tuple[str, int], ...] = ()
     """Outputs to return as their best `n` classes."""
 
@@ -49,9 +46,9 @@ class GrpcInferRequest(NamedTuple):
     items: int
     wanted: GrpcOutputRequest
     timeout_s: float | None
-    """Request timeout; None: server default."""
+    """None: server default."""
     priority: int
-    """1 is highest, 0 the default."""
+    """1 is the highest, 0 the default."""
 
 
 class GrpcCodec:
@@ -99,7 +96,6 @@ class GrpcCodec:
     def _wanted_outputs(
         self, listed: Any
     ) -> tuple[tuple[str, ...] | None, tuple[tuple[str, int], ...]]:
-        """Return the requested outputs, and those as classes."""
         if not listed:
             return None, ()
         names: list[str] = []
@@ -127,7 +123,7 @@ class GrpcCodec:
         """Encode a ModelInferResponse in pieces.
 
         Raises:
-            PredictionFailed: a requested output is missing.
+            InferenceFailed: a requested output is missing.
         """
         if wanted.classes:
             frame = self._classified(frame, dict(wanted.classes))
@@ -154,7 +150,6 @@ class GrpcCodec:
         return [response.SerializeToString()]
 
     def _classified(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
-        """Replace outputs by their best classes, where requested."""
         tensors = []
         for tensor in wire.decode_frame(frame):
             classes = counts.get(tensor.name)
@@ -165,7 +160,6 @@ class GrpcCodec:
     def _raw_heads(
         self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: GrpcOutputRequest
     ) -> tuple[bytes, ...]:
-        """Return the bytes before each output's data."""
         response = self._response(wanted)
         for name, datatype, shape, _, _ in chosen:
             response.outputs.add(name=name, datatype=datatype, shape=shape)
@@ -220,7 +214,6 @@ def _typed_tensors(inputs: Any, declared: list[Tensor]) -> list[Tensor]:
 
 
 def _parse_input_header(given: Any) -> Tensor:
-    """Return an input without data."""
     shape = tuple(given.shape)
     checks.check_declared(given.name, given.datatype, shape)
     unsupported.check_tensor("input", given.name, given.parameters)
@@ -228,22 +221,17 @@ def _parse_input_header(given: Any) -> Tensor:
 
 
 def _parameter(request: Any, name: str) -> object:
-    """Value of a request parameter, if given."""
     parameters = request.parameters
     return _value(parameters[name]) if name in parameters else None
 
 
 def _is_raw(tensor: wire.TensorLayout) -> bool:
-    """Whether to send an output raw in any case.
-
-    It has no typed form, or would block the event loop: long varints and texts.
-    """
+    """Whether an output has no typed form, or a slow one."""
     if tensor.datatype not in contents.FIELDS:
         return True
     return tensor.stop - tensor.start > _LONG_BYTES and tensor.datatype not in contents.AS_THEY_ARE
 
 
 def _value(parameter: Any) -> object:
-    """Value of an InferParameter, if any."""
     field = parameter.WhichOneof("parameter_choice")
     return None if field is None else getattr(parameter, field)

@@ -1,7 +1,4 @@
-"""Typed tensor contents (`InferTensorContents`) <-> raw little-endian, row-major bytes; no I/O.
-
-Numbers in the message are still packed (see `messages`).
-"""
+"""Typed tensor contents (`InferTensorContents`) <-> raw little-endian, row-major bytes."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from serving.response_handler import RequestHandle, fail_handler
 from serving.values import Buffer
 
 Asked = TypeVar("Asked")
-"""What the codec needs to know of a request for its response."""
+"""What the codec keeps of a request for its response."""
 
 
 class GrpcResponseWriter(Protocol):
-    """Response writer of a call; exactly one method is called, once."""
+    """Response writer of a call; one method is called, once."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """Send the message; its pieces are borrowed for the call."""
@@ -56,12 +56,10 @@ class GrpcResponseHandler(Generic[Asked]):
         """Store the request.
 
         Args:
-            reply: response writer.
             write: encodes a tensors frame.
             asked: for `write`.
-            started_s: monotonic.
             done: counts status and seconds.
-            steps: encodes in short steps, or returns None where `write` is fast enough.
+            steps: encodes in short steps; None where `write` is fast enough.
             slices: runs the steps.
         """
         self._reply = reply

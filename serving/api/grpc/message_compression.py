@@ -1,7 +1,4 @@
-"""Message compression in threads, where zlib releases the GIL.
-
-Small messages get a bound on their decompressed size as well.
-"""
+"""Message compression in threads, where zlib releases the GIL."""
 
 from __future__ import annotations
 
@@ -20,12 +17,6 @@ class MessageCompression:
     """Compression threads of the port."""
 
     def __init__(self, *, max_body_bytes: int, min_bytes: int | None) -> None:
-        """Prepare the threads.
-
-        Args:
-            max_body_bytes: limit on a decompressed message.
-            min_bytes: size from which to compress; None: never.
-        """
         self.max_body_bytes = max_body_bytes
         self._min_bytes = min_bytes
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "grpc compression")
@@ -35,11 +26,11 @@ class MessageCompression:
         return self._work(compression.decompress, encoding, data, self.max_body_bytes)
 
     def most_bytes(self, size: int) -> int:
-        """Bound on a message's decompressed size."""
+        """Return a bound on a message's decompressed size."""
         return min(self.max_body_bytes, size * _MAX_RATIO)
 
     def is_long(self, size: int) -> bool:
-        """Whether to compress a response."""
+        """Return whether to compress a response."""
         return self._min_bytes is not None and size >= self._min_bytes
 
     def compressed(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:

@@ -1,13 +1,8 @@
 """Message classes of inference.proto.
 
-The descriptor pool is private, as clients in the process, such as `tritonclient`, register the same
-names.
-
-Number fields of `InferTensorContents` are declared `bytes`, the same on the wire: FP32 and FP64
-contents then are tensor bytes, and integers can be read as an array (`varints`).
-
-A large message's fields are counted before parsing, as each becomes an object: 64 MiB of the
-shortest would take gigabytes, and half a minute of the event loop.
+The descriptor pool is private, since clients such as `tritonclient` register the same names. Number
+fields of `InferTensorContents` are declared `bytes`, the same on the wire, so that contents are
+bytes or arrays (`varints`). A large message's fields are counted before parsing.
 """
 
 from __future__ import annotations
@@ -27,7 +22,6 @@ from serving.values import Buffer
 COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
 SERVICE = "inference.GRPCInferenceService"
 _SMALL_BYTES = 64 * 1024
-"""Size up to which the number of fields needs no check."""
 
 
 class MalformedMessage(ValueError):  # the message names the expected type
@@ -63,7 +57,7 @@ def parse(kind: Any, data: Buffer) -> Any:
     """Parse a message.
 
     Raises:
-        NotAMessage: malformed.
+        MalformedMessage: not such a message.
         InvalidRequest: too many fields.
     """
     if len(data) > _SMALL_BYTES:
@@ -75,11 +69,6 @@ def parse(kind: Any, data: Buffer) -> Any:
 
 
 def _spend(descriptor: Any, data: memoryview, budget: ParseBudget) -> None:
-    """Count the fields of a message, submessages included.
-
-    Raises:
-        InvalidRequest: too many, or malformed.
-    """
     inner = _within(descriptor)
     for number, kind, _, content in proto_fields.read(data, budget):
         if kind != proto_fields.BYTES or number not in inner:

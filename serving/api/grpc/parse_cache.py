@@ -1,8 +1,7 @@
-"""Parse cache for requests that differ from an earlier one in tensor data only; no I/O.
+"""Parse cache for requests that differ from an earlier one in tensor data only.
 
-A raw-contents request is cached by its length and the bytes around its data. Protobuf merges a
-message with fields that follow it, so this is sound if raw contents are last. Requests with BYTES
-tensors (elements need checks) or an id are not cached.
+A raw-contents request is found by its length and the bytes around its data. Requests with an id, or
+with BYTES tensors, whose elements need checks, are not cached.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ RAW_INPUT = b"\x3a"
 """Tag of field 7 of a request, `raw_input_contents`."""
 MAX_REMEMBERED = 256
 MAX_START_BYTES = 4096
-"""Limit on bytes before the data."""
 
 
 class CachedRequest(NamedTuple):
@@ -26,16 +24,13 @@ class CachedRequest(NamedTuple):
 
     name: str
     version: str | None
-    """As in the request."""
     signature: Signature
-    """Signature at parsing; another requires a new parse."""
+    """At parsing; another requires a new parse."""
     codec: GrpcCodec
     start: bytes
-    """Bytes before the first input's data."""
     cuts: tuple[tuple[int, int, bytes], ...]
-    """Per input: start and end of its data, and the bytes before the next."""
+    """Start and end of each input's data, and the bytes before the next."""
     query: GrpcInferRequest
-    """The query; its frame is the descriptor alone."""
 
 
 class ParseCache:

@@ -1,7 +1,6 @@
 """gRPC methods of the Open Inference Protocol, statistics, model repository and health.
 
-A call gets its response at once, or an exchange that responds later. An inference needs no task;
-only load and unload run in tasks.
+Only load and unload run in tasks.
 """
 
 from __future__ import annotations
@@ -33,12 +32,9 @@ _WITHOUT_REPOSITORY = frozenset(
         *("ModelInfer", _STREAM),
     }
 )
-"""Methods that need no repository service."""
 _CODEC = "open inference grpc"
-"""Key of this codec in a deployment's `codecs`."""
 _HEALTH_SERVING = b"\x08\x01"
 _HEALTH_NOT_SERVING = b"\x08\x02"
-"""HealthCheckResponse: field 1, `status`."""
 
 
 class GrpcService(Protocol):
@@ -71,13 +67,6 @@ class GrpcRoutes:
         hub: ModelHub | None = None,
         services: Mapping[str, GrpcService] | None = None,
     ) -> None:
-        """Store the services.
-
-        Args:
-            engine: what serves.
-            hub: serves Triton's extensions, if any.
-            services: other services by full name.
-        """
         self._engine = engine
         self._services = services or {}
         self._hub = hub
@@ -86,7 +75,7 @@ class GrpcRoutes:
         self._changes = Changes()
 
     def is_stream(self, call: GrpcCall) -> bool:
-        """Whether a call streams (`open`) or not (`handle`), known from its head.
+        """Return whether a call streams (`open`) or not (`handle`).
 
         Raises:
             ServingError: no such call.

@@ -1,8 +1,7 @@
 """One `ModelStreamInfer` stream: many requests in flight, responses in order.
 
-An error carries its request's id and does not end the stream. At most `MAX_IN_FLIGHT` requests are
-in flight, and only the last may exceed the size limit. The flow-control window holds back the rest,
-also while the client takes no responses.
+An error carries its request's id and does not end the stream. Beyond `MAX_IN_FLIGHT` requests, or
+one above the size limit, the flow-control window holds back the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ def _final() -> bytes:
 
 
 _FINAL = _final()
-"""Marks a response as its request's last."""
 
 
 class StreamExchange(Protocol):
@@ -68,7 +66,7 @@ class StreamTransport(Protocol):
         ...
 
     def is_over(self) -> bool:
-        """Whether the client ended and all messages were taken."""
+        """Return whether the client ended and all messages were taken."""
         ...
 
     def is_blocked(self) -> bool:
@@ -89,8 +87,6 @@ Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], StreamExchange]
 
 
 class _StreamRequest:
-    """One request of a stream and its response."""
-
     __slots__ = (
         "answer",
         "counted_bytes",
@@ -104,14 +100,11 @@ class _StreamRequest:
     def __init__(self, stream: InferStream) -> None:
         self.stream = stream
         self.data: Buffer = b""
-        """The request, which holds the id for an error."""
         self.exchange: StreamExchange | None = None
         self.answer: bytes | None = None
         self.is_compressed = False
         self.held_bytes = 0
-        """Size of the request, later of the response."""
         self.counted_bytes = 0
-        """Request bytes counted over all connections."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """See `GrpcResponseWriter`."""
@@ -135,20 +128,11 @@ class InferStream:
     """An open stream."""
 
     def __init__(self, call: GrpcCall, link: StreamTransport, infer: Infer) -> None:
-        """Open a stream.
-
-        Args:
-            call: its deadline holds for all requests.
-            link: transport.
-            infer: starts an inference.
-        """
         self._call = call
         self._link = link
         self._infer = infer
         self._parts: deque[_StreamRequest] = deque()
-        """Requests taken and not yet answered, in order."""
         self._held_bytes = 0
-        """Sum over all parts."""
         self._is_open = True
         self._is_draining = False
         self._is_woken = False
@@ -226,7 +210,6 @@ class InferStream:
         part.held_bytes = size
 
     def _let_go(self, part: _StreamRequest) -> None:
-        """Free a request's buffer space."""
         if part.counted_bytes:
             self._link.held.free(part.counted_bytes)
             part.counted_bytes = 0

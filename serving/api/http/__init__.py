@@ -1,1 +1,1 @@
-"""HTTP/1.1: connections, requests, access, middleware, and the router of the inference port."""
+"""HTTP/1.1 server protocol, and the router of the inference port."""

@@ -1,7 +1,6 @@
 """Access rules of a port: token, host names, origins of pages, trace context.
 
-Pure. Monitors need no token for the health paths. Sources: RFC 6750 (bearer tokens), the Fetch
-standard (CORS), W3C Trace Context.
+Sources: RFC 6750 (bearer tokens), the Fetch standard (CORS), W3C Trace Context.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ class Access:
         Args:
             token: None: not needed.
             origins: of pages that may read responses; `*`: all.
-            hosts: trusted names; None: any.
+            hosts: None: any.
         """
         self._token = token
         self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}
 
     def refusal(self, head: RequestHead) -> Response | None:
-        """Return a rejection or a CORS preflight response, else None."""
+        """Return a rejection or a CORS preflight response, if any."""
         path, others = head.path.partition("?")[0], head.others
         host = others.get(b"host")
         if self._hosts is not None and host is not None and path not in _OPEN:

@@ -1,8 +1,6 @@
-"""Cache of parsed heads, found again by the parts that matter.
+"""Cache of parsed heads, found again by the request line and the relevant headers.
 
-Two heads match if the request line and the relevant headers, in order, are the same; other headers
-and the body's length may differ. Malformed lines or lengths, and headers that change how the body
-arrives, prevent caching. Pure.
+Malformed lines or lengths, and headers that change how the body arrives, prevent caching.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ MAX_HEAD_BYTES = 2048
 """Longer heads are not cached."""
 _MAX_LINES = 1024
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"traceparent"})
-"""Headers that prevent caching: other framing, or (traceparent) never repeated."""
+"""Headers that prevent caching: other framing, or never repeated."""
 _MEANT = OTHERS | {
     b"connection",
     b"content-encoding",
@@ -25,30 +23,25 @@ _MEANT = OTHERS | {
 }
 _REQUEST = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
-"""Plain headers; the match is linear for any input."""
+"""Plain headers; linear for any input."""
 _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
-"""Kinds of lines without a length: irrelevant, relevant, uncacheable."""
+"""Lines without a length: irrelevant, relevant, uncacheable."""
 
 
 class HeadCache:
     """Head cache of one port."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        """Start empty.
-
-        Args:
-            max_body_bytes: requests with longer bodies go to the parser.
-        """
+        """Start empty; longer bodies go to the parser."""
         self._max_body_bytes = max_body_bytes
         self._heads: dict[tuple[bytes, ...], RequestHead] = {}
         self._lines: dict[bytes, int] = {}
-        """Kind or body length of each line; most lines repeat."""
 
     def __len__(self) -> int:
         return len(self._heads)
 
     def find(self, raw_head: bytes, body_bytes: int) -> RequestHead | None:
-        """Return the cached head of a complete request, else None.
+        """Return the cached head of a complete request, if any.
 
         Args:
             raw_head: with the empty line.

@@ -1,4 +1,4 @@
-"""HTTP values: heads of requests and responses, and their bytes. Pure."""
+"""HTTP values: heads of requests and responses, and their bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REASONS = {
 
 
 class RequestHead:
-    """Head of a request without its body's length; equal heads share one."""
+    """Head of a request; equal heads share one."""
 
     __slots__ = (
         "application",
@@ -82,19 +82,17 @@ class RequestHead:
         self.content_encoding = content_encoding
         self.keep_alive = keep_alive
         self.others = others or {}
-        """Present headers of `OTHERS`."""
         self.application = self.others.get(b"x-application", b"").decode("latin-1")
         """Flow of the request, from header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
-        """Headers of every response: Connection, if not implied, and those of `add`."""
         self.is_plain = not self.inserted and method != "HEAD"
-        """Whether responses are sent as they are."""
+        """Whether responses are sent unchanged."""
         self.meaning: Any = None
         """Parsed path, cached by the routes."""
         self.handle: Callable[..., Any] | None = None
-        """Handler chosen by the routes for all requests with this head."""
+        """Chosen by the routes for all requests with this head."""
         self.own_bytes = 0
-        """Counted size while the request waits; 0 for cached heads."""
+        """Size counted while the request waits; 0 for cached heads."""
 
     def add(self, fields: bytes) -> None:
         """Add headers to every response to this head."""
@@ -102,7 +100,7 @@ class RequestHead:
         self.is_plain = self.is_plain and not fields
 
     def copied(self, *, content_encoding: str) -> RequestHead:
-        """Return a copy for a body in another encoding, without `meaning` and `handle`."""
+        """Return a copy for a body in another encoding."""
         return RequestHead(
             method=self.method,
             path=self.path,

@@ -1,7 +1,6 @@
 """Middleware of the inference port: access rules, compression, timing.
 
-Decisions are made once per head; plain heads bypass the middleware from then on. Compression runs
-in threads, without the interpreter's lock.
+Decisions are made once per head; plain heads then bypass the middleware.
 """
 
 from __future__ import annotations
@@ -50,10 +49,8 @@ class Middleware:
         """Store the settings.
 
         Args:
-            routes: protocols.
-            access: access rules.
-            max_body_bytes: maximum decompressed body.
-            gzip_min_bytes: minimum response to compress; None: none.
+            max_body_bytes: limit of a decompressed body.
+            gzip_min_bytes: size from which to compress; None: never.
             is_timed: whether responses report stage times.
             held: counts decompressed bodies.
         """
@@ -86,7 +83,7 @@ class Middleware:
         return head.handle(head, body, connection)
 
     def refusal(self, head: RequestHead) -> Response | None:
-        """Return the response that rejects a head, or None."""
+        """Return the response that rejects a head, if any."""
         return self._access.refusal(head)
 
     def work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
@@ -99,8 +96,6 @@ class Middleware:
 
 
 class _CompressionHandler:
-    """Compression handler of all requests with one head."""
-
     __slots__ = ("encodes", "encoding", "gate", "head")
 
     def __init__(
@@ -108,11 +103,8 @@ class _CompressionHandler:
     ) -> None:
         self.gate = gate
         self.head = head
-        """Head as the protocols see it."""
         self.encoding = encoding
-        """Encoding of bodies, if compressed."""
         self.encodes = encodes
-        """Encoding of long responses, if accepted."""
 
     def handle(
         self, _head: RequestHead, body: bytes, connection: ResponseWriter
@@ -121,7 +113,7 @@ class _CompressionHandler:
 
 
 class _CompressedExchange:
-    """One request: channel of the inner exchange, and exchange of the connection."""
+    """Channel of the inner exchange, and exchange of the connection."""
 
     __slots__ = ("_coder", "_connection", "_held_bytes", "_inner", "_is_gone", "_started_s")
 
@@ -129,7 +121,6 @@ class _CompressedExchange:
         self._coder = coder
         self._connection = connection
         self._held_bytes = 0
-        """Counted bytes of the decompressed body."""
         self._inner: Exchange | None = None
         self._is_gone = False
         self._started_s = 0.0
@@ -186,7 +177,6 @@ class _CompressedExchange:
             return _fault()
 
     def _let_go(self) -> None:
-        """Release the decompressed body."""
         self._coder.gate.held.free(self._held_bytes)
         self._held_bytes = 0
 
@@ -223,7 +213,7 @@ class _CompressedExchange:
         work.add_done_callback(lambda done: self._encoded(fields, done))
 
     def _timing(self) -> bytes:
-        """Return the header Server-Timing, in ms; without stages if there was no batch."""
+        """Return the header Server-Timing, in ms."""
         if not self._coder.gate.is_timed:
             return b""
         stages = {"total": time.monotonic() - self._started_s}

@@ -4,7 +4,7 @@
     /v1/..., /monitoring/   TensorFlow Serving
     anything else           `otherwise`
 
-`RequestHead.handle` caches the choice, because keep-alive clients repeat their heads.
+`RequestHead.handle` caches the choice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from serving.api.http.messages import RequestHead, Response, json_response
 
 
 class _Nothing:
-    """Fallback route."""
-
     def handle(self, head: RequestHead, _body: bytes, _connection: ResponseWriter) -> Response:
         """Return 404."""
         path = head.path.partition("?")[0]
@@ -27,13 +25,6 @@ class Router:
     """Router over the protocols of the inference port."""
 
     def __init__(self, *, oip: Routes, tfs: Routes, otherwise: Routes | None = None) -> None:
-        """Store the routes.
-
-        Args:
-            oip: `/v2`.
-            tfs: `/v1` and `/monitoring`.
-            otherwise: all other paths; None: 404.
-        """
         self._of_first = {"v2": oip, "v1": tfs, "monitoring": tfs}
         self._otherwise = otherwise or _Nothing()
 

@@ -1,1 +1,1 @@
-"""HTTP/2 server protocol without sockets: bytes to requests, responses to bytes (RFC 9113)."""
+"""HTTP/2 server protocol (RFC 9113) without sockets."""

@@ -30,7 +30,7 @@ class BodyOverLimit(NamedTuple):
 
 
 class NoBufferSpace(NamedTuple):
-    """No buffer space for a head, body or stream; the rest is dropped."""
+    """No buffer space for a request; the rest of it is dropped."""
 
     stream: int
 
@@ -43,7 +43,7 @@ class StreamOpened(NamedTuple):
 
 
 class MessageReady(NamedTuple):
-    """A streaming request may have a message or have ended, or all that was sent was taken."""
+    """A streaming request may have a message, have ended, or have had all its data taken."""
 
     stream: int
 
@@ -51,12 +51,11 @@ class MessageReady(NamedTuple):
 Event = RequestReady | StreamReset | BodyOverLimit | NoBufferSpace | StreamOpened | MessageReady
 
 Opens = Callable[[HeaderFields], bytes | bool]
-"""Classifies a head: whether it streams messages, or the block of an immediate response."""
+"""Classifies a head: whether it streams, or the block of an immediate response."""
 
 
 class Mark(NamedTuple):
     """A moment of a connection."""
 
     stream: int
-    """The newest stream."""
     refreshes: int

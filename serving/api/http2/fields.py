@@ -1,9 +1,8 @@
-"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses encoded by hand.
+"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses by hand.
 
-Blocks must be read in connection order. Most repeat and hold only indices and literals without
-indexing, so they mean the same until the dynamic table changes; they are checked (RFC 9113,
-sections 8.2 and 8.3) once and cached. Response blocks use no dynamic table, so they can be
-constants.
+Blocks must be read in connection order. A block of indices and literals without indexing means the
+same until the dynamic table changes, so it is checked (RFC 9113, sections 8.2 and 8.3) once and
+cached.
 """
 
 from __future__ import annotations
@@ -14,24 +13,20 @@ from typing import Any
 import hpack
 
 Pairs = tuple[tuple[bytes, bytes], ...]
-"""Pairs of name and value."""
 
 MAX_LIST_BYTES = 16 * 1024
-"""Limit on a list of fields (names, values, 32 bytes per field)."""
+"""Names, values, and 32 bytes per field."""
 _FIELD_BYTES = 128
-"""Memory per field beside name and value."""
+"""Beside name and value."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
-"""Longest cached block."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
-"""A lowercase token."""
 _VALUE = re.compile(rb"[^\0\r\n]*")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-"""Connection fields of HTTP/1.1."""
 
 
 class BadBlock(Exception):  # the message comes from the decoder
@@ -49,11 +44,8 @@ class HeaderFields:
         self.is_request = _is_request(pairs) and (not lengths or _is_length(lengths))
         """Whether a request may begin with them."""
         self.length = int(lengths[0]) if lengths and self.is_request else None
-        """Valid `content-length`, if any."""
         self.held_bytes = sum([len(name) + len(value) + _FIELD_BYTES for name, value in pairs])
-        """Memory that they take."""
         self.meaning: Any = None
-        """Cached interpretation, set by the reader."""
 
     @property
     def are_trailers(self) -> bool:
@@ -125,7 +117,7 @@ class FieldReader:
 
 
 def _changes_table(block: bytes) -> bool:
-    """Whether a decoded block changes the dynamic table (RFC 7541, section 6)."""
+    """Whether a block changes the dynamic table (RFC 7541, section 6)."""
     position = 0
     while position < len(block):
         first = block[position]
@@ -168,7 +160,6 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 def _length(value: int) -> bytes:
-    """Encode a string length (7-bit prefix)."""
     if value < 127:
         return bytes((value,))
     value -= 127

@@ -1,4 +1,4 @@
-"""HTTP/2 frame constants and encoders for a server (RFC 9113, sections 4, 6, 7); no I/O.
+"""HTTP/2 frame constants and encoders for a server (RFC 9113, sections 4, 6, 7).
 
 Frame: 9-byte head (24-bit length, type, flags, stream), then payload.
 """
@@ -10,10 +10,9 @@ import struct
 from collections.abc import Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""First bytes of a client's connection."""
 
 HEAD = struct.Struct(">IBI")
-"""Frame head: length << 8 | type, flags, stream."""
+"""length << 8 | type, flags, stream."""
 U32 = struct.Struct(">I")
 SETTING = struct.Struct(">HI")
 

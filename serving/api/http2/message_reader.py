@@ -1,7 +1,6 @@
-"""Splits a request body into length-prefixed messages; no I/O.
+"""Splits a request body into length-prefixed messages.
 
-Each message keeps its 5-byte gRPC prefix (flag, length). Messages stay buffered until read, so
-callers check `lacks` before admitting more bytes.
+Callers check `lacks` before admitting more bytes, since messages stay buffered until read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class MessageReader:
         self._bytes = bytearray()
         self._is_whole = False
         self._most_bytes = most_bytes
-        """Includes the prefix."""
+        """With the prefix."""
         self.began = 0
         """`now` when the first buffered message began."""
 
@@ -57,11 +56,11 @@ class MessageReader:
         return self._is_whole and not self._bytes
 
     def next(self, now: int) -> bytes | None:
-        """Return the next message with its prefix, or None if there is none yet.
+        """Return the next message with its prefix, if there is one.
 
         Raises:
-            TooLong: the message exceeds the limit.
-            CutOff: the body ended within it.
+            MessageTooLong: it exceeds the limit.
+            MessageTruncated: the body ended within it.
         """
         size = self._size()
         if size is not None and size > self._most_bytes:
@@ -77,7 +76,6 @@ class MessageReader:
         return message
 
     def _size(self) -> int | None:
-        """Size of the first message with its prefix, if known."""
         if len(self._bytes) < _PREFIX_BYTES:
             return None
         return _PREFIX_BYTES + int.from_bytes(self._bytes[1:_PREFIX_BYTES], "big")

@@ -1,8 +1,4 @@
-"""Send side of an HTTP/2 connection, within the client's windows (RFC 9113, 5.2 and 6.9); no I/O.
-
-Window updates cost work only for what they admit: a response blocked on its own window is skipped
-when the connection's window grows.
-"""
+"""Send side of an HTTP/2 connection, within the client's windows (RFC 9113, 5.2 and 6.9)."""
 
 from __future__ import annotations
 
@@ -27,16 +23,13 @@ class SendBufferFull(Exception):  # the session's owner maps it to its protocol'
 
 
 class _Rest:
-    """Unsent part of a response."""
-
     __slots__ = ("data", "more", "sent_bytes", "size", "trailers")
 
     def __init__(self, data: bytes, trailers: bytes | None) -> None:
         self.data = memoryview(data)
         self.size = len(data)
-        """Full size of the message behind `data`, freed as a whole."""
+        """Of the whole message behind `data`."""
         self.more: deque[bytes] | None = None
-        """Messages behind `data`."""
         self.trailers = trailers
         """Block that ends the stream; None: more may come."""
         self.sent_bytes = 0
@@ -47,17 +40,14 @@ class Outgoing:
 
     def __init__(self) -> None:
         self.pieces: list[Buffer] = []
-        """To send now."""
         self._window = frames.DEFAULT_WINDOW_BYTES
         self._initial_window = frames.DEFAULT_WINDOW_BYTES
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._windows: dict[int, int] = {}
-        """Window of each open stream, possibly negative."""
+        """Of each open stream, possibly negative."""
         self._rests: dict[int, _Rest] = {}
         self.held_bytes = 0
-        """Sizes of all waiting responses."""
         self._sent_bytes = 0
-        """Bytes sent of responses that had to wait."""
         self._blocked: dict[int, None] = {}
         """Streams that only the connection's window blocks."""
 
@@ -88,7 +78,7 @@ class Outgoing:
         """Send a whole response; return True if nothing waits.
 
         Raises:
-            Full: too many bytes wait.
+            SendBufferFull: too many bytes wait.
         """
         size = len(data)
         if size <= self._window and size <= self._windows[stream] and size <= self._frame_bytes:
@@ -112,7 +102,7 @@ class Outgoing:
         """Send a message; `end` follows the last.
 
         Raises:
-            Full: too many bytes wait.
+            SendBufferFull: too many bytes wait.
         """
         self._hold(len(data))
         rest = self._rests.get(stream)
@@ -182,7 +172,7 @@ class Outgoing:
     def taken(self) -> dict[int, int]:
         """Return bytes sent per waiting response.
 
-        Stream 0 has those of all, if the connection's window alone blocks one.
+        Stream 0 has those of all, if only the connection's window blocks one.
         """
         taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
         if self._blocked:
@@ -194,7 +184,7 @@ class Outgoing:
         return stream in self._rests
 
     def waits_for_connection(self, stream: int) -> bool:
-        """Whether the connection's window alone blocks a stream."""
+        """Return whether the connection's window alone blocks a stream."""
         return stream in self._blocked
 
     # The client's flow control

@@ -1,4 +1,4 @@
-"""Codec of the Open Inference Protocol v2 over REST, for one model version."""
+"""REST codec of the Open Inference Protocol v2, for one model version."""
 
 from __future__ import annotations
 

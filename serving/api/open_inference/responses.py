@@ -1,7 +1,6 @@
 """Responses of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-The JSON part is cached per output request and layout. Pure. Specification: the protocol's REST and
-binary-data extension.
+The JSON part is cached per output request and layout.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from serving.tensors import json_tensors
 from serving.values import Buffer, Signature, Tensor
 
 LONG_BYTES = 64 * 1024
-"""Larger JSON outputs are written in pieces, to let other requests run."""
+"""Larger JSON outputs are written in pieces."""
 _CACHED_TEMPLATES = 1024
 _OUTPUTS = b'"outputs":'
 """Marks the outputs in the JSON part; texts escape their quotes."""
 
 
 class OutputRequest(NamedTuple):
-    """Output request: what the response contains."""
+    """What a response contains."""
 
     id: str | None
     outputs: tuple[tuple[str, bool, int], ...] | None
-    """Per output in order: name, whether binary, and classes (0: the tensor). None: all outputs."""
+    """Name, whether binary, and classes (0: the tensor) per output; None: all outputs."""
     binary: bool
     """Format of all outputs if none is named."""
 
 
 class ResponseTemplate:
-    """Response template: all but the binary data, shared by responses of one layout."""
+    """All but the binary data, shared by responses of one layout."""
 
     __slots__ = ("header", "header_bytes", "meaning")
 
@@ -42,9 +41,7 @@ class ResponseTemplate:
         self.header = header
         """JSON part of the body."""
         self.header_bytes = header_bytes
-        """Length of the JSON part if binary data follows, else None."""
         self.meaning: Any = None
-        """Response head, cached by the routes."""
 
 
 class ResponseEncoder:
@@ -55,7 +52,6 @@ class ResponseEncoder:
         self._version = version
         self._signature = signature
         self._forms: dict[wire.Layout, ResponseTemplate] = {}
-        """Templates of binary responses without id."""
         self._last_form = ResponseTemplate(b"", None)
         self._last_wanted: OutputRequest | None = None
         self._last_prefix = b""
@@ -88,7 +84,7 @@ class ResponseEncoder:
     def written(
         self, frame: memoryview, wanted: OutputRequest
     ) -> tuple[Iterator[bytes], bytes | None]:
-        """Return the JSON part in small pieces, and the binary data or None."""
+        """Return the JSON part in small pieces, and the binary data."""
         chosen = self._chosen(frame, wanted)
         data = [tensor.data for tensor, binary in chosen if binary]
         return self._pieces(chosen, wanted.id), b"".join(data) if data else None

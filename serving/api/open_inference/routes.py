@@ -1,7 +1,4 @@
-"""Routes of the Open Inference Protocol v2 on the inference port.
-
-One object per inference, no task.
-"""
+"""Routes of the Open Inference Protocol v2 on the inference port."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ from serving.errors import InvalidRequest, ServingError
 from serving.response_handler import BatchInfo, HasBatch, RequestHandle, fail_handler
 
 _CODEC = "open inference"
-"""Key of this protocol's codec at a deployment."""
 _MODEL = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
 )
@@ -45,8 +41,6 @@ _BINARY_FIELDS = (
 
 
 class _ParsedPath:
-    """Parsed method and path."""
-
     __slots__ = ("kind", "model", "name", "version")
 
     def __init__(self, kind: str, name: str = "", version: str | None = None) -> None:
@@ -57,8 +51,6 @@ class _ParsedPath:
 
 
 class _RestResponseHandler:
-    """Response handler of one inference, and exchange of its connection."""
-
     __slots__ = (
         "_answers",
         "_connection",
@@ -86,7 +78,7 @@ class _RestResponseHandler:
         self._target = target
         self._slices = slices
         self._slow: tuple[IncrementalJob, BatchInfo | None] | None = None
-        """Job of a response in pieces, and its batch, which the ticket forgets."""
+        """Job of a response in pieces, and its batch."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
@@ -106,7 +98,6 @@ class _RestResponseHandler:
         self._target.done(error.status, time.monotonic() - self._started_s)
 
     def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
-        """Send the JSON part written in pieces, then the binary data."""
         if isinstance(outcome, Exception):
             fail_handler(self, outcome)
             return
@@ -136,7 +127,6 @@ class OpenInferenceRoutes:
         triton: TritonRoutes | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the settings; `triton` are Triton's extensions, if offered."""
         self._engine = engine
         self._max_json_bytes = max_json_bytes
         self._resolved = engine.resolved
@@ -226,13 +216,11 @@ class OpenInferenceRoutes:
 
 
 def _response_head(form: ResponseTemplate, data_bytes: int) -> bytes:
-    """Return the head of a 200 and the JSON part of its body."""
     fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 
 def _parse_path(method: str, path: str) -> _ParsedPath | Response:
-    """Parse method and path, or return a 404 or 405."""
     path = path.partition("?")[0]
     fixed = _FIXED.get(path.rstrip("/"))
     match = None if fixed else _MODEL.fullmatch(path)

@@ -1,1 +1,1 @@
-"""Bounded reading of what clients send: JSON, protobuf fields, tensors."""
+"""Bounded reading of what clients send."""

@@ -1,8 +1,6 @@
 """JSON of untrusted clients: bounded reading, and short numbers in writing.
 
-Size, values and nesting are checked before parsing, so that no client can exhaust the stack or
-block the event loop. Writing drops the digits that float32 gains as float64: a third of a body of
-scores. Pure.
+Size, values and nesting are checked before parsing, to protect the stack and the event loop.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ from serving.settings.server import ServerSettings
 MAX_DEPTH = 100
 """Nested arrays and objects, as in Triton."""
 MAX_JSON_BYTES = ServerSettings().max_json_bytes
-"""Default limit."""
 SMALL_BYTES = 64 * 1024
-"""Texts up to this size cannot hold too many values."""
+"""Too small for too many values."""
 
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -33,13 +30,12 @@ _STEP[list(b"]}")] = -1
 _PIECEWISE = json.JSONEncoder(separators=(",", ":"))
 
 _DIGITS = {2: range(3, 6), 4: range(6, 10)}
-"""Bytes of a float -> significant digits to try: from always exact to always unique."""
+"""Bytes of a float -> digits to try."""
 _FEW = 64
-"""Up to this many values, a loop is faster than numpy."""
 
 
 class JsonError(ValueError):
-    """Invalid or too deeply nested JSON; `offset` may be None."""
+    """Invalid or too deeply nested JSON."""
 
     def __init__(self, reason: str, offset: int | None) -> None:
         super().__init__(reason, offset)
@@ -51,9 +47,7 @@ class JsonError(ValueError):
 
 
 def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTES) -> Any:
-    """Parse a JSON text in UTF-8.
-
-    `constants` accepts NaN and infinities, which are not JSON.
+    """Parse a JSON text in UTF-8; `constants` accepts NaN and infinities.
 
     Raises:
         JsonError: invalid.
@@ -110,16 +104,11 @@ def _is_little(text: bytes, texts: int) -> bool:
 
 
 def _without_escapes(text: bytes) -> bytes:
-    """Remove escapes, so that each quotation mark begins or ends a text."""
     # Pairs of backslashes first; the last of an odd number escapes what follows.
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _outside_texts(bare: bytes) -> bytes:
-    """Return what lies between the first `MAX_VALUES` texts; the last one may be open.
-
-    Needs 80 bytes per text.
-    """
     return b"".join(bare.split(b'"', 2 * MAX_VALUES + 1)[::2])
 
 
@@ -143,7 +132,7 @@ def write(value: object, *, constants: bool = False) -> str:
 
 
 def short_json(value: object, longest: int = 200) -> str:
-    """Return a value's JSON for an error message, shortened, on one line."""
+    """Return a value's shortened JSON for an error message."""
     text = ""
     for piece in _PIECEWISE.iterencode(value):
         text += piece[: longest + 1]
@@ -156,7 +145,7 @@ def shortest(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return each float as the float64 with its shortest decimal form.
 
     0.2 as float32 is 0.20000000298023224 as float64; this returns 0.2. 10^k is exact up to k = 22,
-    so a final division or multiplication by it rounds correctly. Numbers beyond keep all digits.
+    so one operation with it rounds correctly.
     """
     wide = values.astype(np.float64)
     if values.dtype.itemsize >= wide.dtype.itemsize:

@@ -1,4 +1,4 @@
-"""Shape of one item from its flat values, for protocols without shapes. Pure."""
+"""Shape of one item from its flat values, for protocols without shapes."""
 
 from __future__ import annotations
 

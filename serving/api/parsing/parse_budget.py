@@ -1,8 +1,7 @@
 """Parse budget: how much of one request may be read element by element.
 
-Packed data passes at the speed of memory. Each text, array and object of JSON, protobuf field and
-element of BYTES takes about a microsecond of the event loop; a request with too many is rejected
-unread. Pure.
+Each text, array and object of JSON, protobuf field and element of BYTES takes about a microsecond
+of the event loop.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from serving.errors import InvalidRequest
 
 MAX_VALUES = 2**16
-"""Elements per request: about 50 ms of the event loop."""
+"""About 50 ms of the event loop."""
 MAX_NUMBERS = 2**18
-"""Plain values of a JSON text, which parse several times as fast."""
+"""Plain values of a JSON text, which parse faster."""
 
 
 class ParseBudget:
@@ -21,12 +20,6 @@ class ParseBudget:
     __slots__ = ("_most", "_what", "left")
 
     def __init__(self, most: int = MAX_VALUES, what: str = "fields") -> None:
-        """Start with the full budget.
-
-        Args:
-            most: number of elements.
-            what: their name in the error.
-        """
         self._most = most
         self._what = what
         self.left = most

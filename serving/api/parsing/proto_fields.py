@@ -1,6 +1,6 @@
 """Protobuf's wire format: fields of a message, read as views and written as pieces.
 
-Callers skip unknown fields. Pure. Source: the encoding of Protocol Buffers.
+Source: the encoding of Protocol Buffers.
 """
 
 from __future__ import annotations

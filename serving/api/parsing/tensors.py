@@ -1,4 +1,4 @@
-"""Checks of tensors and parameters for all encodings of the Open Inference Protocol. Pure."""
+"""Checks of tensors and parameters for all encodings of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def check_bytes(
 
 
 def timeout_s(timeout_us: object) -> float | None:
-    """Return the parameter `timeout` in seconds, or None.
+    """Return the parameter `timeout` in seconds.
 
     Raises:
         InvalidRequest: no number of microseconds, or out of range.

@@ -1,8 +1,6 @@
-"""Protobuf varints as arrays.
+"""Protobuf varints as arrays: 7 bits a byte, the lowest first, the last byte below 128.
 
-A varint holds 7 bits a byte, the lowest first; its last byte is below 128. Negative numbers are
-64-bit two's complement. Each byte takes 10 ns, a tenth of a loop, and 40 bytes of memory, so the
-input is bounded. Pure.
+Negative numbers are 64-bit two's complement. Each byte takes 10 ns and 40 bytes of memory.
 """
 
 from __future__ import annotations
@@ -13,9 +11,8 @@ from numpy.typing import NDArray
 from serving.errors import InvalidRequest
 
 _MAX_VARINT_BYTES = 10
-"""Bytes of the largest number."""
 MAX_BYTES = 8 * 2**20
-"""Maximum per call: about 0.1 s of the event loop."""
+"""About 0.1 s of the event loop."""
 
 
 def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
@@ -71,7 +68,7 @@ def pack(values: NDArray[np.integer]) -> bytes:
 
 
 def one(value: int) -> bytes:
-    """Encode one integer; a negative one as two's complement."""
+    """Encode one integer, a negative one as two's complement."""
     value %= 2**64
     encoded = bytearray()
     while value > 127:

@@ -1,7 +1,6 @@
 """Methods of TensorFlow Serving's gRPC services.
 
-A call gets its response at once, or an exchange that responds later, without a task. Errors carry
-HTTP statuses, which the listener maps.
+Errors carry HTTP statuses, which the listener maps.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ MODEL_SERVICE = "tensorflow.serving.ModelService"
 SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
 
 _CODEC = "tensorflow serving grpc"
-"""Key of this codec in a deployment's `codecs`."""
 
 _METHODS: dict[str, rest_codec.Method] = {
     "Predict": "predict",

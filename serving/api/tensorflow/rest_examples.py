@@ -1,7 +1,7 @@
 """Examples of TensorFlow Serving's classify and regress requests, as input tensors.
 
 A feature feeds the input of its name. A model whose only input is one BYTES per item gets
-serialized `tf.Example`s. Invalid input raises `InvalidRequest`. Pure.
+serialized `tf.Example`s.
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
 
 Example = Mapping[str, Sequence[Any]]
-"""Values by feature; a feature's values are all bytes, int or float."""
+"""Values by feature, all bytes, int or float."""
 
 MAX_SHARED = 2**18
-"""Features, values and text bytes created by copying the context into examples.
-
-A few sent bytes could become seconds of work.
-"""
+"""Values and text bytes created by copying the context into examples."""
 
 MAX_FEATURES = 2**14
-"""Examples and features per request, some microseconds each."""
 
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
@@ -59,11 +55,7 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
 
 
 def _check_number(listed: Sequence[object]) -> None:
-    """Check that the examples are few enough to parse.
-
-    Raises:
-        InvalidRequest: too many.
-    """
+    """Raise InvalidRequest if there are too many examples to parse."""
     features = ParseBudget(MAX_FEATURES, "examples and features of them")
     values = ParseBudget(what="values of features")
     features.spend(len(listed))
@@ -124,7 +116,6 @@ def serialize(example: Example) -> bytes:
 
 
 def _size(values: Sequence[Any]) -> int:
-    """Return 1, plus a feature's values and their bytes."""
     return 1 + len(values) + sum(len(value) for value in values if isinstance(value, bytes))
 
 
@@ -180,7 +171,6 @@ def _value(name: str, item: object) -> bytes | int | float:
 
 
 def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
-    """Return one input of all examples."""
     flat: list[Any] = []
     length: int | None = None
     for example in listed:
@@ -208,12 +198,10 @@ def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
 
 
 def _as_text(value: object) -> object:
-    """Decode bytes for an error message."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _is_text(text: str) -> bool:
-    """Return whether a text is valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -232,5 +220,4 @@ def _varint(value: int) -> bytes:
 
 
 def _message(field: int, content: bytes) -> bytes:
-    """Encode a field of wire type 2."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content

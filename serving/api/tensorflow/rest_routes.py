@@ -48,7 +48,6 @@ _MAX_VERSION = 2**63 - 1
 
 
 _CODEC = "tensorflow serving"
-"""Key of this protocol's codec at a deployment."""
 
 _STATES: Mapping[str, model_status.State] = {
     "ready": "AVAILABLE",
@@ -56,12 +55,10 @@ _STATES: Mapping[str, model_status.State] = {
     "loading": "LOADING",
     "failed": "END",
 }
-"""Engine state -> TensorFlow Serving's; a version without replicas loads again."""
+"""Engine state -> TensorFlow Serving's."""
 
 
 class _ParsedTensorFlowPath:
-    """Parsed method and path."""
-
     __slots__ = ("kind", "label", "name", "version")
 
     def __init__(self, kind: str, name: str, version: str | None, label: str | None) -> None:
@@ -78,8 +75,6 @@ class NotFound(InvalidRequest):
 
 
 class _TensorFlowResponseHandler:
-    """Response handler of one inference, and exchange of its connection."""
-
     __slots__ = (
         "_batch",
         "_codec",
@@ -109,7 +104,7 @@ class _TensorFlowResponseHandler:
         self._slices = slices
         self._slow: IncrementalJob | None = None
         self._batch: BatchInfo | None = None
-        """Saved for responses written in pieces."""
+        """For responses written in pieces."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:
@@ -150,7 +145,6 @@ class _TensorFlowResponseHandler:
 
 
 def _send_metrics(connection: ResponseWriter, outcome: list[bytes] | Exception) -> None:
-    """Send the metrics, or the error."""
     if isinstance(outcome, Exception):
         log.error("the metrics met a fault of the server", exc_info=outcome)
         error = ServingError("internal error; the server's log has the reason")
@@ -169,7 +163,6 @@ class TensorFlowRoutes:
         metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        """Store the settings; `metrics` returns the text in pieces, None: not on this port."""
         self._engine = engine
         self._metrics = metrics
         self._max_json_bytes = max_json_bytes
@@ -237,7 +230,7 @@ class TensorFlowRoutes:
     ) -> DeploymentHandle:
         """Return the model's handle.
 
-        A short malformed body is reported before an unknown model, as in TensorFlow Serving.
+        As in TensorFlow Serving, a short malformed body is reported first.
         """
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
@@ -256,7 +249,6 @@ class TensorFlowRoutes:
         return json_response(200, model_status.status(states(self._engine, asked.name, version)))
 
     def _asked(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
-        """Parse method and path, or return an error."""
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
@@ -308,7 +300,7 @@ def resolved_version(
 
 
 def states(engine: Engine, name: str, version: str | None) -> list[model_status.VersionState]:
-    """Return a model's versions with states, newest first, or the requested one.
+    """Return the states of a model's versions, newest first.
 
     Raises:
         NotFound: none.
@@ -334,7 +326,6 @@ def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
 
 
 def _age(version: model_status.VersionState) -> tuple[int, int, str]:
-    """Return a sort key: numeric versions by value, above all others."""
     text = version.version
     if text.isascii() and text.isdecimal() and len(text) <= 19:
         return 1, int(text), ""

@@ -1,8 +1,7 @@
-"""TensorFlow's TensorProto <-> a tensor's raw bytes; no I/O.
+"""TensorFlow's TensorProto <-> a tensor's raw bytes.
 
-Decoding returns views where possible; encoding uses typed fields, like TensorFlow Serving. FP32 and
-FP64 are usually not copied. If a typed field has fewer values than elements, the last one (or zero)
-fills the rest, so the size is bounded. Invalid input raises `InvalidRequest`.
+Decoding returns views where possible. If a typed field has fewer values than elements, the last one
+(or zero) fills the rest. Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from serving.tensors.json_tensors import NUMPY, elements
 from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
-"""Limit on a tensor given by fewer values."""
+"""Of a tensor given by fewer values."""
 _LONG_BYTES = 2**20
-"""Longest integer output sent packed; packing more would block the event loop."""
+"""Longest integer output sent packed; more would block the event loop."""
 
 DTYPES: dict[str, int] = {
     "FP32": 1,
@@ -67,8 +66,6 @@ _FIELDS: dict[str, int] = {
 
 
 class _Given(NamedTuple):
-    """TensorProto fields by number."""
-
     dtype: int
     shape: tuple[int, ...]
     contents: dict[int, list[memoryview]]
@@ -107,7 +104,7 @@ def message(given: Tensor) -> Iterator[Buffer]:
     """Encode a TensorProto in quick steps.
 
     Raises:
-        PredictionFailed: malformed BYTES.
+        InferenceFailed: malformed BYTES.
     """
     head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
     field = _FIELDS[given.datatype]
@@ -193,7 +190,6 @@ def _strings(name: str, given: _Given, elements: int) -> bytes:
 
 
 def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
-    """Return typed values as bytes, repeating the last."""
     field, wanted = _FIELDS[datatype], np.dtype(NUMPY[datatype])
     pieces = given.contents.get(field, [])
     if datatype in {"FP32", "FP64"}:

@@ -1,1 +1,1 @@
-"""Connections and bytes below the protocols: limits on clients, slow clients, compression."""
+"""Connections and bytes below the protocols."""

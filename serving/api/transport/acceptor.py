@@ -1,7 +1,6 @@
-"""Acceptor for TLS and the admin port: connections count at the limiter before they cost more.
+"""Acceptor for TLS and the admin port: connections count at the limiter before a handshake.
 
-A slow handshake occupies one of `server.max_connections`. Excess connections close at once: a
-handshake costs more than a rejection is worth.
+Excess connections close at once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from serving.api.transport.connection_limiter import ConnectionLimiter, client_o
 _AT_ONCE = 64
 """Connections accepted per turn of the loop."""
 _REST_S = 1.0
-"""Seconds until the next try after running out of file descriptors."""
+"""Pause after running out of file descriptors."""
 
 
 class Acceptor:
@@ -38,8 +37,6 @@ class Acceptor:
         Args:
             sock: bound, not yet listening.
             context: None: no TLS.
-            protocol: factory of connections.
-            door: connection limiter.
             handshake_s: limit of a handshake.
             end_s: limit of a TLS shutdown.
         """
@@ -111,8 +108,6 @@ class Acceptor:
 
 
 class _PendingConnection(asyncio.Protocol):
-    """Connection during its handshake, with its place at the limiter."""
-
     def __init__(self, entrance: Acceptor, client: str) -> None:
         self._entrance = entrance
         self._client = client

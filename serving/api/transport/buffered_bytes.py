@@ -1,8 +1,7 @@
 """Buffered bytes of requests and responses, over all connections of the inference ports.
 
 Counted are incomplete, pipelined and decompressed bodies, large heads, bodies of `LARGE_BYTES` or
-more until their response, and responses that clients have not read. Other complete bodies are
-bounded in number by `scheduling.queue_capacity`. Pure.
+more until their response, and unread responses.
 """
 
 from __future__ import annotations
@@ -10,28 +9,23 @@ from __future__ import annotations
 from serving.errors import BufferFull
 
 LARGE_BYTES = 64 * 1024
-"""Complete bodies are counted from this size; counting smaller ones costs too much."""
+"""Size from which complete bodies are counted."""
 
 
 class BufferedBytes:
     """Counter of buffered bytes."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
-        """Start at zero.
-
-        Args:
-            most_bytes: None: unlimited.
-        """
         self.most_bytes = most_bytes
         self.bytes = 0
-        """Bytes of requests."""
+        """Of requests."""
         self.unsent_bytes = 0
-        """Bytes of unread responses."""
+        """Of responses."""
         self.most_seen = 0
-        """Maximum sum of both since the last reset."""
+        """Maximum sum of both."""
 
     def has_taken(self, size: int) -> bool:
-        """Reserve bytes if requests leave room for them."""
+        """Reserve bytes if requests leave room; return whether they do."""
         if self.most_bytes is not None and self.bytes + size > self.most_bytes:
             return False
         self.bytes += size
@@ -41,7 +35,7 @@ class BufferedBytes:
     def has_let_in(self, size: int) -> bool:
         """Reserve bytes of an arriving body if requests and responses leave room.
 
-        `has_taken` ignores responses: freeing and reserving an arrived body again must not fail.
+        `has_taken` ignores responses, so that an arrived body can be reserved again.
         """
         if self.most_bytes is not None and self.bytes + self.unsent_bytes + size > self.most_bytes:
             return False
@@ -51,7 +45,7 @@ class BufferedBytes:
         """Reserve bytes.
 
         Raises:
-            TooMuchHeld: no room.
+            BufferFull: no room.
         """
         if not self.has_taken(size):
             raise self.refusal()

@@ -1,4 +1,4 @@
-"""Gzip and deflate for HTTP bodies and gRPC messages, with bounded decompression. Pure."""
+"""Gzip and deflate for HTTP bodies and gRPC messages, with bounded decompression."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import zlib
 from serving.errors import BodyTooLarge, InvalidRequest
 
 _LEVEL = 1
-"""Compression level of 1 to 9: most of the gain for a third of the time."""
+"""Of 1 to 9: most of the gain for a third of the time."""
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
-"""Accepted values of Content-Encoding; gRPC lacks x-gzip."""
+"""Values of Content-Encoding; gRPC lacks x-gzip."""
 
 
 def decompress(encoding: str, body: bytes, limit_bytes: int) -> bytes:

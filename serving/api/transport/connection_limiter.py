@@ -1,11 +1,8 @@
 """Connection limiter: connections per client and over all inference ports.
 
-A client is an address, or the first 64 bits of IPv6, which one client may own. Loopback is exempt,
-because it hides all local programs, including proxies.
-
-An excess connection gets a response in its protocol once its client has sent something, and closes
-after the client: closing with unread bytes would destroy the response. Beyond `LINGERING`,
-connections close at once.
+A client is an address, or the first 64 bits of IPv6. Loopback is exempt, because proxies hide
+behind it. An excess connection closes after its client, since closing with unread bytes would
+destroy the response.
 """
 
 from __future__ import annotations
@@ -20,9 +17,9 @@ import time
 from typing import cast
 
 LINGERING = 64
-"""Connections being rejected at a time."""
+"""Connections being rejected at a time; more close at once."""
 LINGER_S = 5.0
-"""Seconds for one of them, rounded up to the next sweep."""
+"""Of one of them, until the next sweep."""
 TEXT = (
     "the server has as many connections as server.max_connections allows, or this client as many as "
     "server.max_connections_of_client does; try again later"
@@ -33,21 +30,14 @@ class ConnectionLimiter:
     """Connection limiter."""
 
     def __init__(self, most: int | None = None, most_of_client: int | None = None) -> None:
-        """Start without connections.
-
-        Args:
-            most: over all clients; None: unlimited.
-            most_of_client: per client; None: unlimited.
-        """
         self.most = most
         self.most_of_client = most_of_client
         self.inside = 0
         self._of_client: dict[str, int] = {}
-        """Connections per counted client."""
         self.refused = 0
         """Excess connections."""
         self.stalled = 0
-        """Connections or streams of slow clients."""
+        """Of slow clients."""
         self.late = 0
         """Requests that arrived too slowly."""
         self._refusals: set[_Refusal] = set()
@@ -73,7 +63,7 @@ class ConnectionLimiter:
         return None
 
     def has_taken(self, client: str) -> bool:
-        """Count a connection if the limits allow it; return whether they do."""
+        """Count a connection if the limits allow it."""
         of_client = self._of_client.get(client, 0)
         is_full = self.most is not None and self.inside >= self.most
         if client and self.most_of_client is not None:
@@ -105,14 +95,7 @@ class ConnectionLimiter:
 
 
 def client_of(address: object) -> str:
-    """Return the key of a client.
-
-    Args:
-        address: peer address of a socket.
-
-    Returns:
-        An address, half an IPv6 address, or "" if clients cannot be distinguished.
-    """
+    """Return the key of a client: an address, half an IPv6 address, or "" for loopback."""
     if not isinstance(address, tuple):
         return ""
     found = ipaddress.ip_address(str(address[0]).partition("%")[0])
@@ -161,10 +144,9 @@ _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
 
 def acknowledged_bytes(transport: asyncio.Transport | None) -> int | None:
-    """Return bytes that a client has read if more wait; None: none wait, closed, or unknown.
+    """Return bytes that a client has read, as the kernel counts them.
 
-    The kernel counts them: a buffer's size does not show whether a client reads, and TLS hides what
-    waits.
+    None: no more wait, closed, or unknown.
     """
     if transport is None or _TCP_INFO is None:
         return None

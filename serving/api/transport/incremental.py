@@ -1,7 +1,6 @@
-"""Incremental jobs: long work on the event loop in short steps.
+"""Incremental jobs: long work on the event loop, one short step per turn.
 
-Each turn of the loop runs one step of one job. A thread would not help: it holds the interpreter's
-lock for a whole switch interval.
+A thread would hold the interpreter's lock for a whole switch interval.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class IncrementalRunner:
     """Runner of all incremental jobs of one loop."""
 
     def __init__(self) -> None:
-        """Start without jobs."""
         self._waiting: deque[IncrementalJob] = deque()
 
     def begin(self, steps: Iterator[bytes], ended: Ended) -> IncrementalJob:
@@ -48,7 +46,6 @@ class IncrementalRunner:
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Run one step of the first job and requeue it."""
         slow = self._waiting[0]
         outcome: list[bytes] | Exception | None = None
         if slow.ended is not None:

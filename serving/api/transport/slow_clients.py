@@ -1,7 +1,4 @@
-"""Slow-client detector: finds receivers that do not read what is sent.
-
-One that reads a little now and then also counts, because its pending data occupies memory. Pure.
-"""
+"""Slow-client detector: finds receivers that do not read what is sent, or too little of it."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 STALL_S = 30.0
-"""Seconds in which a receiver must read `MIN_BYTES`.
-
-A live client reads within seconds; after so long a failure, the connection is lost.
-"""
+"""Seconds in which a receiver must read `MIN_BYTES`."""
 MIN_BYTES = 4096
 """136 bytes a second: slower than any link."""
 

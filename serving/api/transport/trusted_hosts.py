@@ -1,8 +1,7 @@
 """Trusted hosts and origins: which requests of browser pages a port accepts.
 
-With DNS rebinding, a page's host name resolves to this machine, and the page may read responses;
-only `Host` reveals it. A page of another origin cannot read, but its request would be executed;
-`Sec-Fetch-Site` (W3C Fetch Metadata) or `Origin` reveal it. Pages cannot change these. Pure.
+`Host` reveals DNS rebinding, by which a page's host name resolves to this machine. `Sec-Fetch-Site`
+(W3C Fetch Metadata) or `Origin` reveal pages of another origin, which cannot read but can send.
 """
 
 from __future__ import annotations
@@ -16,17 +15,13 @@ _PORT = re.compile(r"^([^:]*|\[.*\]):\d*$")
 
 
 class TrustedHosts:
-    """Trusted host names: the local ones of this machine, and configured ones."""
+    """The local names of this machine, and configured ones."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """Store the names.
-
-        Args:
-            names: further names and addresses, without port.
-        """
+        """Store further names and addresses, without port."""
         self._names = {_bare(name) for name in names}
         self._passed: set[str] = set()
-        """Cache of accepted headers; parsing one costs as much as the rest of a head."""
+        """Cache of accepted headers."""
 
     def refusal(self, host: str) -> str | None:
         """Return the error message for a Host header, or None if trusted."""
@@ -57,7 +52,6 @@ def is_foreign(site: bytes | None, origin: bytes | None, host: bytes | None) -> 
 
 
 def _bare(host: str) -> str:
-    """Return a host without its port, normalised for comparison."""
     host = _PORT.sub(r"\1", host.strip().lower())
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1]

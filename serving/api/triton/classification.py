@@ -1,7 +1,6 @@
 """Triton's classification extension: an output's best classes instead of its scores.
 
-Returns a BYTES tensor of texts `score:index`, highest score first. The bounds keep an output to a
-few milliseconds of the event loop. Pure.
+Returns a BYTES tensor of texts `score:index`, highest score first.
 """
 
 from __future__ import annotations
@@ -51,8 +50,6 @@ def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int
 
 def classify(tensor: Tensor, count: int, signature: Signature) -> Tensor:
     """Return the best `count` classes per item, or all if there are fewer.
-
-    An unbatched model returns one item.
 
     Raises:
         InvalidRequest: too many scores or classes.

@@ -1,11 +1,9 @@
 """Triton's extensions over REST: statistics, model configuration, model repository.
 
-    GET  /v2/models[/{m}[/versions/{v}]]/stats
-    GET  /v2/models/{m}[/versions/{v}]/config
-    POST /v2/repository/index                      {"ready": bool}
-    POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
-
-Parses paths and bodies, and encodes responses; `ModelHub` executes. Pure.
+GET  /v2/models[/{m}[/versions/{v}]]/stats
+GET  /v2/models/{m}[/versions/{v}]/config
+POST /v2/repository/index                      {"ready": bool}
+POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec
 
 EXTENSIONS = ("statistics", "model_configuration", "model_repository")
-"""Names in the server's metadata."""
 
 _KINDS = {"cuda": "KIND_GPU", "cpu": "KIND_CPU"}
-"""Device -> Triton's instance kind."""
 
 State = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE"]
 
@@ -59,13 +55,13 @@ class ModelConfig(NamedTuple):
 
 
 class ModelHub(Protocol):
-    """Interface of `RepositoryService` (`repository_service.py`), for the event loop's thread.
+    """Interface of `RepositoryService`, for the event loop's thread.
 
     Raises UnknownModel, or NotReady if a model cannot respond now.
     """
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """Return statistics of one version, all of a model (version None) or all (name None)."""
+        """Return statistics of one version, of a model or of all."""
         ...
 
     def configured(self, name: str, version: str | None) -> ModelConfig:
@@ -212,7 +208,7 @@ def _total_json(total: Total) -> dict[str, int]:
 
 
 def config_json(given: ModelConfig) -> dict[str, Any]:
-    """Return a model's configuration in the fields of Triton's proto that apply."""
+    """Return a model's configuration in Triton's fields."""
     settings, signature = given.settings, given.signature
     is_batched = signature.is_batched
     config: dict[str, Any] = {
@@ -243,7 +239,6 @@ def config_json(given: ModelConfig) -> dict[str, Any]:
 
 
 def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
-    """Encode a tensor of the configuration, without its batch axis."""
     data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
     axis = spec.item_axis if is_batched else None
     dims = [size for at, size in enumerate(spec.shape) if at != axis]

@@ -1,4 +1,4 @@
-"""Loads and unloads that clients ask for; each goes on without its client, to avoid half a load."""
+"""Loads and unloads that clients ask for, and that continue without their clients."""
 
 from __future__ import annotations
 

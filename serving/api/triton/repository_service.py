@@ -1,7 +1,6 @@
 """Service behind Triton's extensions: statistics, configuration and control of models.
 
-Loadable by name are models of the repository, of the command line, and bundled ones; no paths, as
-the inference port is open to others than the operator.
+Models can be loaded by name, never by path.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
 _NOTHING_CHANGES = {
     *("name", "platform", "backend", "input", "output", "version_policy", "parameters"),
 }
-"""Model-owned configuration fields: accepted without effect, as `configured` returns them."""
+"""Configuration fields accepted without effect."""
 
 
 class ModelControlDisabled(InvalidRequest):
@@ -52,7 +51,7 @@ class StatisticsDisabled(InvalidRequest):
 
 
 class RepositoryService:
-    """Implements `triton_extensions.ModelHub` over one engine."""
+    """Implements `extensions.ModelHub` over one engine."""
 
     def __init__(
         self,
@@ -66,8 +65,7 @@ class RepositoryService:
     ) -> None:
         """Keep the arguments.
 
-        `cards` are loadable besides the repository's models; the last of a name counts. `keep`
-        saves changes, and is awaited before a change is answered.
+        `cards` are loadable besides the repository's models; `keep` saves changes.
         """
         self._engine = engine
         self._repository = repository
@@ -80,7 +78,7 @@ class RepositoryService:
         """See `ModelHub`.
 
         Raises:
-            NotShown: statistics are off.
+            StatisticsDisabled: statistics are off.
             UnknownModel: no such model.
         """
         if not self._shows_statistics:
@@ -111,7 +109,7 @@ class RepositoryService:
         """See `ModelHub`.
 
         Raises:
-            NotControlled: model control is off.
+            ModelControlDisabled: model control is off.
             InvalidRequest: unsupported configuration.
             UnknownModel: no such model.
             ServingError: loading failed; the old state stays.
@@ -157,7 +155,7 @@ class RepositoryService:
         """See `ModelHub`.
 
         Raises:
-            NotControlled: model control is off.
+            ModelControlDisabled: model control is off.
             UnknownModel: the model is not served.
         """
         self._check_controlled()

@@ -1,4 +1,4 @@
-"""Routes of Triton's extensions; `OipRoutes` tries them first."""
+"""Routes of Triton's extensions; `OpenInferenceRoutes` tries them first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unsupported features of Triton, rejected with the alternative. Pure."""
+"""Unsupported features of Triton, rejected with the alternative."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ _METHODS = {
     "TraceSetting": _TRACE,
     "LogSettings": _LOG,
 }
-"""Methods of Triton's gRPC service."""
 
 _PATH = re.compile(
     r"/v2/(?:"
@@ -40,12 +39,12 @@ _REGION = "shared_memory_region"
 
 
 def method(name: str) -> Unimplemented | None:
-    """Return the error for an unsupported gRPC method, else None."""
+    """Return the error for an unsupported gRPC method."""
     return Unimplemented(_METHODS[name]) if name in _METHODS else None
 
 
 def path(asked: str) -> Unimplemented | None:
-    """Return the error for an unsupported path (without its query), else None."""
+    """Return the error for an unsupported path, without its query."""
     match = _PATH.fullmatch(asked)
     if match is None:
         return None

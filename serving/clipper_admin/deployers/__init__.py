@@ -1,4 +1,4 @@
-"""Deployers of models that are not files yet, a module each, as in Clipper's API."""
+"""Deployers of models that are not files yet."""
 
 from serving.clipper_admin.deployers import python
 

@@ -1,6 +1,6 @@
 """Deployer of Python functions, written as modules that replicas import.
 
-A function maps a list of inputs to as many strings, without pickle; see `function_source`.
+A function maps a list of inputs to as many strings.
 """
 
 from __future__ import annotations

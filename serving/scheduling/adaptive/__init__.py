@@ -1,1 +1,1 @@
-"""The adaptive scheduler: one queue per model, batches formed when a worker has room."""
+"""Adaptive batching: one queue per model; a batch forms when a worker has room."""

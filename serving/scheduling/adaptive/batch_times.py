@@ -1,15 +1,13 @@
-"""Batch durations by size: recent measurements, and estimates that most batches keep.
+"""Estimates of batch duration by size, from recent measurements.
 
-A size's estimate is the 90th percentile of its last measurements (the second longest of three to
-nine). Other sizes are interpolated, or extrapolated through the two largest; with one known size,
-twice as many items are assumed to take no longer, so that they are tried. Clockwork (OSDI'20,
-section 5.1) takes the maximum; on shared cores one hiccup would then rule ten decisions.
+The estimate is the 90th percentile of a size's last measurements; the maximum, as in Clockwork
+(OSDI'20, section 5.1), would on shared cores let one hiccup decide ten estimates. Other sizes are
+interpolated, or extrapolated through the two largest.
 
-A size that looks too slow is not run, so nothing would correct it. One that has not run for a while
-and exceeds its neighbours' prediction is therefore dropped and tried again; if it is as slow, it is
-trusted for twice as long. A seldom run size that is now much faster drops its older measurements.
+A size that looks too slow is not run and never corrected. If it exceeds what its neighbours
+predict, it is tried again after a while; if still as slow, it is trusted for twice as long.
 
-Warm-up times stand in until a size's first batch. Pure; times are in seconds.
+Pure; times are in seconds.
 """
 
 from __future__ import annotations
@@ -19,28 +17,24 @@ import math
 from collections.abc import Mapping, Sequence
 
 WINDOW = 10
-"""Measurements per size, as in Clockwork."""
 _RANK = 1
-"""From the largest, sorted: the 90th percentile of ten."""
+"""Index from the largest: the 90th percentile of ten."""
 _MIN_MEASUREMENTS = 3
-"""Measurements of which one may be a hiccup; of fewer the longest counts."""
+"""With fewer, the longest counts."""
 
 
 SEEDS_LAST = 100
-"""Batches after which seeds are dropped: a size that looks too slow would never be tried."""
+"""Batches after which warm-up times are dropped."""
 
 DOUBTED_AFTER = 20
-"""Batches of other sizes after which a size longer than predicted may be dropped."""
 DOUBTED_AFTER_S = 0.25
-"""Seconds that those must have taken; doubled each time that was wrong."""
+"""Seconds after which a slow-looking size may be dropped; doubled each time this was wrong."""
 _MAX_DOUBLED = 3
-"""Most doublings: 2 s outlast a disturbance, and a slow size costs one batch in that time."""
+"""Gives 2 s: longer than a disturbance lasts."""
 _OUT_OF_LINE = 1.2
-"""Ratio to the prediction below which excess is harmless or noise."""
+"""Ratio to the prediction below which an excess is noise."""
 _TRIED = 2.0
-"""Multiple of the only known size that is assumed to take no longer."""
 _LOOK_EVERY = 8
-"""Batches between checks for such sizes."""
 
 
 class _Size:
@@ -50,26 +44,20 @@ class _Size:
 
     def __init__(self) -> None:
         self.seen: list[float] = []
-        """Ring of the last ones."""
         self.when: list[tuple[int, float]] = []
-        """For each, the number of batches of all sizes by then, and their seconds."""
         self.next = 0
-        """Index of the oldest."""
         self.ran = 0, 0.0
-        """The same for the last batch."""
         self.doubted_s = 0.0
-        """Estimate when dropped; 0: not dropped, or tried since."""
+        """Estimate when dropped; 0 if not dropped or tried since."""
         self.doubled = 0
-        """Wrong drops in a row."""
 
     def forget(self) -> None:
-        """Drop the measurements."""
         self.seen.clear()
         self.when.clear()
         self.next = 0
 
     def last_beyond(self, least_s: float) -> tuple[int, float]:
-        """Return when the last batch above `least_s` ran; there must be one."""
+        """Return when the last batch above `least_s` ran; one must exist."""
         return max(
             when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > least_s
         )
@@ -82,7 +70,7 @@ class _Size:
 
 
 class BatchTimeEstimator:
-    """Execution times of one model on one kind of worker."""
+    """Batch durations of one model on one kind of worker."""
 
     __slots__ = (
         "_batches",
@@ -100,25 +88,16 @@ class BatchTimeEstimator:
         self._seen: dict[int, _Size] = {}
         self._sizes: list[int] = []
         self._measured: dict[int, float] = {}
-        """Estimate of each measured size."""
         self._estimates: dict[int, float] = {}
-        """Cache, cleared when one changes."""
         self._seeds: set[int] = set()
         """Sizes known only from a warm-up."""
         self._seeds_last = SEEDS_LAST
-        """Batches until they are dropped."""
         self._batches = 0
-        """Measured batches."""
         self._spent_s = 0.0
-        """Their seconds."""
         self._look = _LOOK_EVERY
-        """Batch number of the next check."""
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
-        """Set warm-up durations on real inputs, for sizes without measurements.
-
-        The shortest of several seeds counts: replicas that warm up together slow each other down.
-        """
+        """Set warm-up durations for sizes without measurements; the shortest counts."""
         if not self._seeds:
             self._seeds_last = SEEDS_LAST
         for size, took_s in batch_s.items():
@@ -166,7 +145,7 @@ class BatchTimeEstimator:
             self._doubt()
 
     def estimate_s(self, size: int) -> float:
-        """Return the longest expected seconds of a batch; 0 without measurements."""
+        """Return the longest expected duration in seconds; 0 without measurements."""
         known = self._estimates.get(size)
         if known is None:
             known = self._estimates[size] = _interpolate(self._sizes, self._measured, size)
@@ -178,14 +157,11 @@ class BatchTimeEstimator:
         return self._sizes[-1] if self._sizes else 0
 
     def covers(self, size: int) -> bool:
-        """Whether a size is not beyond the largest measured, where estimates are guesses."""
+        """Return whether `size` is at most the largest measured."""
         return size <= self.largest_measured
 
     def largest(self, within_s: float, most: int) -> int:
-        """Return the most items, up to `most`, with an estimate within a time; 0: none.
-
-        Bisects as if estimates grew with size.
-        """
+        """Return the most items, up to `most`, expected to run within `within_s`."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
@@ -200,7 +176,6 @@ class BatchTimeEstimator:
         return {size: self._measured[size] for size in self._sizes}
 
     def _measured_first(self, size: int, known: _Size, took_s: float) -> None:
-        """Note that a new or dropped size ran."""
         if known.doubted_s:
             is_longer = took_s * _OUT_OF_LINE >= known.doubted_s
             known.doubled = min(_MAX_DOUBLED, known.doubled + 1) if is_longer else 0
@@ -211,7 +186,6 @@ class BatchTimeEstimator:
             bisect.insort(self._sizes, size)
 
     def _is_old(self, known: _Size, when: tuple[int, float]) -> bool:
-        """Whether a batch ran a while ago."""
         batch, spent_s = when
         return (
             self._batches - batch >= DOUBTED_AFTER
@@ -219,10 +193,7 @@ class BatchTimeEstimator:
         )
 
     def _doubt(self) -> None:
-        """Drop sizes not run for a while and longer than recent sizes predict.
-
-        If a larger, later size was faster, it need not be a while, unless that was wrong before.
-        """
+        """Drop old sizes that exceed their neighbours' prediction."""
         fresh, old = list[int](), list[int]()
         latest, latest_s = 0, math.inf  # the larger size that ran last
         for size in reversed(self._sizes):
@@ -257,7 +228,6 @@ class BatchTimeEstimator:
 
 
 def _interpolate(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> float:
-    """Return the estimate of a size from these, ascending; 0 if there are none."""
     if not sizes:
         return 0.0
     above = bisect.bisect_left(sizes, size)

@@ -1,16 +1,12 @@
-"""Queued requests of several flows: flows share evenly, each orders its own by level and deadline.
+"""A queue that flows share evenly, each ordered by level and deadline.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with equal weights, counted in items
-times `cost`. Waiting flows differ by at most the largest part of each. Large and small items share
-no batch, since small ones would wait for copies: a flow whose next item is of the other kind begins
-the next batch.
-
-Levels are strict within a flow and have no effect across flows, so that none overtakes by calling
-itself urgent.
+times `cost`. Large and small items share no batch, because small ones would wait for the copies.
+Levels order requests within a flow only.
 
     flows A and B wait, batches of 4:   A: 1 2 3 4 5 6   B: 7 8     ->  1 7 2 8 | 3 4 5 6
 
-Operations cost O(log n) amortised, except `give_back` (up to O(n)) and `last` (every flow).
+Operations cost O(log n) amortised, except `give_back` (O(n)) and `last` (every flow).
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedReques
 from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
-"""Flows with their own share; clients choose the names, so further ones share one."""
+"""Further flows share one turn."""
 _UNNAMED = ""
 
 
@@ -35,12 +31,9 @@ class Flow:
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.number = number
-        """Breaks ties between flows."""
         self.items = 0
         self.heap: list[tuple[int, float, int, QueuedRequest]] = []
-        """By level, deadline and arrival."""
         self.last: list[tuple[int, float, int, QueuedRequest]] | None = None
-        """In reverse order; built only once the queue is full."""
 
     def add(self, entry: QueuedRequest) -> None:
         """Queue an entry."""
@@ -70,7 +63,7 @@ class Flow:
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the first entries that hold this many items together."""
+        """Return the first entries that hold this many items."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> QueuedRequest | None:
@@ -91,7 +84,7 @@ class Flow:
 
 
 class FairQueue(DeadlineQueue):
-    """Queued entries by flow, level and deadline; `head` has the earliest deadline of all."""
+    """Queued entries by flow, level and deadline."""
 
     __slots__ = ("_flows", "_now", "_opened", "_turns")
 
@@ -99,13 +92,12 @@ class FairQueue(DeadlineQueue):
         super().__init__()
         self._flows: dict[str, Flow] = {}
         self._turns: list[tuple[int, int, Flow]] = []
-        """Heap of known flows by virtual time: items each would have got by then."""
         self._now = 0
         """Virtual time of the flow served last."""
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:
-        """Restart with entries of another queue, in order of arrival."""
+        """Take over the entries of another queue, in order of arrival."""
         self.drain()
         for entry in entries:
             items = entry.waiting_items
@@ -117,19 +109,19 @@ class FairQueue(DeadlineQueue):
         self._now = 0
 
     def drain(self) -> list[QueuedRequest]:
-        """Remove and return all queued entries by arrival, and forget all flows."""
+        """Remove and return all entries by arrival."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0
         return super().drain()
 
     def push(self, entry: QueuedRequest) -> None:
-        """Queue a new entry. Arrival times must not decrease."""
+        """Queue a new entry."""
         super().push(entry)
         self._join(entry, entry.items)
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Queue a part of a lost worker again; its flow is not charged back."""
+        """Requeue a part of a lost worker; its flow stays charged."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
         _, start, stop = part
@@ -155,11 +147,10 @@ class FairQueue(DeadlineQueue):
         return [flow for flow in self._flows.values() if flow.items]
 
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
-        """Return the entry to reject for lack of room: the last of the flow with the most items.
+        """Return the entry to reject when full: the last of the flow with the most items.
 
         Args:
-            name: the newcomer's flow, which gives way if cutting the others to its size is not
-                enough.
+            name: the newcomer's flow, rejected if cutting the others to its size is not enough.
             capacity: in items; None: the fullest flow gives way.
         """
         own = None if capacity is None else self._flows.get(name)
@@ -179,15 +170,12 @@ class FairQueue(DeadlineQueue):
         budget: float = math.inf,
         most: Callable[[float], int] | None = None,
     ) -> list[tuple[QueuedRequest, Part]]:
-        """Form a batch of at most `size` items, flow by flow.
-
-        Otherwise as `DeadlineQueue.take`.
+        """Form a batch flow by flow; otherwise as `DeadlineQueue.take`.
 
         Args:
-            size: what the first entry's deadline allows.
-            budget: as there.
-            most: deadline -> largest batch that meets it; a more urgent entry joins only if the
-                batch stays that small.
+            size: limit set by the first entry's deadline.
+            budget: most cost of large entries.
+            most: deadline -> largest batch that meets it, which a more urgent entry may join.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
@@ -245,10 +233,9 @@ class FairQueue(DeadlineQueue):
         flow.add(entry)
 
     def _next_flow(self) -> Flow | None:
-        """Return the flow whose turn it is; its heap begins with the entry.
+        """Return the flow whose turn it is.
 
-        An empty flow is forgotten only at its turn; earlier it could return as new for a second
-        share.
+        An empty flow is forgotten only at its turn, or it could return for a second share.
         """
         turns = self._turns
         while turns:
@@ -263,7 +250,6 @@ class FairQueue(DeadlineQueue):
     def _fitting_flow(
         self, batch: list[tuple[QueuedRequest, Part]], aside: list[tuple[int, int, Flow]]
     ) -> Flow | None:
-        """Return the next flow whose entry may join the batch; move the others to `aside`."""
         while (flow := self._next_flow()) is not None:
             if not batch or (flow.heap[0][3].cost > 1) == (batch[0][0].cost > 1):
                 break
@@ -271,7 +257,6 @@ class FairQueue(DeadlineQueue):
         return flow
 
     def _charge(self, flow: Flow, items: int, cost: int) -> None:
-        """Charge the flow whose turn it is for `items`, each with this cost."""
         turns = self._turns
         self._now = turns[0][0]
         flow.items -= items

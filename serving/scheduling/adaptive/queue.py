@@ -1,6 +1,6 @@
-"""Queued requests of one flow and level, by earliest deadline, and the age of the oldest.
+"""Queued requests of one flow and level, by deadline.
 
-Removal is lazy: O(log n) amortised per operation, except `give_back`, rare and O(n).
+Operations cost O(log n) amortised, except `give_back` (O(n)).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from serving.scheduling.interface import Part
 
 SLACK = 1024
-"""Stale entries are purged beyond this many plus one per queued item."""
+"""Stale entries tolerated beyond one per queued item."""
 
 
 class QueuedRequest:
-    """One request from submission until all its parts have results."""
+    """One request, from submission to the results of all its parts."""
 
     __slots__ = (
         "alone",
@@ -48,24 +48,21 @@ class QueuedRequest:
         cost: int = 1,
     ) -> None:
         self.id = id_
-        """Ids increase: the order of arrival, which breaks ties."""
         self.items = items
         self.deadline_s = deadline_s
         self.arrived_s = arrived_s
         self.level = level
         """1 is the most urgent."""
         self.flow = flow
-        """Flow of the request."""
         self.cost = cost
-        """Weight of an item among flows; 1 except for large ones."""
+        """Weight of an item among flows; above 1 for large items."""
         self.spans = [(0, items)]
         """Queued item ranges, the next one last."""
         self.outstanding = 0
         """Parts with workers."""
         self.attempts = 0
-        """Workers lost while they ran a part of it."""
+        """Workers lost while running a part of it."""
         self.alone = False
-        """Whether it runs solo: it may have crashed a worker, or was too large."""
         self.left = False
         """Whether it was rejected or cancelled; later results are ignored."""
 
@@ -87,14 +84,7 @@ _BY_ARRIVAL = operator.attrgetter("id")
 
 
 def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[QueuedRequest]:
-    """Return the first queued entries of a heap, in its order, that hold this many items.
-
-    O(n log n) for n entries, however many are queued (Frederickson 1993: O(n)).
-
-    Args:
-        heap: keys that end with their entry.
-        items: how many.
-    """
+    """Return the first entries of a heap that hold this many items."""
     found: list[QueuedRequest] = []
     fringe = [(heap[0], 0)] if heap else []
     while fringe and items > 0:
@@ -116,18 +106,16 @@ class DeadlineQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, QueuedRequest]] = []
         self._arrivals: deque[QueuedRequest] = deque()
-        """All queued entries and some stale ones, by arrival."""
         self.items = 0
-        """Queued items."""
 
     def push(self, entry: QueuedRequest) -> None:
-        """Queue a new entry. Arrival times must not decrease."""
+        """Queue a new entry; arrival times must not decrease."""
         heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
         self._arrivals.append(entry)
         self.items += entry.items
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Queue a part of a lost worker again; it keeps its deadline and age."""
+        """Requeue a part of a lost worker, with its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
         entry.spans.append((start, stop))
@@ -176,18 +164,15 @@ class DeadlineQueue:
         return self.head()
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the first entries by deadline that hold this many items together."""
+        """Return the first entries by deadline that hold this many items."""
         return upcoming(self._heap, items)
 
     def take(self, size: int, budget: float = math.inf) -> list[tuple[QueuedRequest, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
-        An entry larger than `size` is split. A smaller one that does not fit the rest ends the
-        batch: nothing overtakes it. A solo entry is a batch of its own.
-
-        Args:
-            size: most items.
-            budget: most cost of large entries, which the first may exceed.
+        An entry larger than `size` is split. A smaller one that does not fit ends the batch, so
+        nothing overtakes it. A solo entry is a batch by itself. The first entry may cost more than
+        `budget`.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         room = size
@@ -231,7 +216,6 @@ class DeadlineQueue:
         return list(dict.fromkeys([entry for entry in self._arrivals if entry.spans]))
 
     def _tidy(self) -> None:
-        """Purge stale entries, which pile up behind one that waits for long."""
         waiting = self._waiting()
         self._arrivals = deque(waiting)
         self._heap = [(entry.deadline_s, entry.id, entry) for entry in waiting]

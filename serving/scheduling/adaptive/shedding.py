@@ -1,17 +1,14 @@
-"""Load shedding: which queued requests to reject so that batches stay long under overload.
+"""Load shedding: which requests to reject so that batches stay large under overload.
 
-The head's deadline limits the next batch to k items. If the request behind that batch fits into a
-later one of k, the head is served. Otherwise some request is lost in any case, and the head is
-rejected, because serving it would keep batches short; Nexus drops early likewise (SOSP'19, section
-4.3). Other workers' batches in between are counted.
-
-Each flow has a share of a batch, and the request behind is its first one beyond that share, so a
-flow that can finish within its share loses nothing. No request is rejected for a less urgent level.
+The head's deadline limits the next batch to k items. If the request behind that batch fits no later
+batch of k, one of the two is lost anyway, and the head is rejected because serving it would keep
+batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a share of a batch; the request
+behind is its first one beyond that share.
 
     batches of 8, backlogs A of 100 items and B of 3:
     B is all in the next batch, A is shed as if it were alone with batches of 5
 
-Pure: rejects nothing itself.
+Pure.
 """
 
 from __future__ import annotations
@@ -24,25 +21,23 @@ from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
 from serving.scheduling.adaptive.queue import QueuedRequest
 
 AMPLE = 2.0
-"""Nothing is shed while the most urgent request has time for this many full batches."""
+"""While the head has time for this many full batches, nothing is shed."""
 _LOOK_AHEAD = 2
-"""Full batches whose deadlines are checked first."""
 MAX_OTHERS = 7
-"""Other workers, the first to be free, whose next batches are counted."""
+"""Other workers whose next batches are counted."""
 
 
 class BatchShares:
-    """Items of a batch per flow; unused ones are divided evenly."""
+    """Items of a batch per flow; unused shares are divided evenly."""
 
     __slots__ = ("_known", "_waiting")
 
     def __init__(self, waiting: Sequence[int]) -> None:
-        """Take the queued items of each flow."""
         self._waiting = sorted(waiting)
         self._known: dict[int, int] = {}
 
     def of(self, size: int) -> int:
-        """Return the most items of one flow in a batch of `size`; at least 1."""
+        """Return the most items of one flow in a batch of `size`."""
         known = self._known.get(size)
         if known is None:
             known = self._known[size] = self._worked_out(size)
@@ -60,7 +55,7 @@ class BatchShares:
 
 
 class Shedding:
-    """One check of the backlogs before a batch is formed."""
+    """One check of the backlogs before a batch forms."""
 
     __slots__ = ("_ample_s", "_others_s", "_profile", "_shares", "_size", "_starts_s", "_waiting")
 
@@ -74,15 +69,15 @@ class Shedding:
         starts_s: float,
         others_s: Sequence[float],
     ) -> None:
-        """Store the state of the queue.
+        """Keep the state of the queue.
 
         Args:
             profile: batch durations.
             shares: None for a single backlog.
             size: of a full batch.
             waiting: items of all backlogs.
-            starts_s: start of the next batch.
-            others_s: starts of other workers', ascending.
+            starts_s: when the next batch starts.
+            others_s: starts of other workers' batches, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -93,11 +88,7 @@ class Shedding:
         self._ample_s = AMPLE * profile.estimate_s(size)
 
     def given_up(self, upcoming: Callable[[int], list[QueuedRequest]]) -> list[QueuedRequest]:
-        """Return the requests of one backlog to reject, in order.
-
-        Args:
-            upcoming: items -> the first requests, by level and deadline, that hold so many.
-        """
+        """Return the requests to reject of one backlog, given by `upcoming` (items -> requests)."""
         size = self._size
         refused: list[QueuedRequest] = []
         asked = (_LOOK_AHEAD + len(self._others_s)) * size
@@ -149,7 +140,7 @@ class Shedding:
         fitting: int,
         batch: int,
     ) -> bool:
-        """Return whether the first request behind the head's batch fits into no later one."""
+        """Whether the first request behind the head's batch fits no later one."""
         if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
@@ -179,7 +170,7 @@ class Shedding:
         return False
 
     def _is_lost(self, head: QueuedRequest, left_s: float) -> bool:
-        """Return whether no batch has the head in time; the last queued request is tried anyway."""
+        """Whether no batch meets the head's deadline."""
         start, stop = head.spans[-1]
         least_s = self._profile.estimate_s(min(self._size, stop - start))
         if self._others_s:

@@ -2,12 +2,10 @@
 
     fixed     `max_size` and `timeout_us`
     aimd      one item more after each full batch in time, a tenth fewer after a late one
-    quantile  the largest size whose 99th percentile, by a regression on size, is in time
+    quantile  the largest size whose 99th percentile, by regression on size, is in time
     delayed   `max_size`, waiting only if more requests are expected within `timeout_us`
 
-A batch may take a third of `batching.objective_ms`: at worst a request meets one running and one
-buffered batch before its own. Sources: Clipper (NSDI'17), section 4.3.1 for `aimd` and `quantile`,
-4.3.2 for `delayed`. `max_size` bounds all. Pure.
+Source: Clipper (NSDI'17), sections 4.3.1 and 4.3.2. Pure.
 """
 
 from __future__ import annotations
@@ -23,33 +21,25 @@ from numpy.typing import NDArray
 from serving.settings.scheduling import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""Running, buffered and its own: what a request meets in a worker with two slots."""
+"""One running, one buffered, and its own."""
 BACK_OFF = 0.9
-"""As in Clipper: latency is stable, so one slow batch says little."""
 QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
-"""Batches after which an unused size is dropped."""
 _PATIENCE = 16
-"""Full batches in time, in a row, after which times of larger sizes are dropped.
-They may stem from a stall, and a size they rule out is not tried. Doubles when the next late batch
-comes sooner."""
+"""Full batches in time, in a row, after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
-"""Limit of that per late batch (several may be in flight): under 1 % are late."""
 _FRESH = 32
-"""Batches for which a measurement counts as recent."""
 _OUT_OF_LINE = 1.3
-"""Older measurements this far above the recent ones' line, noise included, are outliers."""
 _SEVERAL = 2
-"""Outliers per size before any is dropped: one may be the rare batch the quantile needs."""
+"""Outliers per size before any is dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
-"""The regression is trusted up to this multiple of the largest batch measured."""
+"""Multiple of the largest measured batch to which the regression is trusted."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
-"""Weight of the newest gap in the moving average of about ten arrivals."""
 
 
 class Sizing(Protocol):
@@ -58,10 +48,9 @@ class Sizing(Protocol):
     size: int
     """Most items in the next batch."""
     watches_arrivals: bool
-    """Whether `arrived` must be called."""
 
     def wait_s(self, waiting: int) -> float:
-        """Return how long the oldest item waits from its arrival."""
+        """Return how long the oldest item waits from arrival."""
         ...
 
     def arrived(self, now_s: float) -> None:
@@ -69,13 +58,7 @@ class Sizing(Protocol):
         ...
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record the duration of a batch in its worker.
-
-        Args:
-            items: size.
-            took_s: duration.
-            filled: items it could have held if the next request did not fit, else `items`.
-        """
+        """Record the duration of a batch that could have held `filled` items."""
         ...
 
 
@@ -119,12 +102,7 @@ class Aimd(FixedSizing):
 
 
 class Quantile(FixedSizing):
-    """Quantile regression of batch latency on batch size.
-
-    Each size keeps its last few times, so that a frequent size does not push out the others. Traces
-    of stalls are dropped: longer times and larger sizes after a run of full batches in time, and
-    outliers from the line through recent batches.
-    """
+    """Quantile regression of batch latency on batch size, without traces of stalls."""
 
     def __init__(self, settings: BatchingSettings) -> None:
         super().__init__(settings)
@@ -134,21 +112,16 @@ class Quantile(FixedSizing):
         self._batches = 0
         self._next_fit = _MIN_BATCHES
         self._in_time = 0
-        """Full batches in time, in a row."""
         self._largest = 0
-        """Largest of them, in items."""
         self._longest_s = 0.0
         self._patience = _PATIENCE
         self._next_patience = _PATIENCE
-        """Patience without its bound."""
         self._late = 0
-        """Late full batches since sizes were dropped."""
         self._filled = 1
-        """Most items the last full batch could have held."""
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record a batch; refit periodically, at once if a full batch was late or a new size."""
+        """Record a batch; refit periodically, or after a surprise."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -167,7 +140,6 @@ class Quantile(FixedSizing):
             self.size = self._fitted()
 
     def _count(self, items: int, took_s: float) -> bool:
-        """Count a full batch; return whether times were dropped that contradict it."""
         if took_s > self._budget_s:
             if not self._late:
                 is_soon = self._in_time < self._patience
@@ -192,7 +164,7 @@ class Quantile(FixedSizing):
         self._longest_s = 0.0
 
     def _forget_contradictions(self) -> bool:
-        """Drop larger sizes and longer times than those in time; return whether any were."""
+        """Drop times that full batches in time contradict; return whether any were."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._longest_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
@@ -203,13 +175,12 @@ class Quantile(FixedSizing):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop sizes unused for long, and the least recently used beyond `_RETAINED_SIZES`."""
+        """Drop sizes unused for long, and those used least recently."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
 
     def _forget_out_of_line(self) -> None:
-        """Drop old times repeatedly above the recent line, unless a stall bends that line."""
         oldest = self._batches - _FRESH
         fresh = [
             (size, took_s)
@@ -256,7 +227,7 @@ class Delayed(FixedSizing):
         self._last_s: float | None = None
 
     def arrived(self, now_s: float) -> None:
-        """Update the mean gap between arrivals; one longer than the timeout restarts it."""
+        """Update the mean gap between arrivals."""
         if self._last_s is not None:
             gap_s = now_s - self._last_s
             if gap_s > self._longest_s or self._gap_s == math.inf:
@@ -266,7 +237,7 @@ class Delayed(FixedSizing):
         self._last_s = now_s
 
     def wait_s(self, waiting: int) -> float:
-        """Return the expected time to fill the batch; 0 if no arrival is expected in time."""
+        """Return the expected time to fill the batch; 0 if none is expected."""
         if self._gap_s > self._longest_s:
             return 0.0
         return min(self._longest_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
@@ -282,7 +253,7 @@ def budget_s(settings: BatchingSettings) -> float:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return base and slope by least squares; the slope is 0 if all sizes are equal."""
+    """Return base and slope by least squares."""
     count = len(points)
     if not count:
         return 0.0, 0.0
@@ -298,15 +269,14 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 def quantile_line(
     sizes: NDArray[np.float64], seconds: NDArray[np.float64], quantile: float
 ) -> tuple[float, float]:
-    """Return base and slope of the line below which a share of the points lies.
+    """Return base and slope of a linear quantile regression.
 
-    Linear quantile regression (Koenker and Bassett 1978, Econometrica 46:33) by iteratively
-    reweighted least squares:
-    the pinball loss of a residual r is r^2 with the weight (tau or 1 - tau) / |r|.
+    Koenker and Bassett (1978, Econometrica 46:33), by iteratively reweighted least squares: the
+    pinball loss of a residual r is r^2 with weight (tau or 1 - tau) / |r|.
 
     Args:
         sizes: (n,) items.
-        seconds: (n,) of the batches.
+        seconds: (n,).
         quantile: from 0 to 1.
 
     Returns:

@@ -1,7 +1,4 @@
-"""Workers of a pool, and the routing policies that choose one for the next batch.
-
-Late binding: a batch goes to a worker only when that has a free slot. Pure.
-"""
+"""Workers of a pool, and the policies that route the next batch to one. Pure."""
 
 from __future__ import annotations
 
@@ -26,29 +23,25 @@ class AdaptiveWorker:
         self.id = id_
         self.slots = slots
         self.unfinished = 0
-        """Its INFER actions."""
         self.loaded = False
         self.draining = False
         self.last_turn = 0
-        """Serial number of its last batch."""
         self.expected_s = 0.0
-        """Expected seconds of all its batches."""
         self.since_s = 0.0
-        """When it started its current batch."""
 
     def starts_s(self, now_s: float) -> float:
-        """Return when a batch given now would start; an overdue worker is taken as free."""
+        """Return when a new batch would start; an overdue worker counts as free."""
         return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
 
     def free_s(self, now_s: float) -> float:
-        """Return when it should be free; an overdue worker may hang: its delay counts twice."""
+        """Return when it should be free; an overdue worker's delay counts twice."""
         if not self.unfinished:
             return now_s
         due_s = self.since_s + self.expected_s
         return due_s if due_s > now_s else 2.0 * now_s - due_s
 
     def hangs(self, now_s: float) -> bool:
-        """Whether its batches have taken twice as long as expected."""
+        """Return whether its batches have taken twice as long as expected."""
         return bool(self.unfinished) and now_s > self.since_s + 2.0 * self.expected_s
 
     def take(self, expected_s: float, now_s: float) -> None:
@@ -65,7 +58,7 @@ class AdaptiveWorker:
         self.expected_s -= expected_s
 
     def finish(self, expected_s: float, now_s: float) -> None:
-        """Record the end of a batch; the next one starts."""
+        """Record the end of a batch."""
         self.unfinished -= 1
         self.expected_s -= expected_s
         self.since_s = now_s
@@ -77,7 +70,7 @@ class AdaptiveWorker:
 
 
 def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWorker | None:
-    """Return the free worker with the fewest batches; ties go to the one that is free first."""
+    """Return the free worker with the fewest batches."""
     free = [worker for worker in workers if worker.free]
     if len(free) < 2:
         return free[0] if free else None

@@ -1,1 +1,1 @@
-"""The clockwork scheduler: one controller plans all loads and batches of a pool."""
+"""Clockwork: one controller plans all loads and batches of a pool."""

@@ -1,7 +1,4 @@
-"""Admission: a worker's time is reserved for a request, or the request is rejected at once.
-
-If its worker or load is lost, an admitted request is placed as if new. Pure.
-"""
+"""Admission: reserve a worker's time for a request, or reject it at once. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from serving.scheduling.clockwork.shares import FlowShare
 from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted
 
 DOUBTED_AFTER_S = 0.25
-"""If a rejected model was not measured for this long, its longest measurements are dropped."""
+"""Age of a rejected model's measurements at which the longest are dropped."""
 
 
 class Admission:
@@ -82,10 +79,7 @@ class Admission:
             self._doubt(model, now_s)
 
     def _doubt(self, model: PoolModel, now_s: float) -> None:
-        """Drop the longest measurements of a rejected model.
-
-        They may stem from a past stall, and without admission nothing would correct them.
-        """
+        """Drop a rejected model's longest measurements, which may stem from a stall."""
         model.told_s = now_s
         model.load.doubt()
         self._pool.back.doubt()
@@ -104,10 +98,9 @@ class Admission:
         now_s: float,
         flow: FlowShare | None = None,
     ) -> RejectionReason | None:
-        """Reserve a worker for items and queue them; return the reason if none can take them.
+        """Queue items on a reserved worker; return the reason if none can take them.
 
-        Args:
-            flow: subject to its share; None: admitted before.
+        `flow` None: admitted before.
         """
         for holding in tuple(model.holdings):
             if holding.is_idle and holding.is_counted_on:  # evict it now; it may return later
@@ -128,7 +121,7 @@ class Admission:
     def _holder(
         self, model: PoolModel, demand: SchedulabilityTest
     ) -> tuple[ModelInstance | None, BatchReservation | None]:
-        """Return the instance that would finish first, in time, and the bundle to join."""
+        """Return the instance that finishes first, in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.ahead_s
         chosen: ModelInstance | None = None
@@ -154,13 +147,12 @@ class Admission:
         return chosen, chosen_bundle
 
     def _can_wait(self, model: PoolModel, demand: SchedulabilityTest) -> bool:
-        """Whether there is no worker, but time for one to come."""
         if demand.now_s + model.load.worth_s + demand.least_s > demand.deadline_s:
             return False
         return all(worker.draining for worker in self._pool.workers.values())
 
     def replace(self, model: PoolModel, now_s: float) -> None:
-        """Place all queued requests of a model as if new; reject those that fit nowhere."""
+        """Place all queued requests of a model anew; reject those that fit nowhere."""
         waiting = model.waiting
         for entry in dict.fromkeys(waiting.take(0, len(waiting.entries))):
             count, entry.waits = entry.waits, 0
@@ -172,8 +164,8 @@ class Admission:
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
-        Requests go solo if they were too large together (then new ones of the model do for a while,
-        too) or were not run twice: a large one may need longer to arrive than a window is open.
+        A request goes solo if it was too large with others, or was not run twice, since a large one
+        may arrive after its window.
         """
         if too_large:
             sent.holding.model.were_too_large(now_s)
@@ -214,6 +206,6 @@ class Admission:
 
 
 def _is_possible(model: PoolModel, least_s: float, deadline_s: float, now_s: float) -> bool:
-    """Whether work could be in time after issued actions, ignoring reservations."""
+    """Whether work could be in time if there were no reservations."""
     latest_s = deadline_s - least_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -1,13 +1,10 @@
-"""Reserved work of a worker by deadline: whether more fits, and whether all is kept.
+"""Reserved work of a worker by deadline: whether more fits, and whether all is in time.
 
-All is kept if, up to every deadline, no more work is due than there is time (the demand bound of
-earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines in one
-bucket are due by the first of them. A bucket is about a hundredth of the remaining time wide, so
-each doubling of the time has at most a hundred, and a test costs the same for any backlog.
+All is in time if no more work is due by any deadline than there is time (the demand bound of
+earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines share
+buckets of a hundredth of the remaining time, so a test costs the same for any backlog.
 
     from now:  |||||||| | | | | |   |   |   |   |       |       |       |               |
-
-Work run in bucket order, or while `keeps` is true, keeps all that `fits` has admitted.
 
 Pure; times are in seconds.
 """
@@ -22,7 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 _FINE = 7
-"""A bucket is 2 ** -7 of the power of two above the remaining time."""
+"""Buckets are 2 ** -7 of the power of two above the remaining time."""
 _MIN_S = 2.0**-7
 """Remaining time below which buckets get no finer."""
 ROUNDING_S = 1e-7
@@ -36,19 +33,16 @@ class Backlog:
 
     def __init__(self) -> None:
         self.total_s = 0.0
-        """All work."""
         self._cells_s: list[float] = []
-        """Starts of the buckets with work, ascending."""
+        """Starts of buckets with work, ascending."""
         self._untils_s: list[float] = []
-        """First deadline in each."""
         self._charges: list[int] = []
-        """Pieces of work in each."""
         self._slack_s = np.zeros(64)
         """The first deadlines, less the work of all buckets up to each."""
 
     @staticmethod
     def cell_s(until_s: float, now_s: float) -> float:
-        """Return the bucket of a deadline, seen from now."""
+        """Return the bucket of a deadline."""
         _, exponent = math.frexp(max(until_s - now_s, _MIN_S))
         fine = _FINE - exponent
         return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
@@ -57,7 +51,7 @@ class Backlog:
         """Return whether work can be done in time with all that is reserved.
 
         Args:
-            cell_s: bucket of the deadline, or of the work that it joins.
+            cell_s: bucket of the deadline, or of the work to join.
             until_s: deadline.
             work_s: seconds.
             free_s: when the worker can begin.
@@ -77,9 +71,10 @@ class Backlog:
         return place == count or float(slack_s[place:count].min()) - free_s >= work_s
 
     def keeps(self, free_s: float, done: Iterable[tuple[float, float]] = ()) -> bool:
-        """Return whether a worker that is free at `free_s` can do all reserved work in time.
+        """Return whether a worker does all reserved work in time.
 
         Args:
+            free_s: when it can begin.
             done: buckets, and work in them that will be done by then.
         """
         cells_s = self._cells_s
@@ -114,12 +109,12 @@ class Backlog:
         self._more(place, until_s, work_s)
 
     def grow(self, cell_s: float, until_s: float, work_s: float) -> None:
-        """Change a piece by `work_s` seconds, due by `until_s` at the latest."""
+        """Change a piece by `work_s` seconds, due by `until_s`."""
         self.total_s += work_s
         self._more(bisect_left(self._cells_s, cell_s), until_s, work_s)
 
     def remove(self, cell_s: float, work_s: float) -> None:
-        """Remove a piece that was issued, or will not be done."""
+        """Remove a piece that was issued or given up."""
         self.total_s -= work_s
         cells_s, slack_s = self._cells_s, self._slack_s
         place, count = bisect_left(cells_s, cell_s), len(cells_s)

@@ -1,8 +1,4 @@
-"""Batches: which model is next on a worker, and its largest batch in time.
-
-Next is the loaded model with the earliest reservation; its batch is the largest that delays no
-other reservation. Pure.
-"""
+"""Batches: which model is next on a worker, and its largest batch that delays no other. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType, Part, RejectionReason
 
 MAX_PASSED_OVER = 8
-"""Leaving models that are skipped in search of a larger batch."""
+"""Leaving models that a larger batch may precede."""
 
 
 class NextBatch(NamedTuple):
@@ -31,11 +27,10 @@ class NextBatch(NamedTuple):
 
     holding: ModelInstance
     place: int
-    """Index of its size."""
     entries: list[PendingRequest]
     """One per item, by deadline."""
     first: int | None
-    """Index of the first queued item, if the others follow it; None: anywhere."""
+    """Index of the first queued item; None: not in a row."""
 
     @property
     def size(self) -> int:
@@ -67,10 +62,9 @@ class Batches:
             self._begin(found, start_s)
 
     def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return the next model's batch, or a larger one of another model.
+        """Return the next model's batch, or a larger one that delays no reservation.
 
-        A leaving model is next, but a larger batch precedes it if all reservations are kept:
-        otherwise each late request for it would be a batch of its own.
+        Otherwise each late request for a leaving model would be a batch of its own.
         """
         found = self._turn(worker, start_s)
         if found is None or found.holding.leave is None:
@@ -125,8 +119,7 @@ class Batches:
     ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
 
-        If the first reservation is late already, the chosen one; None if other workers reserved it
-        all.
+        None if other workers reserved it all.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
@@ -164,7 +157,7 @@ class Batches:
         return first
 
     def _is_kept(self, turn: NextBatch, start_s: float) -> bool:
-        """Whether all reservations of the worker are in time after a batch."""
+        """Whether a batch delays no reservation of the worker."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
         free_s = start_s + durations.worth_s[turn.place]
@@ -182,7 +175,6 @@ class Batches:
         return backlog.keeps(free_s, done)
 
     def _begin(self, turn: NextBatch, start_s: float) -> None:
-        """Issue a batch."""
         holding, entries = turn.holding, turn.entries
         worker, model, queue = holding.worker, holding.model, self._queue
         durations, waiting = model.durations, model.waiting
@@ -253,7 +245,7 @@ class Batches:
                 heapq.heappush(dues, (next_s, number, worker))
 
     def expiry_s(self) -> float:
-        """Return when the next is late; purge stale heap entries."""
+        """Return when the next is late."""
         dues = self._dues
         while dues and dues[0][1] not in dues[0][2].sent:
             heapq.heappop(dues)

@@ -1,12 +1,8 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
-Unknown sizes are interpolated. Clockwork (OSDI'20, section 5.1) takes the 99th percentile of the
-last 10 measurements, which is their maximum.
-
-A measurement sums a batch's stages (inputs, model, outputs), which run one after another: this
-predicts better than maxima per stage (docs/decisions/0016).
-
-Pure; times are in seconds.
+Unknown sizes are interpolated. The maximum is the 99th percentile of the last 10 measurements of
+Clockwork (OSDI'20, section 5.1). A measurement sums a batch's stages (docs/decisions/0016). Pure;
+times are in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 WINDOW = 10
-"""Measurements kept, as in Clockwork, so that a worker may change."""
 
 
 class SlidingMaximum:
@@ -30,7 +25,7 @@ class SlidingMaximum:
     __slots__ = ("_guard", "_seed_s", "_seen", "worth_s")
 
     def __init__(self, seed_s: float, guard: float) -> None:
-        """Start from a measurement or profile; `guard` is the margin as a share."""
+        """Start from a measurement or profile, with a margin of the share `guard`."""
         self._guard = 1.0 + guard
         self._seed_s = seed_s
         self._seen: collections.deque[float] = collections.deque(maxlen=WINDOW)
@@ -42,10 +37,7 @@ class SlidingMaximum:
         self.worth_s = max(self._seen) * self._guard
 
     def doubt(self) -> bool:
-        """Drop the longest measurement, finally back to the seed; return whether the estimate fell.
-
-        It never rises, even if the seed is longer.
-        """
+        """Drop the longest measurement; return whether the estimate fell."""
         before_s = self.worth_s
         if self._seen:
             self._seen.remove(max(self._seen))
@@ -55,14 +47,14 @@ class SlidingMaximum:
 
 
 class BatchSplits(NamedTuple):
-    """Fastest split of every number of items into batches."""
+    """Fastest split of each number of items into batches."""
 
     sizes: tuple[int, ...]
     """Useful batch sizes, ascending, from 1."""
     worth_s: tuple[float, ...]
     """Their seconds."""
     quickest_s: tuple[float, ...]
-    """Seconds of n items in the best batches, from n = 0."""
+    """Of n items in the best batches, from n = 0."""
 
 
 _NO_SPLITS = BatchSplits((), (), (0.0,))
@@ -71,11 +63,8 @@ _NO_SPLITS = BatchSplits((), (), (0.0,))
 class Durations:
     """Batch durations of one model by size.
 
-    `sizes` has only those that no split beats: where batches are padded to compiled sizes, five
-    items take less time as four and one than as eight.
-
     Attributes:
-        sizes: batch sizes that may be run, ascending, from 1.
+        sizes: ascending from 1, without those that a split into smaller batches beats.
         worth_s: their seconds.
         item_s: seconds per item in the largest batch.
     """
@@ -107,9 +96,7 @@ class Durations:
         self._guard = guard
         self._alike, self._seeds_s = _expand_profile(told, min(most, told[-1][0]), pads)
         self._batch_s = [seed_s * (1.0 + guard) for seed_s in self._seeds_s]
-        """By number of items, in one batch."""
         self._windows: dict[int, SlidingMaximum] = {}
-        """By the smallest number of items that takes as long."""
         self._take(_first_splits(tuple(self._batch_s)))
 
     def observe(self, count: int, took_s: float) -> None:
@@ -125,21 +112,19 @@ class Durations:
             self._changed([first])
 
     def doubt(self) -> bool:
-        """Drop the longest measurement of each size; return whether any estimate fell."""
+        """Drop the longest measurements; return whether any estimate fell."""
         lower = [first for first, window in self._windows.items() if window.doubt()]
         if lower:
             self._changed(lower)
         return bool(lower)
 
     def _changed(self, windows: Sequence[int]) -> None:
-        """Update all sizes that these windows stand for."""
         for first in windows:
             alike = self._alike[first - 1]
             self._batch_s[first - 1 : alike.stop - 1] = [self._windows[first].worth_s] * len(alike)
         self._take(_splits(self._batch_s, self._ways, min(windows)))
 
     def _take(self, ways: BatchSplits) -> None:
-        """Use these splits."""
         self._ways = ways
         self.sizes, self.worth_s, _ = ways
         self.item_s = self.worth_s[-1] / self.sizes[-1]
@@ -155,11 +140,7 @@ class Durations:
 def _expand_profile(
     told: tuple[tuple[int, float], ...], most: int, pads: bool
 ) -> tuple[tuple[range, ...], tuple[float, ...]]:
-    """Return a profile's durations for sizes up to `most`; cached for models alike.
-
-    Returns:
-        By size less one: the range of sizes that take as long, and the seconds.
-    """
+    """Return, by size less one, the sizes that take as long, and the seconds."""
     counts = range(1, most + 1)
     if pads:
         sizes = [0, *(size for size, _ in told)]
@@ -195,12 +176,10 @@ def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSp
 
 @functools.lru_cache(maxsize=256)
 def _first_splits(batch_s: tuple[float, ...]) -> BatchSplits:
-    """Return the splits of unmeasured models, cached for models alike."""
     return _splits(batch_s, _NO_SPLITS, 1)
 
 
 def _between(told: Sequence[tuple[int, float]], size: int) -> float:
-    """Return a size's seconds, interpolated if the profile lacks it."""
     place = bisect.bisect_left(told, (size,))
     if place < len(told) and told[place][0] == size:
         return told[place][1]

@@ -1,7 +1,4 @@
-"""Loads: where to load a requested model, and prefetches for later requests.
-
-A load is planned first and issued when its worker could start it soon. Pure.
-"""
+"""Loads: where to load a requested model, and prefetches for later requests. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from serving.scheduling.clockwork.swapping import Swapping
 from serving.scheduling.interface import ActionType
 
 AHEAD_SHARE = 0.05
-"""Share of an executor's time for prefetches where batches use it too."""
+"""Share of an executor's time for prefetches if batches use it too."""
 
 
 class Loading:
@@ -52,7 +49,7 @@ class Loading:
         return self._plan(place.worker, model, place.start_s + model.load.worth_s, place)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load it where there is memory and time."""
+        """Plan to load it where there are memory and time."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.worth_s, demand.reserve_s
         # By then the worker may have batches for `ahead`, and a longest one before.
@@ -86,17 +83,16 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
-        """Whether a model is requested as often as those lost by its load."""
+        """Whether a model is requested as often as those that it evicts."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
     def foresee(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
-        """Prefetch a model of a rejected request for later ones, if the time is unused.
+        """Prefetch a model of a rejected request for later ones, in unused time.
 
-        With the model loaded the request would have been in time. Less requested models give way
-        (by the last request but one: O'Neil et al., "The LRU-K Page Replacement Algorithm", SIGMOD
-        1993). An executor shared with batches must be idle, and gives prefetches `AHEAD_SHARE` of
-        its time.
+        Only if the request would have been in time with the model loaded. Evicts by the last
+        request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm", SIGMOD 1993). An
+        executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -154,8 +150,7 @@ class Loading:
         """Issue the loads that the worker could start soon.
 
         Returns:
-            Models that are on no worker now: place their requests again, then call again. Empty:
-            done.
+            Models now on no worker: place their requests again, then call again.
         """
         while worker.planned:
             free_s = self._orders.start_s(worker, worker.load, now_s)
@@ -169,10 +164,7 @@ class Loading:
         return []
 
     def _first(self, worker: PoolWorker, free_s: float, now_s: float) -> ModelInstance | None:
-        """Return the next planned load; of swaps, the one that must begin first.
-
-        Only that one may begin early.
-        """
+        """Return the next planned load; of swaps, the one that must begin first."""
         swaps: list[tuple[float, int, ModelInstance, Swap]] = []
         for number, holding in enumerate(worker.planned):
             swap = holding.swap
@@ -191,7 +183,7 @@ class Loading:
         return None
 
     def _may_begin(self, holding: ModelInstance, free_s: float) -> bool:
-        """Whether the load delays no reserved work, or there is no batch to run before."""
+        """Whether the load delays no reserved work."""
         worker, charge = holding.worker, holding.charge
         if worker.loads_apart or charge is None:
             return True
@@ -216,7 +208,6 @@ class Loading:
         return lost
 
     def _unplan(self, holding: ModelInstance) -> None:
-        """Remove a load that was issued or cancelled."""
         worker = holding.worker
         worker.planned.remove(holding)
         worker.planned_s -= holding.planned_s
@@ -234,7 +225,7 @@ class Loading:
         return self._lose(holding)
 
     def _lose(self, holding: ModelInstance) -> list[PoolModel]:
-        """Remove an instance; returns its model if it is on no worker."""
+        """Remove an instance; return its model if now on no worker."""
         needless = self._swapping.cancel(holding)
         self._memory.forget(holding)
         if holding.model.holdings:
@@ -249,7 +240,6 @@ class Loading:
         return lost
 
     def _begin(self, holding: ModelInstance, free_s: float) -> None:
-        """Issue a load for which there is memory."""
         worker, model = holding.worker, holding.model
         load_s = model.load.worth_s
         worker.free_pages -= model.pages
@@ -264,11 +254,7 @@ class Loading:
     def ended(
         self, sent: IssuedAction, now_s: float, *, ok: bool, took_s: float | None
     ) -> list[PoolModel]:
-        """Record the end of a load; `took_s` is None if it was not started.
-
-        Returns:
-            As `give`.
-        """
+        """Record the end of a load; `took_s` is None if it was not started. Returns as `give`."""
         holding = sent.holding
         worker, model = holding.worker, holding.model
         model.told_s = now_s
@@ -293,7 +279,6 @@ class Loading:
 
 
 def _is_free_for(holding: ModelInstance, free_s: float) -> bool:
-    """Whether a prefetch still uses only spare time."""
     worker, load_s = holding.worker, holding.model.load.worth_s
     if not holding.is_ahead or holding.model.is_gone:
         return False

@@ -1,4 +1,4 @@
-"""Memory of workers: which models may be evicted, and eviction of the least recently used.
+"""Memory of workers: what may be evicted, least recently used first.
 
 Pure; a step per instance.
 """
@@ -26,7 +26,7 @@ class Memory:
         self._orders = orders
 
     def settle(self, model: PoolModel) -> None:
-        """Mark a model's instances as evictable if its queue is empty."""
+        """Mark a model as evictable if its queue is empty."""
         if model.waiting.entries:
             return
         for holding in tuple(model.holdings):
@@ -57,7 +57,7 @@ class Memory:
         self._orders.send(ActionType.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
 
     def forget(self, holding: ModelInstance) -> None:
-        """Remove an instance; another of the model may be planned on that worker."""
+        """Remove an instance; another may be planned on that worker."""
         held, model = holding.worker.held, holding.model
         model.holdings.remove(holding)
         if held.get(model.index) is not holding:
@@ -68,7 +68,7 @@ class Memory:
                 held[model.index] = other
 
     def make_room(self, worker: PoolWorker, pages: int) -> bool:
-        """Evict the least recently used until so many pages are free; return whether they are."""
+        """Evict until `pages` are free; return whether they are."""
         if worker.free_pages + worker.idle_pages < pages:
             return False
         while worker.free_pages < pages:
@@ -79,7 +79,7 @@ class Memory:
 def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
     """Return the requests per second lost if idle models gave up so many pages.
 
-    These are requests for models with deadlines too short for a new load.
+    Only those with deadlines too short for a new load.
     """
     needed, lost = pages - worker.free_pages, 0.0
     for holding in worker.held.values() if needed > 0 else ():
@@ -94,7 +94,7 @@ def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
 
 
 def is_evictable(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether evicting models requested less often of late makes room for a model."""
+    """Whether evicting models requested less often makes room for a model."""
     pages = worker.free_pages
     if pages + worker.idle_pages < model.pages:
         return False

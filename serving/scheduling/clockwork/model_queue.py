@@ -1,6 +1,6 @@
-"""Queued requests of one model by deadline, the batches they allow, and their reservations.
+"""Queued requests of one model by deadline, their batches and reservations.
 
-Pure; no scan: deadlines are sorted and searched by bisection.
+Pure; deadlines are searched by bisection.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ from serving.scheduling.clockwork.shares import FlowShare
 
 
 class Reservations:
-    """A worker's reservations for one of its models: bundles by bucket."""
+    """A worker's reservations for one of its models, by bucket."""
 
     __slots__ = ("backlog", "bundles", "cells_s", "leaves", "owes", "worker")
 
     def __init__(self, worker: int, backlog: Backlog) -> None:
         self.worker = worker
         self.backlog = backlog
-        """Of the worker."""
         self.cells_s: list[float] = []
         self.bundles: list[BatchReservation] = []
         self.owes = 0
-        """Reserved items still queued."""
         self.leaves = False
-        """Whether they precede a planned eviction."""
 
     def add(self, bundle: BatchReservation) -> None:
         """Add a bundle."""
@@ -44,25 +41,18 @@ class Reservations:
 
 
 class BatchReservation:
-    """Items of one model that a worker has reserved time to run together.
-
-    One batch, or more for a request larger than a batch.
-    """
+    """Items of one model that a worker has reserved time to run together."""
 
     __slots__ = ("by", "cell_s", "cost_s", "count", "entries", "until_s")
 
     def __init__(self, by: Reservations, cell_s: float, until_s: float) -> None:
         self.by = by
         self.cell_s = cell_s
-        """Bucket in the worker's backlog."""
         self.until_s = until_s
-        """First deadline of all its items so far, or when the model leaves."""
+        """First deadline of its items so far, or when the model leaves."""
         self.count = 0
-        """Queued items."""
         self.cost_s = 0.0
-        """Reserved seconds."""
         self.entries: list[PendingRequest] = []
-        """Their requests."""
 
 
 class PendingRequest:
@@ -97,27 +87,19 @@ class PendingRequest:
         self.id = id_
         self.items = items
         self.deadline_s = deadline_s
-        """When its batch must end: the client's deadline less the result latency and a margin."""
+        """When its batch must end: before the client's deadline, by a margin."""
         self.due_s = due_s
-        """The client's deadline."""
         self.waits = 0
-        """Queued items."""
         self.next_item = 0
-        """First item never given to a worker."""
         self.returned: list[int] = []
-        """Items that a worker did not run, the next one last."""
+        """Not run by a worker, the next one last."""
         self.open_items = items
-        """Items without a result."""
         self.losses = 0
-        """Workers lost with it."""
         self.alone = False
-        """Whether it runs solo, in adjoining parts: too large to share, or not run twice."""
+        """Whether it runs solo, in adjoining parts."""
         self.was_unrun = False
-        """Whether a worker did not run it."""
         self.bundle: BatchReservation | None = None
-        """Reservation of its queued items."""
         self.flow = flow or FlowShare("")
-        """Its flow."""
         self.cost_s = cost_s
         """Charge per item to the flow's share."""
 
@@ -144,11 +126,8 @@ class BatchCandidate(NamedTuple):
     """A possible batch."""
 
     latest_s: float
-    """Latest start."""
     place: int
-    """Index of its size."""
     first: int
-    """Index of its first item in the queue."""
 
 
 class ModelQueue:
@@ -192,7 +171,7 @@ class ModelQueue:
         entry.waits = 0
 
     def hopeless(self, before_s: float) -> list[PendingRequest]:
-        """Remove and return entries with earlier deadlines; `waits` keeps their item counts."""
+        """Remove and return entries with earlier deadlines; `waits` stays."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
             return []
@@ -203,10 +182,9 @@ class ModelQueue:
     def choose(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return the largest batch that could start then; None if not even one item can.
+        """Return the largest batch that could start then, if any item can.
 
-        The first requests are skipped for a larger batch, as a small one would lose more behind it,
-        unless all would be in time anyway.
+        Skips the first requests for a larger batch if some would be late anyway.
         """
         if self.alone:
             self.alone = [entry for entry in self.alone if entry.waits]
@@ -234,7 +212,7 @@ class ModelQueue:
     def _choose_apart(
         self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Choose if some are solo: the first in time, with as many as may join it."""
+        """Choose if some are solo: the first in time, with those that may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
         first = bisect.bisect_left(deadlines_s, start_s + worth_s[0])
         if first == len(entries):

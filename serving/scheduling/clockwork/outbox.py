@@ -1,7 +1,4 @@
-"""Outbox of actions for workers, and the times at which to check workers again.
-
-Pure; decides nothing.
-"""
+"""Outbox of actions for workers, and the times to check workers again. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ class ActionOutbox:
         self._last = 0
         self._looks: list[tuple[float, int]] = []
         self.dirty: dict[int, PoolWorker] = {}
-        """Workers to check in the next plan."""
 
     def send(
         self,
@@ -53,7 +49,7 @@ class ActionOutbox:
         return actions
 
     def start_s(self, worker: PoolWorker, executor: Timeline, now_s: float) -> float | None:
-        """Return when an executor could start an action; if not soon, None and check then."""
+        """Return when an executor could start an action; None, and a check then, if not soon."""
         ahead_s = self._pool.ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:
@@ -62,7 +58,7 @@ class ActionOutbox:
         return None
 
     def stir(self, worker: PoolWorker) -> None:
-        """Check a worker that could run more, now or when it could start."""
+        """Check a worker, now or when it could start more."""
         if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
             self.dirty[worker.id] = worker
 

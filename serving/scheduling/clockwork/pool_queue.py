@@ -1,7 +1,4 @@
-"""Queue of a pool: reservations of admitted requests, and rejection when a deadline is unreachable.
-
-Only the first request of a model is checked per event. Pure.
-"""
+"""Queue of a pool: reservations of admitted requests, and rejection of late ones. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +35,9 @@ class PoolQueue:
         """Heap: when each model's first deadline becomes unreachable."""
         self._numbers = itertools.count(1)
         self.entries: dict[int, tuple[PendingRequest, PoolModel]] = {}
-        """Request id -> entry, also of one with a worker."""
+        """By request id, also with a worker."""
         self.items = 0
-        """Queued items."""
         self.refusals: list[Rejection] = []
-        """Rejections for the next plan."""
 
     # In
 
@@ -54,7 +49,7 @@ class PoolQueue:
         self.offer(model)
 
     def offer(self, model: PoolModel) -> None:
-        """Update a model's turn with its workers after its queue grew."""
+        """Update a model's turns after its queue grew."""
         for holding in model.holdings:
             if holding.leave is not None and holding.has_left(self._pool.now_s):
                 continue
@@ -66,7 +61,7 @@ class PoolQueue:
                 self._orders.stir(holding.worker)
 
     def turn(self, holding: ModelInstance, key_s: float) -> None:
-        """Place a model in its worker's heap by its first bucket; its old place is void."""
+        """Place a model in its worker's heap by its first bucket."""
         holding.key_s = key_s
         heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
 
@@ -87,14 +82,9 @@ class PoolQueue:
         items: int,
         bundle: BatchReservation | None = None,
     ) -> None:
-        """Reserve a worker's time for an entry.
+        """Reserve a worker's time for `items` of an entry.
 
-        Args:
-            entry: without a reservation.
-            model: its model.
-            holding: where.
-            items: queued.
-            bundle: to join; None: a new one.
+        It joins `bundle`, if any.
         """
         promises, leave = holding.promises, holding.leave
         backlog, until_s = promises.backlog, entry.deadline_s
@@ -123,7 +113,7 @@ class PoolQueue:
         promises.owes += items
 
     def uncharge(self, entry: PendingRequest, model: PoolModel, items: int) -> None:
-        """Remove the reservation of an entry with this many queued items."""
+        """Remove the reservation of an entry with `items` queued."""
         bundle = entry.bundle
         if bundle is not None:
             entry.bundle = None
@@ -166,11 +156,11 @@ class PoolQueue:
                 self._orders.dirty[worker.id] = worker
 
     def bring_forward(self, holding: ModelInstance) -> None:
-        """Move a leaving model's reservations to before it leaves; a step per queued request."""
+        """Move a leaving model's reservations to before it leaves."""
         self._promise_again(holding, holding)
 
     def move(self, holding: ModelInstance) -> None:
-        """Move a cancelled instance's reservations to another; a step per queued request."""
+        """Move a cancelled instance's reservations to another."""
         here = holding.worker
         others = holding.model.holdings
         found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
@@ -223,7 +213,6 @@ class PoolQueue:
         self._drop(model, start_s + model.durations.worth_s[0])
 
     def _drop(self, model: PoolModel, before_s: float) -> None:
-        """Reject a model's requests with earlier deadlines."""
         waiting = model.waiting
         for entry in waiting.hopeless(before_s):
             count, entry.waits = entry.waits, 0
@@ -248,7 +237,7 @@ class PoolQueue:
                 self._drop_late(model, now_s)
 
     def _drop_late(self, model: PoolModel, now_s: float) -> None:
-        """Drop late requests or schedule another check: sums are rounded and durations change."""
+        """Drop late requests, or check again."""
         if not model.waiting.entries:
             return
         least_s, first_s = model.durations.worth_s[0], model.waiting.deadlines_s[0]
@@ -258,7 +247,7 @@ class PoolQueue:
             self.watch(model)
 
     def expiry_s(self) -> float:
-        """Return when the next deadline becomes unreachable; purge stale heap entries."""
+        """Return when the next deadline becomes unreachable."""
         expiry = self._expiry
         while expiry and expiry[0][2].expiry_s != expiry[0][0]:
             heapq.heappop(expiry)

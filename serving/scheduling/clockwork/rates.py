@@ -1,25 +1,23 @@
-"""Request rates, and the admission margin learned from dropped requests.
-
-Pure.
-"""
+"""Request rates, and an admission margin learned from dropped requests. Pure."""
 
 from __future__ import annotations
 
 import math
 
 STEP = 0.01
-"""Increase of the margin per drop: a hundredth of a request's time."""
+"""Increase of the margin per drop, as a share of a request's time."""
 MAX_DROPPED = 3e-5
-"""Share of admitted requests that may be dropped; above it the margin grows.
-(Robbins and Monro, Annals of Mathematical Statistics 22, 1951.)"""
+"""Share of admitted requests that may be dropped before the margin grows.
+
+Robbins and Monro, Annals of Mathematical Statistics 22, 1951.
+"""
 FIRST_MARGIN, MAX_MARGIN = 0.2, 0.5
 ONE_CAUSE_S = 0.1
-"""Drops within this count once: a stall or a lost worker causes many, whatever the load."""
+"""Drops within this time count once: they have one cause."""
 REMEMBERS_S = 10.0
 """Decay time of rates."""
 TICK_S = 1e-3 * REMEMBERS_S
 FIRST_S = 0.5
-"""Seconds for which the assumed rate is weighted."""
 
 RELATIVE_DEADLINE_RECOVERS = 0.01
 """Share by which the shortest relative deadline moves towards that of the next request."""
@@ -35,7 +33,7 @@ class Rate:
         self._at_s = -math.inf
 
     def add(self, amount: float, now_s: float) -> None:
-        """Add an amount; to save time, decay is applied once per `TICK_S`."""
+        """Add an amount; decay is applied once per `TICK_S`."""
         if now_s - self._at_s > TICK_S:
             self._seen *= math.exp((self._at_s - now_s) / REMEMBERS_S)
             self._at_s = now_s
@@ -47,7 +45,7 @@ class Rate:
         Args:
             now_s: current time.
             since_s: start of counting.
-            taken: rate assumed for `FIRST_S` before that; it decays likewise.
+            taken: rate assumed for `FIRST_S` before that.
         """
         left = math.exp((since_s - now_s) / REMEMBERS_S)
         first_s, counted_s = FIRST_S * left, REMEMBERS_S * (1.0 - left)
@@ -56,7 +54,7 @@ class Rate:
 
 
 class AdmissionMargin:
-    """Admission margin: share of a request's time kept free when it is admitted."""
+    """Share of a request's time kept free when it is admitted."""
 
     __slots__ = ("_again_s", "share")
 
@@ -65,7 +63,7 @@ class AdmissionMargin:
         self._again_s = -math.inf
 
     def dropped(self, now_s: float) -> None:
-        """Record that an admitted request's deadline became unreachable."""
+        """Record that an admitted request became late."""
         if now_s >= self._again_s:
             self._again_s = now_s + ONE_CAUSE_S
             self.share = min(MAX_MARGIN, self.share + STEP)

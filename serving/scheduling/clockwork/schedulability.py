@@ -1,7 +1,4 @@
-"""Schedulability test: whether a worker can do a request in time with all that is reserved.
-
-Pure.
-"""
+"""Schedulability test: whether a worker can do a request in time with all reserved work. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +10,10 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75
-"""A request joins a bundle due after at least this share of its own time."""
+"""A request joins a bundle due after this share of its own time."""
 ASKED = 2
-"""Bundles that are tried."""
 ALONE = 1.5
-"""Multiple of the margin kept free of a request that joins none: others may join it later.
-It is 1 for a flow below its share."""
+"""Multiple of the margin for a request that joins no bundle; 1 for a flow below its share."""
 
 
 class SchedulabilityTest:
@@ -67,12 +62,10 @@ class SchedulabilityTest:
         self.start_s = now_s + pool.parameters.lag_s
         """When a message could reach a worker."""
         self.least_s = model.durations.quickest_s(items)
-        """Seconds of batches for it alone."""
         self.reserve_s = self._held_s(1.0, deadline_s - now_s)
-        """Margin: time kept free."""
 
     def _held_s(self, times: float, within_s: float) -> float:
-        """Return the time kept free before a deadline in `within_s`: margins, or others' share."""
+        """Return the time kept free before a deadline in `within_s`."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s
@@ -87,7 +80,7 @@ class SchedulabilityTest:
         held_up_s: float,
         load_s: float = 0.0,
     ) -> bool:
-        """Return whether a worker could do the work in time with all that is reserved.
+        """Return whether a worker could do the work in time with all reserved work.
 
         Args:
             worker: which.
@@ -106,16 +99,13 @@ class SchedulabilityTest:
     def place(
         self, holding: ModelInstance, *, free_s: float, ready_s: float, is_free: bool
     ) -> tuple[bool, BatchReservation | None]:
-        """Return whether an instance's worker could do the work in time with all that is reserved.
+        """Return whether an instance could do the work in time, and the bundle to join.
 
         Args:
-            holding: instance, perhaps still to be loaded.
-            free_s: when its executor has finished issued actions.
-            ready_s: when the model is loaded.
+            holding: perhaps still to be loaded.
+            free_s: as in `is_in_time`.
+            ready_s: as in `is_in_time`.
             is_free: whether it would start at once.
-
-        Returns:
-            That, and the bundle to join; None: none.
         """
         worker, leave, now_s = holding.worker, holding.leave, self.now_s
         until_s = self.deadline_s

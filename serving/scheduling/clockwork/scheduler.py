@@ -1,26 +1,22 @@
 r"""The clockwork scheduler: nothing starts that cannot finish in time.
 
 One controller decides which model is in which worker's memory and which batch starts when; workers
-run an action in its window or not at all. Past durations predict when a worker is free. A request
-is rejected as soon as its deadline is unreachable (Gujarati et al., Serving DNNs like Clockwork,
-OSDI'20, sections 4 and 5).
+run an action in its window or not at all. A request is rejected as soon as its deadline is
+unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 and 5).
 
     request -- schedulable? --> queued by deadline -- largest batch in time --> INFER, in a window
             \-- in no memory --> LOAD, if in time --^
 
-A batch is issued only `ahead` before the worker is free, so it is chosen late. Work is reserved on
-admission, so later requests hardly ever displace admitted ones; the paper admits all and drops in
-the queue. Under overload admission keeps flows' shares (`shares`).
+Work is reserved on admission, so later requests hardly ever displace admitted ones; the paper
+admits all and drops in the queue.
 
-    scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings
-              \                        \-> places
-               \-> batches ---------------------------/
+    scheduler -> admission -> loading -> swapping -> pool_queue -> memory -> outbox -> pool_state
+             \                      \-> swap_planner
+              \-> batches ------------------------------/
 
-Each module knows only those to its right. An event costs a few heap and bucket steps for any queue;
-planning a swap, a step per model of the worker and per request for an evicted one. Plans are
-deterministic.
-
-All modules are pure; times are in seconds on the controller's clock.
+Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
+swap, a step per model of the worker and per request of an evicted one. Pure; times are in seconds
+on the controller's clock.
 """
 
 from __future__ import annotations
@@ -78,7 +74,7 @@ class ClockworkScheduler:
         self._admission = Admission(pool, memory, queue, self._loading)
         self._batches = Batches(pool, orders, memory, queue)
         self._indices = itertools.count()
-        """Model indices, never reused: workers may hold models that are gone."""
+        """Never reused: workers may hold models that are gone."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
@@ -191,7 +187,7 @@ class ClockworkScheduler:
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
-        """Let a worker finish its issued actions; place its other reservations again."""
+        """Let a worker finish its issued actions; place its other reservations anew."""
         worker = self._pool.workers.get(event.worker)
         if worker is None or worker.draining:
             return
@@ -225,7 +221,6 @@ class ClockworkScheduler:
             self._admission.replace(model, now_s)
 
     def _changed(self, event: SettingsChanged) -> None:
-        """Apply new parameters; reset models to their profiles if needed."""
         pool = self._pool
         before, pool.parameters = pool.parameters, Parameters.of(event.settings)
         if event.keep_learnt and pool.parameters == before:
@@ -235,14 +230,13 @@ class ClockworkScheduler:
             self._begin(model)
 
     def _profiled(self, event: Profiled) -> None:
-        """Replace a model's durations by a new profile."""
         model = self._pool.models.get(event.model)
         if model is not None:
             model.told(event)
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:
-        """Reset a model to its profile and check its queue again."""
+        """Reset a model to its profile and check its queue."""
         model.begin(self._pool.parameters)
         if model.waiting.entries:
             self._queue.watch(model)

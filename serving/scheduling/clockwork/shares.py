@@ -1,17 +1,13 @@
 """Fair shares at admission: what a flow that has had its share must leave to others.
 
-A flow that has had its share is admitted only where a worker has more time free. Admitted requests
-are never dropped for a share, as in trunk reservation (Kelly, Loss Networks, Annals of Applied
-Probability 1, 1991).
+Such a flow is admitted only where a worker has more time free, as in trunk reservation (Kelly, Loss
+Networks, Annals of Applied Probability 1, 1991).
 
     requested recently  A: 4.0 s   B: 0.5 s   C: 0.2 s       of 2.0 s that could be admitted
     the share           1.3 s: B and C get all they request, A the rest
 
-The share is max-min fair and applies only while work is rejected; others get what a flow leaves
-unused. Work counts as in the largest batches: smaller ones run in spare time.
-
-The share is recomputed after as many requests as flows, or `ANEW_S`: O(log flows) per request.
-Pure.
+The share is max-min fair and applies only while work is rejected. It is recomputed after as many
+requests as flows, or `ANEW_S`: O(log flows) per request. Pure.
 """
 
 from __future__ import annotations
@@ -19,24 +15,22 @@ from __future__ import annotations
 import math
 
 MAX_FLOWS = 256
-"""Flows with their own share; clients choose the names, so further ones share one."""
+"""Further flows share one share."""
 _UNNAMED = ""
 REMEMBERS_S = 2.0
 """Decay time of flows' work, which limits a new flow's lead."""
 FORGOTTEN_S = 16.0
 """A flow without requests for this long is dropped."""
 ANEW_S = 0.05
-"""Longest time between computations of the share."""
 SCARCE = 0.05
 """Rejected share of requested work below which shares do not apply."""
 FIRST_S = 0.5
-"""Seconds of work per worker assumed admitted before: a few rejections say little."""
+"""Seconds of work per worker assumed admitted at the start."""
 BURST = 0.1
-"""Share of the queue kept for bursts."""
 ALIKE = 0.98
-"""Part of its share with which a flow counts as having had it."""
+"""Part of its share at which a flow counts as having had it."""
 MAX_ROOM = 0.5
-"""Most of the time up to a deadline kept for one request of others."""
+"""Most of the time up to a deadline kept for a request of others."""
 
 
 class FlowShare:
@@ -47,15 +41,11 @@ class FlowShare:
     def __init__(self, name: str) -> None:
         self.name = name
         self.asked_at_s = -math.inf
-        """Time of the last request."""
         self.asked_s = 0.0
-        """Recently requested work."""
         self.had_s = 0.0
-        """Recently admitted work."""
         self.promised_s = 0.0
-        """Queued work."""
         self.request_s = 0.0
-        """Seconds of its last request in batches of its own."""
+        """Seconds of its last request as a batch of its own."""
 
 
 class Shares:
@@ -77,18 +67,14 @@ class Shares:
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
         self._asked_s = self._refused_s = 0.0
-        """Recently requested work of all flows, and its rejected part."""
         self._count = 0
-        """Requests until the share is recomputed."""
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
         """Recent work with which a flow has had its share; infinity: enough for all."""
         self.room_s = 0.0
         """Largest request of flows below their share."""
         self.part = 0.0
-        """Share of a worker's time that they will request."""
         self.behind_s = 0.0
-        """Their queued work per worker."""
 
     def __len__(self) -> int:
         return len(self._flows)
@@ -110,24 +96,21 @@ class Shares:
         return flow
 
     def admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record admitted work, in the largest batches and in batches of its own."""
+        """Record admitted work, in the largest batches and as a batch of its own."""
         flow.had_s += work_s
         flow.asked_s += work_s
         flow.request_s = alone_s
         self._asked_s += work_s
 
     def refused(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record work rejected because of reservations of others."""
+        """Record work rejected because of others' reservations."""
         flow.asked_s += work_s
         flow.request_s = alone_s
         self._asked_s += work_s
         self._refused_s += work_s
 
     def kept(self, items: int, item_s: float) -> float:
-        """Return how many of `items` queue places a flow above its share leaves to others.
-
-        `items` is the queue's capacity.
-        """
+        """Return how many of `items` queue places a flow above its share leaves to others."""
         return BURST * items + max(0.0, self.part * items - self.behind_s / item_s)
 
     def held_s(self, within_s: float) -> float:
@@ -136,7 +119,6 @@ class Shares:
         return max(room_s, self.part * within_s - self.behind_s)
 
     def _work_out(self, now_s: float, workers: int) -> None:
-        """Decay old work and recompute the share."""
         flows = self._flows
         self._count, self._anew_s = len(flows), now_s + ANEW_S
         left = math.exp((self._since_s - now_s) / REMEMBERS_S)
@@ -155,7 +137,7 @@ class Shares:
             self._share(workers)
 
     def _share(self, workers: int) -> None:
-        """Set the share: the highest level that the work of all flows allows."""
+        """Set the highest share that the work of all flows allows."""
         flows = sorted(self._flows.values(), key=_asked_s)
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:

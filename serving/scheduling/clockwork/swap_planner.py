@@ -1,10 +1,7 @@
 """Swap planner: where and when to load a model in place of others, and whether that pays.
 
-A swap costs the time for which an executor has less to do than requested. Swaps may take the spare
-time and `PAID` besides, so each waits until earlier ones are paid back. One is free if the new
-model has `BUSIER` times the work of those it evicts.
-
-Pure; a step per model in a worker's memory.
+A swap costs the time for which an executor has less to do than requested. Each waits until spare
+time and `PAID` besides have paid earlier ones back. Pure; a step per model in a worker's memory.
 """
 
 from __future__ import annotations
@@ -21,17 +18,17 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 
 WAITS = 0.5
-"""Share of the available time by which a swap is put off, so that more requests can join."""
+"""Share of the available time by which a swap is put off, for requests to join."""
 MAX_WAIT = 50.0
 """Longest such wait, in load times."""
 RESIDENCE = 5.0
 """Shortest stay of a model in use, in load times."""
 BUSIER = 2.0
-"""Ratio of work from which a swap is free."""
+"""Ratio of work above which a swap is free."""
 PAID = 0.05
 """Share of an executor's time for swaps beyond the spare time."""
 SLACK = 0.25
-"""Margin for the eviction of a planned model, as a share of the time until then."""
+"""Margin for evicting a planned model, as a share of the time until then."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -40,15 +37,13 @@ class SwapPlan:
 
     worker: PoolWorker
     start_s: float
-    """Latest start."""
     gives: list[ModelInstance]
-    """Models to evict."""
     costs_s: float = 0.0
     """Seconds until spare time has paid it back."""
 
 
 def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> SwapPlan | None:
-    """Return the place where a model could be loaded first, in time."""
+    """Return where a model could be loaded first, in time."""
     workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
     if not workers:
         return None
@@ -107,7 +102,7 @@ def _place(
 def _find_evictions(
     worker: PoolWorker, model: PoolModel, now_s: float, last_s: float
 ) -> list[ModelInstance] | None:
-    """Return the instances that could be evicted by then; None if they are too small."""
+    """Return the instances that could be evicted by then; None if too small."""
     spare_pages = worker.free_pages - worker.planned_pages
     pages = model.pages - max(0, spare_pages)
     spare_pages += worker.idle_pages  # less what planned loads need
@@ -129,7 +124,6 @@ def _find_evictions(
 
 
 def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> float:
-    """Return when an instance in use may leave for a load of `load_s`."""
     left_s = holding.ready_s + RESIDENCE * load_s
     if holding.state is InstanceState.PLANNED:
         left_s += SLACK * (left_s - now_s)
@@ -137,17 +131,13 @@ def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> floa
 
 
 def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -> bool:
-    """Whether the model has so much more work than the others that replacing them wins time."""
+    """Whether the model has `BUSIER` times the work of those it would replace."""
     work = sum(pool.work_of(one.model) for one in others)
     return pool.work_of(model) >= BUSIER * work
 
 
 def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy_s: float) -> bool:
-    """Return whether a place wins more requests than it loses; if so, set `costs_s`.
-
-    Requests for evicted models are lost if those return too late, else their work needs spare time
-    later.
-    """
+    """Return whether a place wins more requests than it loses; if so, set `costs_s`."""
     load_s, stays_s = model.load.worth_s, RESIDENCE * model.load.worth_s
     patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
     work = lost = 0.0
@@ -170,10 +160,7 @@ def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy
 
 
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether only memory or executor time keeps a worker from loading the model at once.
-
-    The model must be absent, or leaving without a planned return.
-    """
+    """Whether only memory or executor time prevents a load."""
     pages = worker.free_pages + worker.idle_pages - worker.planned_pages
     if worker.draining or (worker.loads_apart and pages >= model.pages):
         return False
@@ -186,6 +173,5 @@ def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
 
 
 def _worth(holding: ModelInstance) -> tuple[bool, bool, float]:
-    """Sort key: idle models first, then those requested least often."""
     is_planned = holding.state is InstanceState.PLANNED
     return not holding.is_idle, is_planned, holding.model.asked_before_s

@@ -3,11 +3,8 @@
     planned -------- waits --------> evicted models have left -> LOAD
     evicted model -- reserved for what can be done until then --> UNLOAD
 
-A swap gets only time that is left after all reserved work, and is put off so that more requests can
-join. `places` finds where and when.
-
-An evicted model may be planned to return behind its successor. Starts along such a chain increase,
-so nothing waits for itself. Pure.
+A swap gets only time left after all reserved work. Starts increase along a chain of swaps, so
+nothing waits for itself. Pure.
 """
 
 from __future__ import annotations
@@ -77,7 +74,7 @@ class Swapping:
         return worker.loads_apart or worker.turn_s(now_s) >= until_s
 
     def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
-        """Evict the models; return those that are on no worker now."""
+        """Evict the models; return those now on no worker."""
         for one in swap.gives:
             self._stay(one)
             self._memory.evict(one)
@@ -85,11 +82,7 @@ class Swapping:
         return [one.model for one in swap.gives if not one.model.holdings]
 
     def cancel(self, holding: ModelInstance) -> list[ModelInstance]:
-        """Cancel a load; the models it would have evicted stay.
-
-        Returns:
-            Planned loads that are no longer needed, of models that stay.
-        """
+        """Cancel a load, whose victims stay; return planned loads no longer needed."""
         worker, swap, leave = holding.worker, holding.swap, holding.leave
         needless = []
         if leave is not None and leave.to.swap is not None:

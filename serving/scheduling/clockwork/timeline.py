@@ -1,7 +1,4 @@
-"""One executor of a worker: its issued actions, and when it will have run them.
-
-It runs one action at a time, in order; one that ends early or late moves all that follow. Pure.
-"""
+"""One executor of a worker: its issued actions, run in order, and when they will have run. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +8,19 @@ from serving.scheduling.clockwork.durations import SlidingMaximum
 
 
 class Timeline:
-    """Issued actions of one executor, the first of which runs."""
+    """Issued actions of one executor."""
 
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
     def __init__(self, back: SlidingMaximum) -> None:
-        """Start without actions.
-
-        Args:
-            back: latency of results.
-        """
+        """Start without actions; `back` is the latency of results."""
         self._back = back
         self._free_s = 0.0
-        """When all will be done, as far as is known."""
         self._moved_s = 0.0
         """Total shift of expected ends so far."""
         self._ends_s: dict[int, float] = {}
         """Action -> expected end, without the shift."""
         self._due_s = math.inf
-        """Expected end of the first."""
 
     def __len__(self) -> int:
         return len(self._ends_s)
@@ -37,8 +28,7 @@ class Timeline:
     def free_s(self, now_s: float) -> float:
         """Return when it can start more; may lie in the past.
 
-        An overdue action is expected to need as long again as it is late, so a hanging worker is
-        trusted ever less.
+        An overdue action is expected to need as long again as it is late.
         """
         late_s = now_s - self._due_s
         if late_s <= 0.0:
@@ -57,7 +47,7 @@ class Timeline:
     def ended(self, action: int, at_s: float) -> None:
         """Record an action's end and shift those that follow.
 
-        If it is not the first, it will not run, and what follows starts earlier by its duration.
+        If it is not the first, it never runs.
         """
         if action != next(iter(self._ends_s)):
             self._taken_out(action)

@@ -1,8 +1,7 @@
 """Cascade: query one cheap model if it is good enough, else all.
 
-It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs, in
-units of loss (0.01: one error in a hundred). Some queries go to all regardless, to keep the
-estimates true. No I/O.
+It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs. Some
+queries go to all regardless, to keep the estimates true.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policy import Choice
 
 _ENOUGH = 30.0
-"""Minimum ensemble observations; fewer cannot show ten percentage points."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,6 @@ class EnsembleErrors:
 
 
 UNSEEN = EnsembleErrors()
-"""No feedback yet."""
 
 
 def choice(
@@ -58,12 +55,12 @@ def choice(
     explore: float,
     draw: float,
 ) -> Choice:
-    """Select all models, or one that is good enough; without costs always all.
+    """Select all models, or one that is good enough; all without costs.
 
     Args:
         tallies: losses per model.
         together: losses of the ensemble.
-        costs: per model, default 0.
+        costs: per model, in units of loss.
         explore: share of queries to all regardless.
         draw: in [0, 1).
     """

@@ -1,7 +1,4 @@
-"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another.
-
-A model without remembered observations counts as faultless and is queried. No I/O.
-"""
+"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class EpsilonGreedy(Learning):
     name: ClassVar[str] = "epsilon-greedy"
 
     epsilon: float = 0.1
-    """Share of queries to a random model; 0.1 remembers some ten observations of each of five."""
+    """Share of queries to a random model."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "0 to 1")

@@ -1,7 +1,6 @@
 """Error counts per model: the state of counting policies, and part of others.
 
-With memory n, all counts fade by 1 - 1/n per feedback on any model, so a model no longer queried is
-forgotten and tried again. No I/O.
+All counts fade per feedback, so a model no longer queried is tried again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from serving.selection.model_output import Task, TrueLabel, loss
 from serving.selection.policy import Decision, require
 
 NEWCOMER_OBSERVATIONS = 10.0
-"""Limit on shared observations for a new user: a good start, outvoted within a dozen."""
+"""Shared observations that a new user starts with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class ErrorCounts:
         )
 
     def observed(self, losses: Mapping[str, float], keep: float = 1.0) -> ErrorCounts:
-        """Fade all counts by `keep`, then add an observation of some models."""
+        """Fade all counts by `keep`, then add losses of some models."""
         return ErrorCounts(
             models=self.models,
             counts=tuple(
@@ -91,7 +90,7 @@ class ErrorCounts:
         )
 
     def means(self, prior_loss: float, prior_count: float) -> tuple[float, ...]:
-        """Mean loss per model, with a prior of `prior_count` observations."""
+        """Return the mean loss per model, with a prior of `prior_count` observations."""
         return tuple(
             (loss + prior_loss * prior_count) / (count + prior_count)
             for count, loss in zip(self.counts, self.losses, strict=True)
@@ -104,14 +103,14 @@ class ErrorCounts:
 
 
 def losses_of_asked(task: Task, decision: Decision, truth: TrueLabel) -> dict[str, float]:
-    """Loss of each queried model; a missing output counts as wrong."""
+    """Return the loss of each queried model; a missing output counts as wrong."""
     return {
         model: loss(task, decision.answers.get(model), truth) for model in decision.choice.models
     }
 
 
 def keep_of(memory: float | None) -> float:
-    """Fading factor per feedback; None: no fading."""
+    """Return the fading factor per feedback, 1 - 1/memory."""
     return 1.0 if memory is None else 1.0 - 1.0 / memory
 
 

@@ -6,10 +6,8 @@ Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
     p_i = (1 - gamma) w_i / sum w + gamma / K
     w_i <- w_i exp(-eta loss / p_i)         for the queried model
 
-loss / p_i is an unbiased estimate of each model's loss; p_i is from decision time, as feedback may
-be late. Known costs are charged to all models at every step, without noise. `sharing` makes it
-Exp3.S (section 8), which follows changes of the best model. Without changes the regret is of order
-sqrt(T K ln K). No I/O.
+p_i is from decision time. Costs are charged to all models at every step. `sharing` makes it Exp3.S
+(section 8), which follows changes of the best model.
 """
 
 from __future__ import annotations
@@ -32,25 +30,12 @@ class Exp3(OneModel[LogWeights]):
     name: ClassVar[str] = "exp3"
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss."""
     gamma: float = 0.05
-    """Share of queries to a random model.
-
-    The bound's value for five models and 20,000 queries is 0.015, or 0.07 if the best model changes
-    twice; it keeps loss / p_i below K / gamma.
-    """
+    """Share of queries to a random model; the bound gives 0.015 for 5 models, 20,000 queries."""
     learning_rate: float = 0.05
-    """eta.
-
-    The bound's sqrt(2 ln K / (K T)) is 0.006 for five models and 20,000 queries with maximal
-    losses. Good models bear more: in benchmarks/selection.py 0.02 makes a tenth more errors, and
-    0.1 gains nothing.
-    """
+    """eta; the bound gives 0.006, but good models bear more (benchmarks/selection.py)."""
     sharing: float = 1e-4
-    """alpha: share of all weight spread evenly after each feedback; 0: weights never fade.
-
-    One over the expected feedback count between changes, as in Exp3.S.
-    """
+    """alpha: share of all weight spread evenly after each feedback."""
 
     def __post_init__(self) -> None:
         require(0 < self.gamma <= 1, "gamma", self.gamma, "a number above 0, at most 1")

@@ -1,16 +1,15 @@
-"""Policy `exp4`: query all models and take a weighted vote over any number of classes.
+"""Policy `exp4`: query all models and take a weighted vote.
 
 Exp4 of Auer et al. 2002 (SIAM J. Comput. 32(1), section 7) with models as experts, all losses
 known:
 
     w_i <- w_i exp(-eta loss_i)
 
-Where costs let one model respond alone, the others' losses count, in queries to all, by one over
-the query probability.
+Where costs let one model respond alone, the others' losses in queries to all count by one over the
+query probability.
 
-The confidence is the share of all weight, missing models included, behind the output. Agreement,
-which detects unusual input, weights models by accuracy, as the weights soon favour the best. No
-I/O.
+The confidence is the share of all weight, missing models included, behind the output. Agreement
+weights models by accuracy, as the weights soon favour the best.
 """
 
 from __future__ import annotations
@@ -77,29 +76,17 @@ class Exp4:
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss; empty: always query all."""
+    """Empty: query all."""
     learning_rate: float = 0.1
-    """eta.
-
-    The bound's sqrt(8 ln K / T) is 0.025 for five models and 20,000 queries, best for similar
-    models. Models that differ and change need more: in benchmarks/selection.py 0.1 makes a tenth
-    fewer errors.
-    """
+    """eta; the bound gives 0.025, but models that differ need more (benchmarks/selection.py)."""
     sharing: float = 1e-4
-    """Share of all weight spread evenly after each feedback; 0: none.
-
-    One over the expected feedback count between changes.
-    """
+    """Share of all weight spread evenly after each feedback."""
     vote: voting.By = "scores"
-    """How a model votes.
-
-    `scores` spreads its weight by probability, so the confidence stays below 1 even if it has all
-    weight; `majority` gives it to its label, as always without probabilities.
-    """
+    """`scores` spreads a model's weight by probability, `majority` gives it to its label."""
     explore: float = 0.1
-    """Share of queries to all models although one would do."""
+    """Share of queries to all although one model would do."""
     memory: float | None = 1000.0
-    """Feedback count after which an observation weighs 1/e; None: never fades."""
+    """Feedback count in which an observation fades to 1/e; None: never."""
 
     def __post_init__(self) -> None:
         require(
@@ -183,7 +170,7 @@ class Exp4:
 def loss_of_all(
     task: Task, models: Sequence[str], decision: Decision, truth: TrueLabel
 ) -> float | None:
-    """Loss of the combined output; None if not all models were queried."""
+    """Return the loss of the combined output; None if not all models were queried."""
     if set(decision.choice.models) != set(models) or decision.output is None:
         return None
     if isinstance(decision.output, str):

@@ -1,7 +1,4 @@
-"""Policy `fixed`: one model responds to everything; its errors are counted. No I/O.
-
-Other models may stay linked, to switch to.
-"""
+"""Policy `fixed`: one model responds to everything; its errors are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class Fixed(Counting):
     name: ClassVar[str] = "fixed"
 
     model: str | None = None
-    """The model; else the first linked one."""
+    """If None, the first linked one."""
 
     def __post_init__(self) -> None:
         require(self.model != "", "model", self.model, "a model's name, or none")

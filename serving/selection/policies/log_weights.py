@@ -1,8 +1,8 @@
 """Log-space weights of multiplicative-weights policies.
 
-The largest log is always 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share;
-last line of Exp3.S in Auer et al. 2002) gives every model part of all weight after each step, so a
-recovered model climbs back. No I/O.
+The largest log is 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share; Exp3.S
+in Auer et al. 2002) gives every model part of all weight after each step, so that a recovered model
+climbs back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOWEST = -200.0
 """Floor of log weights: finite, yet 0 in any sum."""
 
 NEWCOMER_NATS = 2.0
-"""A new user's weights differ by at most e^2: the shared order, soon outvoted."""
+"""A new user's weights differ by at most e^2."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,5 @@ class LogWeights:
 
 
 def _anchored(logs: Sequence[float]) -> list[float]:
-    """Shift the logs so that the largest is 0."""
     highest = max(logs, default=0.0)
     return [max(LOWEST, log - highest) for log in logs]

@@ -1,4 +1,4 @@
-"""Common parts of policies that query one model and return its output. No I/O."""
+"""Common parts of policies that query one model and return its output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OneModel(abc.ABC, Generic[S]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Counting(OneModel[ErrorCounts]):
-    """Count the errors of each model; user states make no difference."""
+    """Count the errors of each model, for all users together."""
 
     def initial(self, models: Sequence[str]) -> ErrorCounts:
         """See `Policy`."""
@@ -56,7 +56,7 @@ class Counting(OneModel[ErrorCounts]):
         return ErrorCounts.from_json(data)
 
     def relinked(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
-        """See `Policy`; a new model has no count yet."""
+        """See `Policy`."""
         return state.relinked(models)
 
     def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
@@ -70,12 +70,11 @@ class Counting(OneModel[ErrorCounts]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Learning(Counting):
-    """Let the counts, which fade, decide together with costs."""
+    """Let the fading counts decide, together with costs."""
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss."""
     memory: float | None = 1000.0
-    """Feedback count after which an observation weighs 1/e; None: never fades."""
+    """Feedback count in which an observation fades to 1/e; None: never."""
 
     def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
         """See `Policy`."""

@@ -1,7 +1,6 @@
 """Policy `split`: each model gets a fixed share of users or queries, for A/B comparison.
 
-By default users are split, by a hash of salt and user, so each always meets the same model; another
-salt regroups them. No I/O.
+Users are split by a hash of salt and user.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ class Split(Counting):
     name: ClassVar[str] = "split"
 
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Share per model, in any unit; empty: equal. Others are not queried."""
+    """Share per model, in any unit; empty: equal."""
     by: Unit = "user"
-    """Unit of the split; queries without a user are split individually."""
     salt: str = ""
     """Name of the experiment."""
 
@@ -60,6 +58,5 @@ class Split(Counting):
         return one_of(tuple(weights), tuple(weights.values()), place)
 
     def _place(self, user: str) -> float:
-        """A user's position in [0, 1)."""
         digest = hashlib.blake2b(f"{self.salt}\0{user}".encode(), digest_size=6).digest()
         return int.from_bytes(digest, "big") / 2**48

@@ -1,8 +1,7 @@
 """Policy `thompson`: query each model in proportion to its probability of being best.
 
 Mean losses have Beta posteriors; a loss counts as that fraction of a failure (Agrawal and Goyal
-2012, arXiv:1111.1797, flips a coin: same mean, more noise). The probability of being best, costs
-included, comes from fixed posterior draws, so the log has it exactly. No I/O.
+2012, arXiv:1111.1797, flips a coin). Posterior draws are fixed, so the log has exact probabilities.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ from serving.selection.policies.one_model import Learning
 from serving.selection.policy import require, require_costs
 
 _DRAWS = 256
-"""Draws per model: 0.2 ms of one core for five models, once per state.
-
-A model below about 1 in 256 waits until its counts have faded.
-"""
+"""Draws per model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +28,7 @@ class Thompson(Learning):
     name: ClassVar[str] = "thompson"
 
     failures: float = 1.0
-    """Prior failures of each model."""
     successes: float = 1.0
-    """Prior successes of each model."""
 
     def __post_init__(self) -> None:
         require_memory(self.memory)
@@ -59,7 +53,6 @@ class Thompson(Learning):
 def _best(
     failures: tuple[float, ...], successes: tuple[float, ...], costs: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Probability per model of the lowest loss plus cost."""
     if not failures:
         return ()
     rng = np.random.default_rng(0)

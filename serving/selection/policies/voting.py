@@ -1,10 +1,8 @@
 """Weighted votes of several models over classes, or over numbers that agree.
 
 Classes: the label with most weight. Numbers: the weighted mean of the heaviest group within the
-tolerance of one of them, robust to one broken model.
-
-Invariants: model order does not matter (`math.fsum` rounds once, ties break by value), and a
-missing output never raises the confidence (the total includes it).
+tolerance of one of them. Model order does not matter, and a missing output never raises the
+confidence.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ def combine(
         answers: outputs so far.
         weights: per queried model, for the confidence.
         standings: accuracy per queried model, for the agreement.
-        by: vote on classes; a model alone votes by scores, as it cannot disagree.
+        by: vote on classes; a model alone votes by scores.
     """
     there = {model: answers[model] for model in choice.models if model in answers}
     missing = tuple(model for model in choice.models if model not in there)
@@ -80,7 +78,6 @@ def combine(
 def _agreement(
     found: Vote, answers: Mapping[str, ModelOutput], standings: Mapping[str, float]
 ) -> float:
-    """Share of the models' accuracy that supports the output."""
     if len(answers) < 2:
         return 1.0
     support = []

@@ -1,8 +1,6 @@
 """Circuit breaker for a state server, so that an outage does not block the event loop.
 
-Requests run in a thread. The first that fails or times out opens the circuit: later ones raise
-`NotReady` at once, while the server is probed at intervals. An outage costs the event loop one
-short wait.
+After a failure, requests raise `NotReady` at once while the server is probed at intervals.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ class CircuitBreaker:
 
         Args:
             name: for error texts.
-            probe: returns if the server is available, else raises.
+            probe: raises unless the server is available.
             patience_s: request timeout.
             retry_s: minimum interval between probes.
         """
@@ -37,7 +35,6 @@ class CircuitBreaker:
         self._retry_s = retry_s
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._reason: str | None = None
-        """Why the circuit is open, or None."""
         self._attempt: concurrent.futures.Future[object] | None = None
         self._next_attempt_s = 0.0
 

@@ -1,8 +1,7 @@
 """State store in a SQLite file, the default.
 
-A batch is a transaction in a write-ahead log: a killed process leaves an intact file without at
-most the last batch. `synchronous=NORMAL` syncs at checkpoints only, so a power loss may take the
-last batches.
+A batch is a transaction. A killed process loses at most the last batch, a power loss the last few
+(`synchronous=NORMAL`).
 """
 
 from __future__ import annotations
@@ -37,11 +36,10 @@ DELETE FROM states WHERE application = :application AND user IN
     (SELECT user FROM states WHERE application = :application AND user != '' ORDER BY saved, user LIMIT :most)
 """
 _BUSY_S = 10.0
-"""Statement timeout while another process locks the file."""
 
 
 class SqliteStore:
-    """`StateStore` in a file; sharing processes each see their own saves first."""
+    """`StateStore` in a file; processes that share it see their own saves first."""
 
     def __init__(self, path: pathlib.Path, *, interval_s: float = 0.2) -> None:
         """Open or create the file.
@@ -57,7 +55,7 @@ class SqliteStore:
         self._path = path
         self._most: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        """User counts of limited applications; for the writer thread."""
+        """For the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-sqlite")
 
     def load(self, application: str, user: str) -> str | None:
@@ -119,7 +117,6 @@ class SqliteStore:
         self._users = users
 
     def _saved(self, texts: Sequence[tuple[Key, str]]) -> dict[str, int]:
-        """Write texts; return new users per application."""
         added: dict[str, int] = {}
         for at, (key, text) in enumerate(texts, time.time_ns()):
             values = (text, at, *key)
@@ -130,10 +127,7 @@ class SqliteStore:
         return added
 
     def _bounded(self, application: str, users: int | None, added: int) -> int:
-        """Delete excess users, saved longest ago; return how many remain.
-
-        `users` is the count before `added` came, if known.
-        """
+        """Delete excess users, saved longest ago; return how many remain."""
         if users is None:
             ((users,),) = self._writer.execute(_COUNT, (application,))
         else:
@@ -148,7 +142,6 @@ class SqliteStore:
 
 
 def _connection(path: pathlib.Path) -> sqlite3.Connection:
-    """Open an autocommit connection; `WriteBehind` writes from one thread."""
     with contextlib.suppress(OSError):  # SQLite reports errors
         private_folder.close_file(path)
     connection = sqlite3.connect(

@@ -1,7 +1,6 @@
-"""Interface of state stores: one text per application and user, and a store in memory.
+"""Interface of state stores, one text per application and user, and a store in memory.
 
-Saves of a user keep their order, and a load sees every save of this process. `sqlite_store.py` and
-`redis_store.py` are durable. The empty user is the shared state.
+A load sees every save of this process. The empty user is the shared state.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from typing import Protocol
 
 EVERYBODY = ""
-"""User of the shared state."""
 
 
 class StateStore(Protocol):
@@ -36,10 +34,7 @@ class StateStore(Protocol):
         ...
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users beside the shared state.
-
-        Those saved longest ago are deleted, up to a hundredth at a time.
-        """
+        """Limit an application's users; those saved longest ago are deleted."""
         ...
 
     def flush(self) -> None:
@@ -60,7 +55,6 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._texts: dict[str, dict[str, str]] = {}
-        """Per application, last saved last."""
         self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:

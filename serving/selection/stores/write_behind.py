@@ -1,8 +1,7 @@
 """Write-behind queue of states: a thread writes saves in batches.
 
 `write` gets batches in order, with each user's last text only, and writes atomically. A failed
-batch is retried with later saves; at `MAX_WAITING` waiting states new ones are rejected. A killed
-process loses at most the last `interval_s` and the batch being written.
+batch is retried. A killed process loses at most the last `interval_s` and the batch being written.
 """
 
 from __future__ import annotations
@@ -16,22 +15,20 @@ from serving.errors import NotReady
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-"""Application and user."""
 
 MAX_WAITING = 65_536
-"""Limit on waiting states: some hundred megabytes, in a long outage."""
+"""Waiting states beyond which new ones are rejected."""
 
 
 class WriteBatch:
-    """Changes written together: deletions of applications first, then texts."""
+    """Changes written together: deletions first, then texts."""
 
     __slots__ = ("applications", "texts")
 
     def __init__(self) -> None:
         self.applications: set[str] = set()
-        """Applications to delete entirely."""
         self.texts: dict[Key, str | None] = {}
-        """New texts, last saved last; None: delete."""
+        """Last saved last; None: delete."""
 
     def __bool__(self) -> bool:
         return bool(self.applications or self.texts)
@@ -56,15 +53,13 @@ class WriteBatch:
         return both
 
     def of(self, key: Key) -> tuple[bool, str | None]:
-        """Whether this batch determines a state, and its text."""
+        """Return whether this batch determines a state, and its text."""
         if key in self.texts:
             return True, self.texts[key]
         return key[0] in self.applications, None
 
 
 class _Outage:
-    """Logs the start and the end of an outage."""
-
     def __init__(self, begins: str, ends: str) -> None:
         self._begins = begins
         self._ends = ends
@@ -80,9 +75,9 @@ class _Outage:
 
 
 class WriteBehind:
-    """Writer thread.
+    """Writer thread, which alone calls `write`.
 
-    Methods except `close` are thread-safe; only this thread calls `write`.
+    Methods except `close` are thread-safe.
     """
 
     def __init__(
