@@ -1,7 +1,7 @@
 """Limit BLAS to one thread while a proposal is made.
 
-For matrices of hundreds of rows more threads gain nothing, and on two busy cores a proposal took
-1.2 s instead of 0.17 s. The limit covers the whole process until restored, and needs threadpoolctl.
+More threads gain nothing on matrices of hundreds of rows, and slow busy cores down. The limit holds
+for the whole process until restored, and needs threadpoolctl.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def single_threaded() -> contextlib.AbstractContextManager[Any]:
 
 @functools.cache
 def _controller() -> Any:
-    """Return this process's BLAS controller; cached, as the look-up takes milliseconds."""
+    """The BLAS controller of this process, cached because the look-up takes milliseconds."""
     if importlib.util.find_spec("threadpoolctl") is None:
         return None
     return importlib.import_module("threadpoolctl").ThreadpoolController()

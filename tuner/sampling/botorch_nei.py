@@ -1,8 +1,7 @@
-"""BoTorch's Gaussian process with log noisy expected improvement.
+"""BoTorch's Gaussian process with log noisy expected improvement (extra `benchmarks`).
 
-`SingleTaskGP` with its defaults and `qLogNoisyExpectedImprovement` of one point score every
-candidate that did not fail, including evaluated ones. Each proposal fits a new model, seeded by the
-trial's stream, to the data of `observations`. Only this file uses BoTorch (extra `benchmarks`).
+`SingleTaskGP` and `qLogNoisyExpectedImprovement` of one point, with their defaults, score every
+candidate that did not fail. Each proposal fits a new model, seeded by the trial's stream.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Array = NDArray[np.float64]
 DRAWS = 128
 """Posterior samples."""
 TOGETHER = 512
-"""Candidates scored at once; bounds the memory."""
+"""Candidates scored at once, which bounds the memory."""
 
 
 class BotorchSampler(CandidateSampler):
@@ -77,7 +76,6 @@ def log_noisy_improvement(
 
 @contextlib.contextmanager
 def _alone(torch: object) -> Iterator[None]:
-    """Limit PyTorch to one thread (see `blas`)."""
     before = torch.get_num_threads()  # type: ignore[attr-defined]
     torch.set_num_threads(1)  # type: ignore[attr-defined]
     try:

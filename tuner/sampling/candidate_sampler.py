@@ -1,12 +1,11 @@
-"""Base class of the samplers, which makes one proposal per trial out of Optuna's calls.
+"""Base class of the samplers: one proposal per trial out of Optuna's calls.
 
-`CandidateSampler` calls `propose` once per trial and writes the proposal to the trial
-(`history.PROPOSAL`) for parallel trials, resumed studies and reports. With candidates, every
-parameter comes from the proposed one. Without, the space is what ended trials share, and other
-parameters are drawn from their distributions.
+`propose` is called once per trial and its proposal is kept in the trial (`history.PROPOSAL`) for
+parallel trials, resumed studies and reports. Without candidates, the space is what ended trials
+share, and other parameters are drawn from their distributions.
 
-All state derives from the study and the seed; random streams are seeded by (seed, trial number), so
-a study resumes exactly. Thread-safe; one proposal at a time.
+All state derives from the study and the seed, and random streams are seeded by (seed, trial
+number), so a study resumes exactly. Thread-safe.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ Origin = Literal["initial", "guided", "replicate"]
 
 _TRIAL_STREAM, _DESIGN_STREAM, _PARAMETER_STREAM = range(3)
 _RETAINED = 256
-"""Maximum proposals retained for running trials."""
 _CENTRES = 5
 """Best configurations around which a sample is denser."""
 
@@ -50,7 +48,7 @@ class Proposal:
     origin: Origin
     """`initial`: from the initial design; `replicate`: a deliberate repeat."""
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Plain data for the store: predictions, hyper-parameters."""
+    """Plain data for the store, such as predictions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,7 @@ class SamplerContext:
     def at_random(self) -> Proposal:
         """Return a random untried candidate, or else any that did not fail.
 
-        In an infinite space, draw each parameter from its distribution.
+        In an infinite space each parameter is drawn from its distribution.
         """
         origin: Origin = "initial" if self.history.earlier < self.initial else "guided"
         if not self.candidates.is_complete:
@@ -124,7 +122,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         Args:
             seed: 0 or more.
             initial: trials before a model guides, including the default.
-            candidates: None to use the study's distributions.
+            candidates: None for the study's distributions.
         """
         self._seed = check_integer("seed", seed, least=0)
         self._initial = check_integer("initial", initial, least=0)
@@ -134,7 +132,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without caches and the lock, which cannot be pickled."""
+        """Leave out caches and the lock, which cannot be pickled."""
         return {**self.__dict__, "_lock": None, "_listed": None, "_proposals": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -143,7 +141,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
     @abc.abstractmethod
     def propose(self, situation: SamplerContext) -> Proposal:
-        """Return the configuration to try: a candidate, or any legal one of a sample."""
+        """Return the configuration to try."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -162,7 +160,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the proposed values of these parameters."""
+        """Return the proposed values."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -179,7 +177,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return a new parameter from the proposal, or draw it."""
+        """Return the proposed value, or draw it."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration
@@ -238,7 +236,6 @@ class CandidateSampler(BaseSampler, abc.ABC):
         )
 
     def _finite(self, distributions: dict[str, BaseDistribution]) -> CandidateSet | None:
-        """List the candidates of these distributions, or return None if too many."""
         if self._listed is None or self._listed[0] != distributions:
             cube = Cube.of(distributions)
             if cube.size is None or cube.size > LIMIT:

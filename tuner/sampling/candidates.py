@@ -1,8 +1,8 @@
 """Candidates of a sampler, as configurations and as points of the unit cube.
 
-They come from a search space (`CandidateSet.of`) or from Optuna distributions. A finite grid of
-distributions is listed up to a limit; otherwise each proposal samples Sobol points and steps around
-the best configurations.
+They come from a search space (`CandidateSet.of`) or from Optuna distributions: a finite grid is
+listed up to a limit, otherwise each proposal samples Sobol points and steps around the best
+configurations.
 
 Shapes: m candidates, d entries in [0, 1].
 """
@@ -29,12 +29,12 @@ LIMIT = 10_000
 """Largest listed grid; each proposal scores all of it."""
 
 _STEPS = (0.2, 0.05, 0.01)
-"""Standard deviations of steps around good configurations, in shares of an axis."""
+"""Standard deviations of steps around good configurations, as shares of an axis."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _VaryingEncoding:
-    """An encoding without constant entries, with derived features appended."""
+    """Encoding without constant entries, with derived features appended."""
 
     encode: Callable[[Configuration], Array]
     features: Callable[[Configuration], Array] | None
@@ -61,7 +61,7 @@ class CandidateSet:
     decode: Callable[[Array], Configuration] | None = None
     """Legal configuration nearest to a vector; only for samples."""
     extra: int = 0
-    """Number of trailing derived features; designs ignore them."""
+    """Trailing derived features, which designs ignore."""
 
     def __post_init__(self) -> None:
         if not self.cells:
@@ -85,7 +85,7 @@ class CandidateSet:
         Args:
             cells: feasible and distinct, with the same knobs.
             encode: vector in [0, 1] of a configuration.
-            features: further entries in [0, 1], derived from the knobs.
+            features: further entries in [0, 1].
         """
         ordered = tuple(cells)
         if not ordered:
@@ -196,13 +196,13 @@ class CandidateSet:
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: NDArray[np.intp]) -> int:
-        """Return the position of the nearest candidate, first of equals; `among` is not empty."""
+        """Return the position of the nearest candidate, the first of equals."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: NDArray[np.intp]) -> Configuration:
-        """Return the nearest candidate, or for a sample the nearest legal configuration."""
+        """Return the nearest candidate, or in a sample the nearest legal configuration."""
         return (
             self.cells[self.nearest(vector, among)] if self.decode is None else self.decode(vector)
         )
@@ -238,7 +238,7 @@ def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
 
 
 def _key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values by name, floats rounded to 12 digits against rounding errors."""
+    """Values by name, with floats rounded against rounding errors."""
     return tuple(
         float(f"{value:.12g}") if isinstance(value, float) else value
         for _, value in sorted(configuration.items())

@@ -1,9 +1,8 @@
-"""Probability that a configuration keeps the metric constraints, by processes of the metrics.
+"""Probability that a configuration keeps the metric constraints.
 
 A constrained metric's logarithm is modelled like the objective, with its prediction as prior mean
-if it follows latency (`model_averaging`). One constraint's P is the normal probability that the noiseless
-metric keeps it; several multiply (Gardner et al., "Bayesian Optimization with Inequality
-Constraints", ICML 2014). Pure.
+if it follows latency (`model_averaging`). Probabilities of several constraints multiply (Gardner et
+al., "Bayesian Optimization with Inequality Constraints", ICML 2014).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ UNKNOWN = float(np.log(0.5))
 ENOUGH = 0.8
 """Probability of keeping all constraints that a recommendation needs."""
 WORTH_TRYING = 0.5
-"""Probability at which a search scores a candidate: the best often lies at a bound."""
+"""Probability from which a search scores a candidate: the best often lies at a bound."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +92,7 @@ def observed_without_candidates(history: History) -> Array:
 def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which evaluations (n,) may be recommended.
 
-    Those likely enough to keep the constraints; else the likeliest that kept them once; else none.
+    Those likely enough to keep the constraints, else the likeliest that kept them once.
     """
     enough = log_kept >= np.log(ENOUGH)
     if enough.any() or not once.any():
@@ -110,7 +109,7 @@ def kept_once(history: History) -> NDArray[np.bool_]:
 
 
 def _of_limit(history: History, slack: Column) -> History:
-    """Return the evaluations with a known excess, with it as target."""
+    """Evaluations with a known excess, as the target."""
     told = np.isfinite(slack.values)
     return dataclasses.replace(
         history,
@@ -132,7 +131,7 @@ def _of_limit(history: History, slack: Column) -> History:
 
 
 def _knowledge(text: str, known: PriorKnowledge) -> PriorKnowledge:
-    """Return the predicted latency, if the constrained metric follows it."""
+    """The predicted latency, if the constrained metric follows it."""
     limit = parse(text)
     if known.latency is None or not limit.of.grows:
         return NO_PRIOR_KNOWLEDGE

@@ -1,7 +1,7 @@
 """Optuna distributions as axes of the unit cube.
 
-A parameter is one number on its own scale (linear, logarithmic, or rank for ascending numeric
-choices). Unordered choices are one-hot, so any two are equally far apart.
+A number lies on its own scale: linear, logarithmic, or rank for ascending choices. Unordered
+choices are one-hot, all equally far apart.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from tuner.values.configuration import Configuration
 Array = NDArray[np.float64]
 
 _ONE_HOT = math.sqrt(0.5)
-"""Height of a one-hot entry, which puts any two choices at distance 1."""
+"""Puts any two choices at distance 1."""
 
 _ROUNDING = 1e-9
-"""Tolerance outside the cube, after arithmetic."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ class Cube:
 
     @property
     def names(self) -> frozenset[str]:
-        """Parameters that have an axis."""
+        """Parameters with an axis."""
         return frozenset(self.axes)
 
     @property
@@ -226,7 +225,7 @@ class Cube:
         return np.asarray(self.encode_all([configuration])[0])
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
-        """Return the vectors (n, d)."""
+        """Return the vector (d,); KeyError, TypeError or ValueError if a value is missing or illegal."""
         return np.hstack(
             [axis.encode([c[name] for c in configurations]) for name, axis in self.axes.items()]
         )

@@ -1,8 +1,4 @@
-"""Epsilon-greedy search: explore with probability epsilon, otherwise exploit.
-
-Exploring tries a random untried candidate. Exploiting evaluates the configuration with the lowest
-mean over its repeats, again.
-"""
+"""Epsilon-greedy search: a random untried candidate, or the best mean again."""
 
 from __future__ import annotations
 

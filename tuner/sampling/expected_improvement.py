@@ -1,9 +1,8 @@
-"""Expected improvement of a minimised target under a normal prediction. Pure.
+"""Expected improvement of a minimised target under a normal prediction.
 
-The plain formula s (phi(z) + z Phi(z)), z = (incumbent - mean) / s, loses all digits below z = -8
-and is zero below -38. `log_expected_improvement` stays finite and increasing: Ament et al.,
-"Unexpected Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023
-(arXiv:2310.20708), equation 9.
+The plain formula s (phi(z) + z Phi(z)), z = (incumbent - mean) / s, loses all digits below z = -8.
+`log_expected_improvement` stays finite and increasing: Ament et al., "Unexpected Improvements to
+Expected Improvement for Bayesian Optimization", NeurIPS 2023 (arXiv:2310.20708), equation 9.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Array = NDArray[np.float64]
 
 _HALF_LOG_2_PI = 0.5 * np.log(2 * np.pi)
 _TAIL = -1e4
-"""Below this z the limit 1 / z^2 replaces the middle branch; exact to 3e-8."""
+"""Below this z the limit 1 / z^2 is exact to 3e-8."""
 
 
 def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:

@@ -1,7 +1,7 @@
-"""Training data for samplers of other libraries: points of the unit cube with targets.
+"""Base class for samplers of other libraries: points of the unit cube with targets.
 
-Targets are scaled as for our own process, so a comparison is of methods. An unsuccessful trial
-counts as the worst value, as these libraries know no feasibility. Pure.
+Targets are scaled as for our own process, so that methods are compared. An unsuccessful trial
+counts as the worst value, as these libraries know no feasibility.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_too_early(situation: SamplerContext) -> bool:
 
 
 def at_random(situation: SamplerContext) -> Proposal:
-    """Return a random candidate; a replicate expects no improvement."""
+    """Return a random candidate."""
     found = situation.at_random()
     if found.origin != "replicate":
         return found
@@ -44,7 +44,7 @@ def at_random(situation: SamplerContext) -> Proposal:
 
 
 def expectation(gains: Array) -> dict[str, Any]:
-    """Return the largest expected improvement (m,), which can end a search early."""
+    """Return the largest of the expected improvements (m,), which can end a search."""
     return {"largest_expected_improvement": float(np.max(gains))}
 
 
@@ -54,11 +54,11 @@ class ExternalProposal(NamedTuple):
     point: Array
     """Point (d,) to try next."""
     expected: tuple[Array, Array] | None = None
-    """Mean and standard deviation (m,) at the candidates, if the library gives them."""
+    """Mean and standard deviation (m,) at the candidates, if known."""
 
 
 class ExternalSampler(CandidateSampler):
-    """Sampler around a library that proposes points: takes the nearest untried candidate.
+    """Sampler that takes the untried candidate nearest to a library's point.
 
     Each proposal builds the library's state anew from the trial's stream, so a study resumes
     exactly.

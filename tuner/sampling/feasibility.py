@@ -1,11 +1,9 @@
-"""Probability that a configuration is feasible, learned from observed and unsuccessful trials.
+"""Probability that a configuration is feasible, learned from successful and failed trials.
 
 Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen &
-Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. Pure.
-
-Running out of memory is mostly linear in a few knobs, so the kernel is a plane plus a Matern-5/2
-term, chosen by the marginal likelihood. A positive latent mean makes configurations feasible by
-default.
+Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. Running out of
+memory is mostly linear in a few knobs, so the kernel is a plane plus a Matern-5/2 term, chosen by
+the marginal likelihood.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from scipy.special import expit, log_expit
 Array = NDArray[np.float64]
 
 _MEAN = 1.5
-"""Latent mean in logits: 82 % of a space is feasible before any trial."""
+"""Latent mean in logits: 82 % of a space is feasible by default."""
 _BIAS_SD = 1.5
 _SLOPES = (0.0, 5.0, 20.0)
-"""Prior standard deviations of a slope, in logits per axis: none, gentle, steep."""
+"""Prior standard deviations of a slope, in logits per axis."""
 _TEXTURES = ((2.0, 1.0), (4.0, 0.2))
 """Standard deviation (logits) and length (times sqrt(d)) of the Matern term."""
 _SWEEPS = 2
@@ -72,12 +70,12 @@ class Prior:
         return np.asarray(_BIAS_SD**2 + plane + sd**2 * matern)
 
     def variance(self, a: Array) -> Array:
-        """Return the diagonal (len(a),) of the covariance of `a`."""
+        """Return the diagonal (len(a),) of the covariance."""
         plane = (((a - 0.5) * self.slopes) ** 2).sum(axis=1)
         return np.asarray(_BIAS_SD**2 + plane + self.texture[0] ** 2)
 
     def others(self, coordinate: int) -> Iterator[Prior]:
-        """Yield priors that differ in one axis' slope or, for coordinate d, in the texture."""
+        """Yield priors that differ in one axis' slope or (coordinate d) in the texture."""
         if coordinate == len(self.slopes):
             yield from (Prior(self.slopes, t) for t in _TEXTURES if t != self.texture)
             return
@@ -106,7 +104,7 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
 
 
 def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
-    """Find the posterior mode by Newton's method (algorithm 3.1), relative to the mean."""
+    """Find the posterior mode by Newton's method (algorithm 3.1)."""
     kernel = prior.covariance(vectors, vectors)
     latent = np.zeros(len(labels))
     for _ in range(_ITERATIONS):

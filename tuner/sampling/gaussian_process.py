@@ -4,21 +4,20 @@
     f ~ GP(0, variance x Matern-5/2)
 
 - guess is an optional prediction. b0 and b1 are integrated out under normal priors (Rasmussen and
-  Williams, Gaussian Processes for Machine Learning, section 2.7, equation 2.40 with finite B); b1
-  has prior mean 1.
+  Williams, Gaussian Processes for Machine Learning, section 2.7, equation 2.40 with finite B).
 - drift has the caller's covariance and is not predicted.
-- rough(x) models steps by a second Matern-5/2 of fixed short length and variance, so a few lucky
-  points cannot make untried candidates certain.
+- rough(x), a second Matern-5/2 of fixed short length and variance, models steps, so that a few
+  lucky points cannot make untried candidates certain.
 - Length scales, variance and noise maximise the log posterior (L-BFGS, gradient of equation 5.9).
 
 Log-normal priors (median, spread of the logarithm):
 
-- length scales 0.6 sqrt(d), 1.3, so the prior roughness does not depend on the number of knobs
-  (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in High Dimensions", ICML 2024);
+- length scales 0.6 sqrt(d), 1.3 (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in
+  High Dimensions", ICML 2024);
 - variance of f 1, 1, or another median for the residual of a guess;
 - noise: the caller's.
 
-Vectors are (n, d) in [0, 1]. Pure.
+Vectors are (n, d) in [0, 1].
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from tuner.sampling.matern_kernel import (
 
 Array = NDArray[np.float64]
 MIN_SD = 0.5
-"""Minimum scale as a share of the median noise, lest noise alone look like a function."""
+"""Minimum scale as a share of the median noise, lest noise look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,6 @@ class GaussianProcess:
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of machine drift
     rough: float
-    """Standardised variance of the rough part."""
     moment_sd: float = 0.0
     """Standard deviation of the subtracted host slowdown, in units of the targets."""
     left_sd: float = 0.0
@@ -113,10 +111,10 @@ class GaussianProcess:
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
     def expecting(self, pending: Array) -> GaussianProcess:
-        """Return a process without a guess as if running trials (p, d) had returned their predicted means.
+        """Return a process without a guess as if running trials (p, d) had their predicted means.
 
-        Uncertainty near them shrinks, so parallel trials spread out ("kriging believer":
-        Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010).
+        This spreads parallel trials ("kriging believer": Ginsbourger et al., "Kriging is
+        well-suited to parallelize optimization", 2010).
         """
         if not len(pending):
             return self
@@ -145,7 +143,7 @@ class GaussianProcess:
 
     @property
     def told_sd(self) -> float:
-        """The same after CPU times have explained part of the noise."""
+        """The same, once CPU times have explained part of the noise."""
         return math.hypot(self._own_sd, self.left_sd)
 
     @property
@@ -170,8 +168,8 @@ class GaussianProcess:
         """Give less weight to outlying evaluations.
 
         One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals, so an
-        isolated evaluation is no outlier.
+        Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals, so
+        that an isolated evaluation is no outlier.
         """
         inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
         squared = self._pull**2 / np.diag(inverse)
@@ -218,8 +216,8 @@ def fit(
         guess: (n,) predicted targets.
         start: of an earlier fit, tried first.
         variance: prior median of f's variance, as a share of the targets'.
-        drift: (n, n) covariance of machine drift, in squared units of the targets.
-        rough_sd: of the rough part, in units of the targets.
+        drift: (n, n) covariance of machine drift.
+        rough_sd: of the rough part.
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)

@@ -1,17 +1,17 @@
 """Bayesian optimisation with Gaussian processes over all candidates, optionally with predictions.
 
-The `initial` trials are the default (enqueued by the study), candidates that predictions or earlier
-studies favour, and a scrambled Sobol design among likely feasible candidates. Each later trial
+The `initial` trials are the default, candidates that predictions or earlier studies favour, and a
+scrambled Sobol design among likely feasible candidates. Each later trial
 
-1. fits the process to the log objectives (`surrogate`), and with predictions a second one
+1. fits the process to the log objectives (`surrogate`), and a second one to predictions
    (`model_averaging`);
 2. scores likely feasible candidates, evaluated or not, by `knowledge_gradient` times the
    probability of success (`feasibility`, `headroom`) and of keeping the metric constraints
    (`constraint_model`);
-3. proposes the best; an evaluated one becomes a replicate.
+3. proposes the best, which may be a replicate.
 
-With two objectives each proposal combines them by a random weight (`pareto_front`). Until something is
-feasible, P(feasible) alone decides.
+Two objectives are combined by a random weight (`pareto_front`). Until something is feasible,
+P(feasible) alone decides.
 
 Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009;
 for the product, Gardner et al., "Bayesian Optimization with Inequality Constraints", ICML 2014.
@@ -47,7 +47,7 @@ Array = NDArray[np.float64]
 LIKELY = 0.75
 """Less likely feasible candidates are skipped while enough others remain."""
 MIN_GAIN = 1e-5
-"""Below it a knowledge gradient is rounding error: expected improvement decides."""
+"""Smaller knowledge gradients are rounding errors: expected improvement decides."""
 TURNS = 4
 """Every fourth guided proposal uses the plain process, as predictions may be wrong."""
 
@@ -69,8 +69,7 @@ class GpSampler(CandidateSampler):
     ) -> None:
         """Store the arguments; see `CandidateSampler`.
 
-        The candidates `first` follow the default; `earlier` evaluations are in the candidates'
-        axes.
+        The candidates `first` follow the default; `earlier` are in the candidates' axes.
 
         Raises:
             UsageError: the earlier evaluations have other axes.
@@ -87,8 +86,8 @@ class GpSampler(CandidateSampler):
         self.largest_expected_improvement: float | None = None
         """Largest expected improvement of an untried candidate, at the latest proposal.
 
-        A share of the incumbent (0.01 is 1 %), times P(feasible). None after a design proposal, or
-        before anything was feasible.
+        A share of the incumbent, times P(feasible). None after a design proposal, or before
+        anything was feasible.
         """
 
     def recommend(self, study: Study) -> Configuration | None:
@@ -132,7 +131,6 @@ class GpSampler(CandidateSampler):
         )
 
     def _begun_with(self, situation: SamplerContext) -> Configuration | None:
-        """Return the next untried starting candidate, or None."""
         candidates, unseen = situation.candidates, set(situation.unseen.tolist())
         wanted = (candidates.index_of(one) for one in self._first)
         free = (one for one in wanted if one is not None and one in unseen)
@@ -190,11 +188,9 @@ class GpSampler(CandidateSampler):
         return best, facts
 
     def _is_plain(self, situation: SamplerContext) -> bool:
-        """Whether to use the plain process only."""
         return (situation.history.earlier - situation.initial) % TURNS == TURNS - 1
 
     def _known(self, situation: SamplerContext) -> PriorKnowledge:
-        """Return the prior knowledge of these candidates."""
         return PriorKnowledge(
             guess=self._of(self._guess, situation.candidates),
             earlier=self._earlier,
@@ -202,7 +198,6 @@ class GpSampler(CandidateSampler):
         )
 
     def _of(self, values: Array | None, candidates: CandidateSet) -> Array | None:
-        """Return the values (m,) for a subset of the candidates."""
         if values is None or self._candidates is None:
             return None
         if candidates is self._candidates:
@@ -252,10 +247,10 @@ class StructuredSampler(GpSampler):
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
-    """Return which candidates (m,) may be proposed: likely feasible, at least a quarter.
+    """Return which candidates (m,) are likely feasible, at least a quarter.
 
-    Improvement times probability alone would, once little is left to gain, keep trying infeasible
-    candidates, which promise as much as ever.
+    Without this filter a search that has little left to gain would keep trying infeasible
+    candidates.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 

@@ -1,11 +1,11 @@
 """Gaussian-process regression with GPy: Matern-5/2, a length scale per axis, priors.
 
-Only this file uses GPy. Log-normal priors (median, spread of the logarithm):
+Log-normal priors (median, spread of the logarithm):
 
 - length scales 0.6 sqrt(d), 1.3 (Hvarfner et al., see `gaussian_process`);
 - kernel variance 1, 1: targets are standardised;
-- noise standard deviation 5 % of a latency, factor 1.65, floor 1 %: evaluations differ by 3 to 10 %
-  on a quiet machine, and without repeats data cannot separate noise from roughness.
+- noise standard deviation 5 % of a latency, factor 1.65, floor 1 %, as evaluations differ by 3 to
+  10 % on a quiet machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LENGTH_SCALE_SPREAD = 1.3
 _VARIANCE_SPREAD = 1.0
 _ITERATIONS = 60
 _MIN_SD = 0.02
-"""Minimum scale of standardisation; otherwise noise would look like a function."""
+"""Minimum scale of standardisation, lest noise look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,6 @@ class GpyModel:
     _shift: float
     _factor: float
     hyperparameters: Hyperparameters
-    """Fitted values; the next fit starts from them."""
 
     def predict(self, vectors: Array) -> tuple[Array, Array]:
         """Return mean and standard deviation (m,) of the latent function at (m, d)."""
@@ -53,10 +52,7 @@ class GpyModel:
         return self._shift + self._factor * mean[:, 0], self._factor * sd
 
     def expecting(self, pending: Array) -> GpyModel:
-        """Return the process as if running trials (p, d) had returned their predicted means.
-
-        See `gaussian_process.Process.expecting`.
-        """
+        """Return the process as if running trials (p, d) had returned their predicted means."""
         if not len(pending):
             return self
         mean, _ = self._model.predict_noiseless(pending)
@@ -98,10 +94,7 @@ def fit(
 def _climb(
     vectors: Array, targets: Array, start: Hyperparameters, prior: Hyperparameters
 ) -> tuple[float, Hyperparameters]:
-    """Return the negative log posterior and hyper-parameters reached from one start.
-
-    A numerically unstable climb returns infinity.
-    """
+    """Return negative log posterior, infinite if unstable, and hyper-parameters from one start."""
     gpy = _gpy()
     try:
         with np.errstate(all="ignore"):  # the line search tries absurd values, and leaves them
@@ -133,10 +126,7 @@ def _model(vectors: Array, targets: Array, hyperparameters: Hyperparameters) -> 
 
 @functools.cache
 def _gpy() -> Any:
-    """Import GPy on first use: it takes 1.5 s.
-
-    GPy changes the process's warning filters, so they are restored.
-    """
+    """Import GPy on first use, as it takes 1.5 s, and restore the warning filters it changes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import GPy  # noqa: PLC0415 - see the docstring

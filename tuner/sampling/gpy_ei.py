@@ -1,7 +1,7 @@
 """GPy's regression with expected improvement, as in the study that this tuner follows.
 
-It models log objectives of the knobs without derived features. An unsuccessful trial counts as the
-worst value. Priors (`gp_model`) keep the fit of a few evaluations stable. GPy is an extra.
+Models log objectives of the knobs without derived features. An unsuccessful trial counts as the
+worst value. GPy is an extra.
 """
 
 from __future__ import annotations

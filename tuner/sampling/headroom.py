@@ -1,8 +1,7 @@
 """Probability that replicas stay within their memory, from earlier peaks.
 
-A Gaussian process models log(peak / limit), as a peak at 96 % of the limit says as much as a killed
-replica. A killed one lies somewhere above 0, so it takes its predicted value, at least
-`MIN_OVER`. Pure.
+A Gaussian process models log(peak / limit). A killed replica takes its predicted value, at least
+`MIN_OVER`.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior
 Array = NDArray[np.float64]
 
 MIN_KNOWN = 3
-"""Minimum known peaks for a model."""
 MIN_OVER = 0.1
-"""Minimum log excess of a killed replica: a tenth."""
+"""Minimum log excess of a killed replica."""
 NOISE = NoisePrior(sd=0.03, spread=0.5)
 """Peaks of one configuration differ by a few per cent."""
 

@@ -1,7 +1,7 @@
 """Quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
 
 After its documentation ("Quick Search Mode") and `generate/neighborhood.py` of
-triton-inference-server/model_analyzer, for any grid. A candidate is a point of ranks of its knobs'
+triton-inference-server/model_analyzer, for any grid. Candidates are points of ranks of their knobs'
 values.
 
 1. Home is the smallest corner.
@@ -9,15 +9,15 @@ values.
    knobs.
 3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
    times its gain over home (symmetric relative difference, -2 to 2); at most 2 in any knob.
-4. If the step is no better than home, take it back and measure home's direct neighbours one by one;
-   the best becomes home.
+4. If the step is no better than home, measure home's direct neighbours one by one; the best becomes
+   home.
 5. The search ends when no direct neighbour is better than home, or home repeats.
 
 Differences: all knobs are searched, an unsuccessful trial counts as -2, and the best three are
 repeated in turn instead of measured at several concurrencies.
 
-It is deterministic and ignores `initial`. In an infinite space, or while home is running, it
-proposes at random.
+Deterministic; ignores `initial`. In an infinite space, or while home is running, it proposes at
+random.
 """
 
 from __future__ import annotations
@@ -37,14 +37,11 @@ Array = NDArray[np.float64]
 
 RADIUS = 3.0
 NEIGHBOURS = 3
-"""Measured neighbours that a step needs."""
 MAGNITUDE = 5.0
 MAX_STEP = 2.0
-"""Maximum step in any knob."""
 TOP = 3
-"""Candidates repeated at the end."""
 LOST = -2.0
-"""Gain of a failed candidate: the worst symmetric difference."""
+"""The worst symmetric difference."""
 
 
 class HillClimbSampler(CandidateSampler):
@@ -64,7 +61,6 @@ class HillClimbSampler(CandidateSampler):
         return Proposal(configuration=chosen, origin="guided")
 
     def _again(self, situation: SamplerContext, seen: ClimbState) -> Proposal:
-        """Propose the next of the best three."""
         best = sorted(seen.first, key=lambda place: seen.first[place])[:TOP]
         if not best:
             return situation.at_random()
@@ -101,7 +97,7 @@ class ClimbState:
     def gain(self, place: int, home: int) -> float:
         """Return the symmetric relative difference over home; positive is better.
 
-        Values a and b: 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
+        For a and b: 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
         """
         if place in self.lost:
             return 0.0 if home in self.lost else LOST
@@ -190,7 +186,6 @@ class Climb:
         return open_[int(np.argmax(new))]
 
     def _within(self, home: int, radius: float) -> list[int]:
-        """Return other candidates within the radius, in grid order."""
         apart = np.linalg.norm(self._points - self._points[home], axis=1)
         return [int(place) for place in np.flatnonzero(apart <= radius + 1e-9) if place != home]
 

@@ -1,7 +1,7 @@
 """A study's trials as columns of plain values, as samplers see them.
 
-Targets are always minimised: logarithms if all objectives are positive (latencies differ by
-factors, and noise grows with them), else raw values with a reason. Pure.
+Targets are always minimised: logarithms if all objectives are positive, as noise grows with them,
+else raw values with a reason.
 
 How a trial is read:
 
@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-"""User attribute of a trial with its sampler's proposal."""
+"""User attribute with a trial's proposal."""
 
 
 class Encoder(Protocol):
@@ -68,7 +68,6 @@ class _Observed:
     vector: Array  # (d,)
     value: float
     told: Mapping[str, Any]
-    """User attributes."""
 
     def number(self, name: str) -> float:
         """Return a numeric attribute, or NaN."""
@@ -92,7 +91,6 @@ class History:
     at_s: Array  # (n,) Unix time; NaN if unknown
     efforts: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
-    """Of the targets."""
     scale_reason: str
     """Why it is raw, or empty."""
     sign: float
@@ -148,7 +146,7 @@ def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
 def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
     """Return the parameters that every ended trial has, with equal distributions.
 
-    Failed trials may lack parameters, so they count only if there are no others.
+    Failed trials, which may lack parameters, count only if there are no others.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and trial.distributions]
     whole = [trial for trial in ended if trial.state is not TrialState.FAIL] or ended

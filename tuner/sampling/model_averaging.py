@@ -1,11 +1,10 @@
 """Model averaging: a plain Gaussian process, and one with predictions as its prior mean.
 
-Evaluations of earlier studies are further rows, with their workload as extra inputs. Pure.
-
-The structured process weighs by its leave-one-out predictive density with prior odds `ODDS` (pseudo
-Bayesian model averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions",
-Bayesian Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless and turns
-inverted ones round.
+Evaluations of earlier studies are further rows, with their workload as extra inputs. The structured
+process weighs by its leave-one-out predictive density with prior odds `ODDS` (pseudo Bayesian model
+averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian
+Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless and turns inverted ones
+round.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 ODDS = 10.0
-"""Prior odds of the structured process; a few noisy evaluations cannot decide."""
+"""Prior odds of the structured process, which a few noisy evaluations cannot outweigh."""
 MIN_SHARE = 1e-3
-"""Weight below which a process is ignored."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,7 +38,6 @@ class AveragedModel:
     plain: GaussianProcess
     structured: GaussianProcess | None
     weight: float
-    """Weight of the structured process."""
     _inputs: Array  # (m, d) of the candidates, then the context if there are earlier evaluations
     _guess: Array | None
     _observed: Array  # (n, d)
@@ -180,14 +177,13 @@ def fit(
 
 
 def _with(vectors: Array, context: Array) -> Array:
-    """Return vectors (k, d + c) with the context appended."""
     if not len(context):
         return vectors
     return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])
 
 
 def _of_observed(history: History, candidates: CandidateSet, guess: Array | None) -> Array | None:
-    """Return each observation's prediction (n,), or None if one is missing."""
+    """Each observation's prediction (n,), or None if one is missing."""
     if guess is None:
         return None
     places = [candidates.index_of(one) for one in history.configurations]

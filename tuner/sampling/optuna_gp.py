@@ -1,7 +1,7 @@
 """Optuna's own Gaussian process with log expected improvement, as a candidate sampler.
 
-`optuna.samplers.GPSampler` with its defaults proposes for an in-memory study of the points of
-`told`, one float per vector entry. Needs PyTorch (extra `benchmarks`).
+`optuna.samplers.GPSampler` with its defaults, over an in-memory study of one float per vector
+entry. Needs PyTorch (extra `benchmarks`).
 """
 
 from __future__ import annotations

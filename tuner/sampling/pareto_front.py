@@ -7,7 +7,7 @@ objectives:
     s = max(w z1, (1 - w) z2) + 0.05 (w z1 + (1 - w) z2),    z = (log y - best) / (median - best)
 
 A plain sum never finds the points of a concave front. The front consists of posterior means, as the
-lowest measurements are lucky. The knee lies farthest below the line between the front's ends.
+lowest measurements are lucky. The knee lies farthest below the line between its ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 AUGMENTED = 0.05
 """Weight of the sum; without it dominated points count as equal."""
 MIN_SPREAD = 0.02
-"""Minimum log distance of best and median evaluation; less is noise."""
+"""Minimum log distance of best and median evaluation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,10 +91,7 @@ def pareto_front(
 ) -> ParetoFront | None:
     """Return the Pareto front of evaluated configurations that keep the metric constraints.
 
-    `known` concerns the first objective.
-
-    Returns:
-        None without such a configuration, or if an objective has no logarithm.
+    `known` concerns the first objective. None if empty, or if an objective has no logarithm.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":

@@ -1,8 +1,7 @@
-"""The prediction without a search: what the performance model would choose.
+"""Baseline without a search: the performance model's choice, evaluated again and again.
 
-After the default it evaluates the best predicted candidate again and again. Without a prediction
-(another engine, an objective unrelated to latency, no profile) proposals are random, and the study
-notes that.
+Without a prediction (another engine, an objective unrelated to latency, no profile) proposals are
+random, and the study notes that.
 """
 
 from __future__ import annotations

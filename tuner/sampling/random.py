@@ -1,7 +1,6 @@
-"""Random search: the baseline of every other sampler.
+"""Random search: each feasible candidate once in random order, then replicates.
 
-Each feasible candidate once in random order (the stronger baseline), then replicates. In an
-infinite space: independent draws.
+In an infinite space: independent draws.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The recommended configuration: the best posterior mean, not the lowest measurement.
+"""The recommended configuration: the best posterior mean, after any sampler.
 
-The lowest of thirty equally good measurements looks two standard errors too good. Works after any
-sampler.
+The lowest of thirty equally good measurements looks two standard errors too good.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Incumbent:
     sd: float
     """Its posterior standard deviation; on the log scale if `is_log`."""
     noise_sd: float
-    """Standard deviation of one evaluation, likewise."""
     is_log: bool
 
 
@@ -55,13 +53,10 @@ def incumbent(
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Incumbent | None:
-    """Return the observed configuration with the best posterior mean.
+    """Return the observed configuration with the best posterior mean, or None without one.
 
     Configurations that also failed count only if all did. Under metric constraints it must be
     `constraint_model.recommendable`. The study may be running.
-
-    Returns:
-        None without a success that keeps the constraints.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
@@ -96,10 +91,9 @@ def incumbent(
 def estimate_drift(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> tuple[Array, Array]:
-    """Return the machine drift at each evaluation, on the log scale.
+    """Return the machine drift: means (n,) and errors (n,) of the successful evaluations, in order.
 
-    Returns:
-        Means (n,) and errors (n,) of the successful evaluations, in order.
+    On the log scale.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):

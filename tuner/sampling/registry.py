@@ -1,4 +1,4 @@
-"""Samplers by name. A new one needs a file, a line here and a fixture of the contract suite.
+"""Samplers by name; a new one needs a file, a line here and a fixture of the contract suite.
 
 Optional and slow libraries are imported by a sampler's first proposal.
 """
@@ -54,9 +54,7 @@ class OptionalDependency:
 
     package: str
     extra: str
-    """Extra of Luthier that installs it."""
     modules: tuple[str, ...]
-    """Modules that must exist."""
 
 
 OPTIONAL_DEPENDENCIES: Mapping[str, OptionalDependency] = {
@@ -77,7 +75,7 @@ def create(
         name: one of `NAMES`.
         seed: 0 or more; equal seeds and results give equal proposals.
         initial: trials before results guide it.
-        candidates: None to use the study's distributions.
+        candidates: None for the study's distributions.
         options: the sampler's own, such as `epsilon`.
 
     Raises:

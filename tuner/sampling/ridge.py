@@ -1,11 +1,9 @@
-"""An additive model of the latency: one curve per knob, fitted by ridge regression.
+"""Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-The log objective is a sum of one polygon per knob. Up to `KNOTS` levels each have their own value;
-more are interpolated. A knob's straight line is penalised less than deviations from it, and the
-penalty minimises the leave-one-out error.
-
-A simple baseline: it models neither interactions nor its uncertainty. An unsuccessful trial counts
-as the worst value.
+A simple baseline without interactions or uncertainty. The log objective is a sum of one polygon per
+knob, with a value per level, or interpolated beyond `KNOTS` levels. Straight lines are penalised
+less than deviations, and the penalty minimises the leave-one-out error. An unsuccessful trial
+counts as the worst value.
 """
 
 from __future__ import annotations
@@ -19,9 +17,7 @@ from tuner.sampling.external_sampler import is_too_early, observations
 Array = NDArray[np.float64]
 
 EXPLORE = 0.2
-"""Probability of a random proposal."""
 KNOTS = 8
-"""Maximum points of a polygon."""
 SLOPE = 0.1
 """Penalty of a straight line relative to deviations from it."""
 STRENGTHS = np.logspace(-3, 2, 11)
@@ -89,10 +85,9 @@ def knots_of(vectors: Array) -> list[Array]:
 
 
 def basis(vectors: Array, knots: list[Array]) -> Array:
-    """Return the basis: for each entry its straight line, then a hat per knot.
+    """Return the basis: for each entry its straight line, then a hat per knob.
 
-    A hat is 1 on its knot and 0 on the others. Straight lines are scaled by 1 / sqrt(`SLOPE`) for a
-    smaller penalty.
+    Straight lines are scaled by 1 / sqrt(`SLOPE`) for a smaller penalty.
     """
     columns = []
     for column, places in zip(vectors.T, knots, strict=True):

@@ -1,7 +1,6 @@
 """The shortlist: configurations to evaluate again before a study names the best.
 
-The recommendation comes first, then those that are most often best in posterior draws. Reads the
-study, writes nothing.
+The recommendation comes first, then those most often best in posterior draws.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def make_shortlist(
 ) -> Shortlist | None:
     """Return at most `most` configurations, or None without successes or logarithms.
 
-    `but` is omitted because it is evaluated anyway: the default.
+    `but` is evaluated anyway: the default.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
@@ -86,7 +85,7 @@ def make_shortlist(
 
 
 def _chances(mean: Array, covariance: Array) -> Array:
-    """Return the share of draws (k,) in which each is lowest."""
+    """Share of draws (k,) in which each is lowest."""
     lower = np.linalg.cholesky(covariance + 1e-10 * np.eye(len(mean)))
     draws = mean[:, None] + lower @ np.random.default_rng(0).normal(size=(len(mean), DRAWS))
     return np.bincount(np.argmin(draws, axis=0), minlength=len(mean)) / DRAWS

@@ -1,6 +1,6 @@
-"""scikit-optimize's Gaussian process with expected improvement, through its `Optimizer`.
+"""scikit-optimize's Gaussian process with expected improvement (an extra).
 
-Each proposal fits a new optimizer to the points of `told`. Only this file uses skopt, an extra.
+Each proposal fits a new `Optimizer`.
 """
 
 from __future__ import annotations

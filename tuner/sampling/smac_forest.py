@@ -1,12 +1,11 @@
-"""SMAC's random forest with expected improvement and random proposals.
+"""SMAC's random forest with expected improvement and random proposals (extra `benchmarks`).
 
 As in SMAC's facade for hyper-parameters: ten trees on log objectives, log expected improvement, one
 proposal of five at random. Differences: every untried candidate is scored; no racing of repeats, as
 in MLOS (`deterministic=True`); `gain_ratio` computes the improvement, because SMAC's own raises on
 rounding errors.
 
-Each proposal grows a new forest seeded by the trial's stream. Only this file uses SMAC (extra
-`benchmarks`).
+Each proposal grows a new forest seeded by the trial's stream.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from tuner.sampling.external_sampler import is_too_early, observations
 Array = NDArray[np.float64]
 
 RANDOM = 0.2
-"""Share of random proposals, as in SMAC."""
 
 
 class SmacSampler(CandidateSampler):

@@ -2,8 +2,7 @@
 
 A target's noise has three parts: host slowdown, as far as CPU times show it (`host_slowdown`);
 differences between evaluations of one configuration, learned under a prior; and the error within
-the evaluation (`History.errors`). The latter rests on a few blocks, so it is shrunk towards the
-common value.
+the evaluation (`History.errors`), shrunk towards the common value because it rests on a few blocks.
 """
 
 from __future__ import annotations
@@ -41,21 +40,16 @@ DRIFT_S = 120.0
 TAIL_DEGREES = 4.0
 """Degrees of freedom of Student's t noise, for occasional outliers."""
 ROUGH_SD = 0.12
-"""Steps and kinks of ten per cent.
-
-Without them a process on a smooth surface is certain of untried candidates.
+"""Steps and kinks of ten per cent, without which the process is too certain of untried candidates.
 """
 RETAINED = 16
-"""Cached fits.
-
-A recommendation and the next proposal share one, and each metric constraint has its own.
-"""
+"""Cached fits; each metric constraint has its own."""
 PRIOR_DEGREES = 9.0
 """Weight of the evaluations' common error."""
 
 _fitted: dict[bytes, GaussianProcess] = {}
 _lock = threading.Lock()
-"""Guards `_fitted` across threads; not held while fitting."""
+"""Guards `_fitted`; not held while fitting."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +63,7 @@ class TrainingData:
     efforts: Array  # (n,) log CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     knobs: int | None = None
-    """Number of leading entries that are knobs, not derived; None: all."""
+    """Leading entries that are knobs, not derived; None: all."""
 
     @classmethod
     def of(cls, history: History) -> TrainingData:
@@ -147,8 +141,7 @@ def drift(at_s: Array) -> Array:
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
     """Return the noise prior, given standard errors within evaluations (NaN if unknown).
 
-    Evaluations with noisy blocks differ more from one another. `left` is the unexplained share of
-    that.
+    Evaluations with noisy blocks differ more; `left` is the unexplained share of that.
     """
     known = errors[np.isfinite(errors)]
     if not len(known):
@@ -161,12 +154,11 @@ def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
 
 
 def _without(error: float, sd: float, left: float) -> float:
-    """Return the noise if only a share `left` of its part beyond `error` is unexplained."""
+    """Noise if only a share `left` of its part beyond `error` is unexplained."""
     return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
 
 
 def _key(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> bytes:
-    """Return a hash of a fit's inputs."""
     made = hashlib.blake2b(digest_size=16)
     first = np.array(start, dtype=float)
     parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.efforts, first, guess)

@@ -1,8 +1,8 @@
-"""Optuna's own tree-structured Parzen estimator, as a candidate sampler.
+"""Optuna's tree-structured Parzen estimator, as a candidate sampler.
 
-`optuna.samplers.TPESampler` with its defaults; unsuccessful trials are PRUNED, which it treats as
-worst. Each trial seeds its TPE by (seed, trial number). With candidates, the first `initial` trials
-are random, and later ones the candidate nearest to TPE's point, perhaps a replicate.
+`optuna.samplers.TPESampler` with its defaults treats unsuccessful (PRUNED) trials as worst. Each
+trial seeds its TPE by (seed, trial number). With candidates, the first `initial` trials are random,
+and later ones the candidate nearest to TPE's point, perhaps a replicate.
 """
 
 from __future__ import annotations
