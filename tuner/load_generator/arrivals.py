@@ -1,10 +1,8 @@
 """Arrival schedules as pure functions of request counts and time.
 
-Seconds count from the start of the phase. A schedule returns when the next request is due, or None
-if it first needs a response (after vegeta's `Pacer`).
-
-The due second is the request's *intended* time. An open loop thus counts the wait for a free
-connection, which avoids coordinated omission.
+Seconds count from the start of the phase. A schedule returns when the next request is due (its
+*intended* time), or None if it first needs a response (after vegeta's `Pacer`). An open loop thus
+counts the wait for a free connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations
@@ -20,13 +18,10 @@ from typing import Literal
 Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
 """How an open loop spreads its requests over time."""
 BURST_PERIOD_S = 0.5
-"""Time between the starts of bursts."""
 BURST_S = 0.1
-"""Length of a burst."""
 BURST_FACTOR = 3.0
-"""Rate within a burst over the mean rate. Between bursts it is then half the mean."""
+"""Rate within a burst over the mean rate."""
 MIN_OFFSETS = 2
-"""Fewest arrivals that define a rate."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ class ClosedLoop:
 class OpenLoop:
     """Open loop of at most `connections` in flight: requests are due regardless of responses.
 
-    Subclasses implement `_next_s`; drawn times are kept and never change.
+    Subclasses implement `_next_s`.
     """
 
     is_open = True
@@ -81,7 +76,7 @@ class OpenLoop:
 
 
 class Constant(OpenLoop):
-    """Arrivals at equal distances from 0 on, without a running sum and its rounding errors."""
+    """Arrivals at equal distances, without the rounding errors of a running sum."""
 
     def __init__(self, rate_per_s: float, connections: int) -> None:
         super().__init__(connections)
@@ -107,9 +102,9 @@ class Poisson(OpenLoop):
 class Burst(OpenLoop):
     """Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
-    `rate_per_s` is the mean over whole periods; the seed also draws the place in the first one.
-    Drawn by inversion: a sum of unit exponentials is looked up in the integral of the rate (Cinlar,
-    Introduction to Stochastic Processes, 1975, section 4.7).
+    `rate_per_s` is the mean over whole periods. Drawn by inversion: a sum of unit exponentials is
+    looked up in the integral of the rate (Cinlar, Introduction to Stochastic Processes, 1975,
+    section 4.7).
     """
 
     def __init__(self, rate_per_s: float, connections: int, seed: int) -> None:
@@ -118,7 +113,6 @@ class Burst(OpenLoop):
         self._high_per_s = BURST_FACTOR * rate_per_s
         in_burst = self._high_per_s * BURST_S
         self._each = rate_per_s * BURST_PERIOD_S
-        """Arrivals expected in a period, `in_burst` of them in its burst."""
         self._in_burst = in_burst
         self._low_per_s = (self._each - in_burst) / (BURST_PERIOD_S - BURST_S)
         self._begin_s = self._random.uniform(0.0, BURST_PERIOD_S)
@@ -136,7 +130,6 @@ class Burst(OpenLoop):
         return max(last_s, periods * BURST_PERIOD_S + inside_s - self._begin_s)
 
     def _expected_by(self, second: float) -> float:
-        """Return the arrivals expected in a period up to `second`."""
         high_s = min(second, BURST_S)
         return self._high_per_s * high_s + self._low_per_s * (second - high_s)
 
@@ -157,7 +150,7 @@ class TraceArrivals(OpenLoop):
 
 
 class ScheduledArrivals(OpenLoop):
-    """Arrivals at exactly these seconds, one per request of a scenario."""
+    """Arrivals at exactly these seconds."""
 
     def __init__(self, offsets_s: Sequence[float], connections: int) -> None:
         super().__init__(connections)

@@ -1,8 +1,7 @@
 """HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
 Latency runs from just before the first byte goes to the kernel to just after the last byte of the
-response is read. With 3 KB bodies at 20 connections this loop takes 10 us of CPU per request, a
-bare epoll loop 8. Epoll stamps the time beside the system calls, while uvloop defers writes.
+response is read. Epoll stamps the time beside the system calls, while uvloop defers writes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tuner.load_generator.steady import Settling
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02
 MAX_HEADS = 512
-"""Maximum of distinct response heads remembered."""
 
 _READABLE = select.EPOLLIN
 _BOTH = select.EPOLLIN | select.EPOLLOUT
@@ -45,10 +43,8 @@ class Client:
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
-        """In the measured part."""
         self.cpu_readings = CpuReadings()
         self.first_error = b""
-        """Start of the first non-2xx body."""
         arrivals = self.phase.arrivals
         self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
         self._requests = requests
@@ -57,7 +53,7 @@ class Client:
         self._due_s = arrivals.due_s
         self._each_its_own = plan.each_its_own
         self._next_due_s = math.inf
-        """When the next request is due; infinite if unknown or no connection is free."""
+        """Infinite if unknown or no connection is free."""
         self._heads: dict[bytes, ResponseHead] = {}
         self._sent = 0
         self._finished = 0
@@ -218,7 +214,7 @@ class Client:
         self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
 
     def _abandon(self, now: float) -> None:
-        """Mark requests as lost that no connection took in time, so that an overload ends."""
+        """Lose requests that no connection took in time, so that an overload ends."""
         due_before_s = now - self.plan.timeout_s
         while (
             self._sent < self.phase.limit

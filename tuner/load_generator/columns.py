@@ -1,7 +1,4 @@
-"""Growing record columns of a phase, 30 bytes per request.
-
-The client's process uses this file, so it imports almost nothing.
-"""
+"""Growing record columns of a phase, 30 bytes per request; imports almost nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class Columns:
     def append(
         self, intended_s: float, started_s: float, finished_s: float, status: int, connection: int
     ) -> None:
-        """Add a finished request; status 0 means no response."""
+        """Add a finished request; status 0: no response."""
         self.intended_s.append(intended_s)
         self.started_s.append(started_s)
         self.finished_s.append(finished_s)

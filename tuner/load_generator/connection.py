@@ -50,9 +50,8 @@ class ClientConnection:
         self.socket: socket.socket | None = None
         self.intended_s = 0.0
         self.started_s = 0.0
-        """When its request was sent or its opening began."""
+        """When its request was sent, or its opening began."""
         self.retry_s = 0.0
-        """When it may open again."""
         self.losses = 0
         """Lost requests and failed openings in a row."""
         self.round_trips = 0

@@ -1,7 +1,7 @@
 """Load generator as the tuner sees it: one client process that survives many phases.
 
-In: payloads (once) and plans (one per phase). Out: a `PhaseResult` per phase. The separate process
-keeps the tuner's own work out of the latencies. A client that dies or stalls is replaced.
+In: payloads (once) and plans (one per phase). Out: a `PhaseResult` per phase. A client that dies or
+stalls is replaced.
 
 The kernel ends the client with the thread that made it, so use one long-lived thread.
 """
@@ -32,16 +32,15 @@ from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
-"""Maximum silence of a client that reports each second; it allows a short swap or sleep."""
+"""Maximum silence of a client; it allows a short swap or sleep."""
 END_TIMEOUT_S = 2.0
 MAX_RETAINED = 2
 MAX_REPORTED = 200
-"""Maximum of a server's characters in a reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PhaseResult:
-    """One phase, in seconds since its first send."""
+    """Result of one phase, in seconds since its first send."""
 
     records: RequestRecords
     """Every request, including warm-up and those in flight at the end."""
@@ -54,16 +53,14 @@ class PhaseResult:
     client_cpu: CpuTimeSeries
     """Over the whole phase."""
     wall_s: float
-    """Time from the first connection to the last response."""
     reconnects: int
     """Connections replaced after a close or a lost request."""
     last_loss: str
     fell_behind: float
-    """Share by which the server fell behind (`phase.fell_behind`)."""
+    """See `phase.fell_behind`."""
     first_error: str
     """Message of the first non-2xx response, on one line."""
     hint: str = ""
-    """What to try, if known."""
 
     @property
     def measured_s(self) -> float:
@@ -72,7 +69,7 @@ class PhaseResult:
 
     @property
     def why_failed(self) -> str:
-        """Message of server or connection about a failed request."""
+        """Message about a failed request."""
         if self.first_error:
             hint = f"; {self.hint}" if self.hint else ""
             return f'the first of them said "{self.first_error}"{hint}'
@@ -87,7 +84,7 @@ class LoadGenerator:
         self._errors: Any = None
         self._payloads: Payloads | MultiModelPayloads | None = None
         self._kept: list[Payloads | MultiModelPayloads] = []
-        """Payloads that the client has, least recently used first."""
+        """What the client has, least recently used first."""
 
     def __enter__(self) -> Self:
         self._start()
@@ -107,7 +104,7 @@ class LoadGenerator:
         return None if self._process is None else self._process.pid
 
     def set_payloads(self, payloads: Payloads | MultiModelPayloads) -> None:
-        """Set the payloads of the following phases; each set reaches the client once.
+        """Set the payloads of the following phases.
 
         The client keeps `MAX_RETAINED` sets, so that two servers can alternate.
         """
@@ -223,7 +220,6 @@ class LoadGenerator:
     def _await(
         self, *events: str, timeout_s: float = SILENCE_TIMEOUT_S
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the next frame with one of these events."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
@@ -273,7 +269,7 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Phas
 
 
 def message(body: str) -> str:
-    """Return the `error` text of a JSON body, which may be truncated, else the body."""
+    """Return the `error` text of a JSON body, perhaps truncated, else the body."""
     for whole in (body, f'{body}"}}'):
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(whole)

@@ -20,7 +20,7 @@ def convert(
 ) -> dict[str, NDArray[Any]]:
     """Return samples of every input, along a new first axis, in the shape that is sent.
 
-    `sample_rows` finds the samples; an input may have one for all.
+    An input may have one sample for all.
 
     Raises:
         UsageError: a wrong shape, or unequal numbers of samples.
@@ -67,7 +67,7 @@ def _arrange(
 def _disagreement(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> UsageError:
-    """Return the error for the first input with a wrong shape or sample count."""
+    """Error for the first input with a wrong shape or sample count."""
     counts = {}
     for spec in signature.inputs:
         array = arrays[spec.name]
@@ -89,7 +89,7 @@ def _wrong_shape(
 
 
 def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
-    """Return the shape of an item, or of an input without an item axis; -1 where free."""
+    """Shape of an item, or of an input without an item axis; -1 where free."""
     return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
 
 
@@ -116,7 +116,7 @@ def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArr
 
 
 def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether only precision can be lost; values are checked apart."""
+    """Whether only precision can be lost."""
     if given.kind == "i" and wanted.kind == "u":
         return True  # JSON and Python know no unsigned numbers
     return given.kind in "biuf" and np.can_cast(given, wanted, "same_kind")

@@ -1,6 +1,6 @@
 """Payloads for many models: heads, bodies, and the pair for each request.
 
-Head and body are joined when a request is sent, so that a thousand models can share bodies.
+They are joined when sent, so that a thousand models can share bodies.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 PAIR = "i"
-"""Type code of the indexes on the wire."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class LazyRequests(Sequence[bytes]):
     """Whole requests, built on access."""
 
     def __init__(self, heads: Sequence[bytes], bodies: Sequence[bytes], order: bytes) -> None:
-        """Keep what is given.
+        """Store the arguments.
 
         Args:
             heads: up to the value of Content-Length, their last header.

@@ -2,8 +2,8 @@
 
 A body is a JSON header, then the tensors' bytes, little-endian and row-major; a BYTES element is a
 4-byte length and its bytes. Binary outputs keep number printing out of the latency. All bodies
-share one HTTP header with the JSON header's length, so JSON headers are padded with spaces. Source:
-the extension "binary_tensor_data" of the Open Inference Protocol, as in Triton.
+share one HTTP header, so JSON headers are padded with spaces. Source: the extension
+"binary_tensor_data" of the Open Inference Protocol, as in Triton.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from serving.values import TensorSpec
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
-"""HTTP header with the length of the JSON header."""
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
     "UINT8": np.dtype("<u1"),
@@ -34,7 +33,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
 }
-"""Numeric datatypes in binary form."""
 
 
 class RequestInput(NamedTuple):

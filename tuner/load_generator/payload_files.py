@@ -1,7 +1,6 @@
 """Payloads from npz arrays and JSON lines, checked against the model's signature.
 
-Conversions may lose only precision (float64 to FP32, small integers to wider ones). Errors name the
-place and what was expected.
+Conversions may lose only precision. Errors name the place and what was expected.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from tuner.load_generator import input_conversion, oip_body, payloads
 from tuner.load_generator.payloads import Payloads
 
 MAX_REQUESTS = 1000
-"""Maximum distinct requests. So many defeat caches and branch predictors."""
+"""Maximum distinct requests, enough to defeat caches and branch predictors."""
 MAX_BYTES = 256 << 20
-"""Maximum of all bodies together."""
 
 
 def from_file(
@@ -96,7 +94,7 @@ def from_npz(
 
 
 def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
-    """Return arrays of all inputs, and labels, by name."""
+    """Arrays of all inputs, and labels, by name."""
     wanted = [spec.name for spec in signature.inputs]
     if not path.is_file():
         raise UsageError(f"payload file {path}: there is no such file")
@@ -192,7 +190,6 @@ def _line(line: str, signature: Signature, where: str) -> list[oip_body.RequestI
 
 
 def _oip_inputs(inputs: object, where: str) -> dict[str, Any]:
-    """Return the inputs of a protocol request by name."""
     given: dict[str, Any] = {}
     for item in inputs if isinstance(inputs, list) else [inputs]:
         if not isinstance(item, dict) or "name" not in item or "data" not in item:

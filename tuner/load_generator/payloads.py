@@ -1,7 +1,6 @@
 """Request bodies with their request line and headers.
 
-Bodies for models are Open Inference Protocol v2 requests in binary form (`oip_body`), of one item
-or a client's batch (`stacking`).
+Bodies for models are Open Inference Protocol v2 requests in binary form (`oip_body`).
 """
 
 from __future__ import annotations
@@ -29,23 +28,21 @@ class Payloads:
     requests: tuple[bytes, ...]
     """Bodies; one empty body for none."""
     headers: Mapping[str, str]
-    """Headers; the client adds Host and Content-Length."""
+    """Without Host and Content-Length, which the client adds."""
     path: str
     method: str = "POST"
     is_synthetic: bool = False
-    """Whether inputs are random. Latency may differ from real ones', and quality is unknown."""
+    """Whether inputs are random: latency may differ, and quality is unknown."""
     description: str
-    """What it is and how many, for reports."""
     labels: NDArray[np.generic] | None = None
     """Right answers, (n, client_batch)."""
     client_batch: int = 1
-    """Items per request."""
     indexes: tuple[str, ...] = ()
     """Synthetic integer inputs, which may be out of range as indexes."""
     guessed: tuple[str, ...] = ()
     """Inputs with small integers for lack of a declared range."""
     sent: InputSummary | None = None
-    """Summary of the inputs; None without server metadata."""
+    """None without server metadata."""
     answer: str = "open-inference"
     """Response format: a protocol, a datatype, or empty if unread."""
 

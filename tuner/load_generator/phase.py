@@ -33,8 +33,8 @@ def is_warm(
 def fell_behind(due: int, more_waiting: int) -> float:
     """Return the share of due requests by which a server fell behind, or 0.
 
-    The backlog's growth counts if it exceeds `MAX_BEHIND` of the due requests and three standard
-    deviations of their number (Poisson).
+    The backlog's growth counts if it exceeds `MAX_BEHIND` and three standard deviations (Poisson)
+    of the due requests.
 
     Args:
         due: requests due in the part.
@@ -58,12 +58,10 @@ class Phase:
         self.total: float = math.inf
         """Set to `limit` once the end is due; reaching it ends the phase."""
         self._lasts = False
-        """Whether the measured part outlasts its seconds."""
         self._finished_before = 0
-        """Requests finished by the end of the warm-up."""
         self._looks = 0
         self.fell_behind = 0.0
-        """Share of due requests by which the server fell behind in an open loop."""
+        """Share by which the server fell behind in an open loop."""
         self._begun: tuple[int, int] | None = None
         """Requests due and finished by the end of the warm-up, until judged."""
 
@@ -135,7 +133,6 @@ class Phase:
         return now_s < self.warmup_end_s + self.plan.most_s
 
     def _end(self, at_s: float, sent: int) -> None:
-        """End the measured part with the requests due by then."""
         self.measured_end_s = at_s
         self.limit = self.total = self.arrivals.belonging(sent, at_s)
 

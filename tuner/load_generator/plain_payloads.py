@@ -88,9 +88,6 @@ def instances(
 ) -> Payloads:
     """Return predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
 
-    Args:
-        to: path of the request.
-
     Raises:
         UsageError: unreadable, or with values that JSON lacks.
     """
@@ -117,13 +114,12 @@ def instances(
 
 
 def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with a content type."""
     has_type = any(name.lower() == "content-type" for name in headers)
     return {**({} if has_type else default), **headers}
 
 
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """Return the inputs, cut to the maximum, and the labels."""
+    """Inputs, cut to the maximum, and labels."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: there is no such file")
     try:

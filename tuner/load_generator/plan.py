@@ -1,7 +1,4 @@
-"""Plan of one phase, which travels to the client's process as JSON.
-
-The client's process uses this file, so it imports almost nothing.
-"""
+"""Plan of one phase, sent to the client's process as JSON; imports almost nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from tuner.load_generator import arrivals
 class Warmup:
     """Warm-up before the measurement; the workload continues without a pause.
 
-    It ends once `seconds` have passed and every connection has had `round_trips` responses. From
-    `cap_s` on, the mean over connections suffices, so that a starved one cannot hold it up. Lost
-    requests count. An open loop needs `round_trips` responses in all.
+    It ends once `seconds` have passed and every connection has had `round_trips` responses, or from
+    `cap_s` on the mean over connections, so that a starved one cannot hold it up. Lost requests
+    count. An open loop needs `round_trips` responses in all.
     """
 
     seconds: float = 0.1
@@ -41,7 +38,6 @@ class Race:
     look_s: float
     """Interval of looks, from the end of the warm-up."""
     limits_ms: tuple[float, ...]
-    """Limit of the mean latency at each look."""
 
     def __post_init__(self) -> None:
         if self.look_s <= 0 or any(limit <= 0 for limit in self.limits_ms):
@@ -50,7 +46,7 @@ class Race:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoopPlan:
-    """Open-loop workload: requests are due regardless of responses."""
+    """Open-loop workload."""
 
     rate_per_s: float
     spread: arrivals.Spread = "poisson"
@@ -68,16 +64,15 @@ class PhasePlan:
     concurrency: int
     """Requests in flight on keep-alive connections; the maximum if there is a rate."""
     rate_per_s: float | None = None
-    """Requests due each second (open loop); None: closed loop."""
+    """Requests due each second; None: closed loop."""
     spread: arrivals.Spread = "poisson"
     seed: int = 0
     offsets_s: tuple[float, ...] = ()
     """Arrival seconds: of `trace`, scaled to the rate; of `listed`, as they are."""
     each_its_own: bool = False
-    """Whether each connection sends its own request, as a client of one model."""
+    """Whether each connection sends its own request, as one model's client."""
     cuts_overload: bool = False
-    """Whether an overloaded open loop drops unanswered requests at its end.
-    `Phase.fell_behind` decides."""
+    """Whether an overloaded open loop drops unanswered requests at its end."""
     seconds: float | None = None
     answers: int = 0
     """Fewest responses in `seconds` of a closed loop; a slow server gets longer."""
@@ -87,10 +82,9 @@ class PhasePlan:
     """Requests sent after the warm-up, including those in flight then."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
     race: Race | None = None
-    """Ends a measured part of `seconds` early; None: never."""
+    """Ends a measured part of `seconds` early."""
     timeout_s: float = 10.0
-    """Time after which a request is lost and its connection replaced.
-    An open-loop request may also be lost waiting for a connection."""
+    """Time after which a request is lost, even waiting for a connection in an open loop."""
 
     def __post_init__(self) -> None:
         if (self.seconds is None) == (self.requests is None):

@@ -1,7 +1,6 @@
 """Connection pool of the client, which also detects a lost server.
 
 `free` holds exactly the open, idle connections. Failed ones are retried after a pause that doubles.
-Times are on the caller's clock.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import socket
 from tuner.load_generator.connection import ClientConnection, ConnectionState
 
 RETRIES = 6
-"""Failures in a row until a connection counts as gone. It is retried while others work."""
+"""Failures in a row until a connection counts as gone."""
 FIRST_PAUSE_S = 0.02
-"""Pause after the first failure. It doubles, to 0.62 s in all until a connection is gone."""
+"""Pause after the first failure; doubling, they add up to 0.62 s."""
 OPEN_TIMEOUT_S = 5.0
 
 
@@ -38,7 +37,7 @@ class ConnectionPool:
         """Why the last request or opening failed."""
 
     def resolve(self) -> None:
-        """Resolve the server's address; of several, as for localhost, take the first that accepts.
+        """Resolve the server's address; of several, take the first that accepts.
 
         Raises:
             ServerGone: the host has no address.
@@ -101,8 +100,8 @@ class ConnectionPool:
     def poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
         """Poll with a timeout in microseconds; epoll itself counts milliseconds.
 
-        An epoll is readable while it has events. As it is older than its connections, its number is
-        below the 1,024 that `select` can hold.
+        An epoll is readable while it has events. Older than its connections, its number is below
+        the 1,024 that `select` can hold.
         """
         if timeout_s > 0.0:
             select.select((self.poller,), (), (), timeout_s)

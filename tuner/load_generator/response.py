@@ -1,8 +1,8 @@
 """HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
 A *plain* response (status from 200, one Content-Length) is only counted; any other (chunked, 1xx
-first, body up to the close) goes through llhttp by httptools. The client caches the heads, which
-repeat. Surplus bytes prevent only the connection's reuse.
+first, body up to the close) goes through llhttp by httptools. Surplus bytes prevent only the
+connection's reuse.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class ResponseReader:
 
     def __init__(self) -> None:
         self.plain: ResponseHead | None = None
-        """Set once a plain head has been read."""
         self.head = b""
         """That head with its empty line."""
         self._begun = bytearray()
@@ -132,7 +131,7 @@ class ResponseReader:
 
 
 class _FullParser:
-    """llhttp parser of one response; on_* methods are its callbacks."""
+    """llhttp parser of one response."""
 
     def __init__(self) -> None:
         self.told = bytearray()

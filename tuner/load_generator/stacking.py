@@ -19,7 +19,7 @@ from tuner.load_generator.oip_body import RequestInput
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
     """Return item indexes by request, (requests, client_batch).
 
-    The first items also fill up the last request.
+    The first items fill up the last request.
     """
     requests = -(-items // client_batch)
     return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
@@ -37,7 +37,6 @@ def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[Reque
 
 
 def _stack_input(inputs: Sequence[RequestInput], count: int, where: str) -> RequestInput:
-    """Join one input of all items."""
     spec, first = inputs[0].spec, inputs[0].array
     found = sorted({item.array.shape for item in inputs})
     if len(found) > 1:

@@ -1,8 +1,7 @@
 """Test whether latencies have settled: the initial part to drop is at most half of them.
 
 That part minimises the marginal standard error (MSER-5: White, "An Effective Truncation Heuristic
-for Bias Reduction in Simulation Output", Simulation 69:323, 1997). The client's process uses this
-file, so it imports nothing.
+for Bias Reduction in Simulation Output", Simulation 69:323, 1997). Imports nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BATCH = 5
-"""Fewest responses averaged into one value."""
 MIN_BATCHES, MAX_BATCHES = 8, 40
 """Fewest batches to judge, and the number above which batches grow."""
 LOOK_S = 0.1
-"""Interval between checks of a running phase."""
 
 
 class Settling:

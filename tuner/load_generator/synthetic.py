@@ -24,7 +24,7 @@ from tuner.load_generator.payloads import Payloads
 REQUESTS = 64
 """Distinct requests of one shape."""
 VARYING_REQUESTS = 256
-"""Distinct requests of varying shapes, enough for the median and the tenth longest of a hundred."""
+"""Distinct requests of varying shapes: enough for the median and the tenth longest of a hundred."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +35,6 @@ class SyntheticInputs:
     axes: Axes
     contents: Mapping[str, ValueSpec]
     told: str = ""
-    """Declared sizes and values, as written."""
 
     @property
     def missing(self) -> list[FreeAxis]:
@@ -58,7 +57,7 @@ class SyntheticInputs:
         return self
 
     def shape(self, spec: TensorSpec) -> str:
-        """Return an input's shape without the item axis; `?` is a missing size."""
+        """Return an input's shape without the item axis; `?`: missing."""
         items = shapes.item_axis(spec, self.signature)
         sizes = [
             "?" if size is None else size.text

@@ -13,7 +13,6 @@ from tuner.errors import UsageError
 from tuner.load_generator import arrivals
 
 MAX_ARRIVALS = 100_000
-"""Maximum arrivals; no evaluation uses more."""
 MAX_BYTES = 4 << 20
 
 

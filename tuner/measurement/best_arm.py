@@ -1,12 +1,11 @@
-"""Choice of the best of a few configurations, from evaluations in rounds. Pure.
+"""Choice of the best of a few configurations, from evaluations in rounds.
 
 The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
 alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
 effects.
 
-Configurations are tied if the evaluations cannot tell them from the leader and their posterior mean
-is within `CLOSE` of it. The most preferred tied one wins: a few unprovable per cent do not justify
-another core.
+Configurations that the evaluations cannot tell from the leader, with a posterior mean within
+`CLOSE` of it, are tied; the most preferred wins, as a few per cent do not justify another core.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Array = NDArray[np.float64]
 CLOSE = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 PRIOR_DEGREES = 8.0
-"""Weight of the search's evaluation spread, in degrees of freedom."""
+"""Weight of the search's spread, in degrees of freedom."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,12 +43,9 @@ class BestArm:
     """The chosen configuration, and how the others compare."""
 
     chosen: int
-    """Index of the chosen configuration."""
     ratios: tuple[float, ...]
-    """Each objective over the chosen one's."""
     intervals: tuple[Interval, ...]
     tied: tuple[bool, ...]
-    """Configurations tied with the leader."""
 
 
 def choose(belief: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
@@ -87,7 +83,7 @@ def evaluation_sd(logs: Array, presumed: float) -> float:
 
 
 def _pooled_sd(logs: Array, presumed: float) -> tuple[float, float]:
-    """Return the shrunk sd and its degrees of freedom."""
+    """Shrunk sd, and its degrees of freedom."""
     rounds, count = logs.shape
     left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
     degrees = (rounds - 1) * (count - 1) + PRIOR_DEGREES
@@ -96,7 +92,6 @@ def _pooled_sd(logs: Array, presumed: float) -> tuple[float, float]:
 
 
 def _posterior_mean(belief: Posterior, logs: Array) -> Array:
-    """Return posterior means (k,), up to a common shift."""
     rounds, count = logs.shape
     if not rounds:
         return belief.mean
@@ -141,7 +136,7 @@ class _Spread:
         )
 
     def is_open(self, one: int, other: int) -> bool:
-        """Return whether the evaluations leave open which is better."""
+        """Whether the evaluations leave open which is better."""
         if math.isinf(self.error):
             return True
         return abs(float(self.means[one] - self.means[other])) <= self.reach * self.error

@@ -1,9 +1,9 @@
 """Blocks of a measured phase, and intervals from their means.
 
-Consecutive requests are alike (queues, batches, quota periods), so intervals that take them as
-independent are too narrow. Means of long blocks are nearly independent (batch means: Schmeiser
-1982, Operations Research 30:556; 10 to 30 suffice). A block is a multiple of 0.1 s, the CPU quota
-period, and spans at least two mean latencies. Spread between evaluations is not included.
+Consecutive requests are alike, so intervals that take them as independent are too narrow. Means of
+long blocks are nearly independent (batch means: Schmeiser 1982, Operations Research 30:556; 10 to
+30 suffice). A block is a multiple of 0.1 s, the CPU quota period, and spans at least two mean
+latencies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from tuner.values.request_records import CpuTimeSeries
 MIN_BLOCKS = 4
 """Fewer blocks give no interval."""
 MAX_BATCHES = 20
-"""More blocks are merged, which makes them more independent."""
+"""More blocks are merged, for more independence."""
 MIN_LATENCIES = 2
 MIN_FOR_SPREAD = 20
-"""Requests of a block from which p5 and p95 differ from the extremes."""
+"""Requests of a block that tell p5 and p95 from the extremes."""
 FINEST_MS = 1e-6
-"""Clock resolution, the smallest spread."""
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
@@ -91,9 +90,8 @@ def ratio_interval(
 ) -> Interval:
     """Return the 95 % interval of a sum per request; unknown under 4 blocks or for sum 0.
 
-    Blocks have unequal `counts` (n,), so the interval of `sums` (n,) is a ratio's (Cochran,
-    Sampling Techniques, section 6.3), on the log scale with Student's t, around the whole phase's
-    `ratio`.
+    Blocks have unequal `counts` (n,), so it is a ratio's interval (Cochran, Sampling Techniques,
+    section 6.3), on the log scale with Student's t, around the phase's `ratio`.
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN
@@ -110,7 +108,7 @@ def ratio_interval(
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
     """Return the 95 % interval of the evaluation's spread, from its blocks' spreads.
 
-    Student's t on the log scale. Unknown under 4 blocks, or if a block has too few requests.
+    Student's t on the log scale. Unknown under 4 blocks, or with too few requests in one.
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]

@@ -1,9 +1,8 @@
 """Verdict of default against best from pairs of evaluations: a ratio with an interval.
 
-The ratio is best over default. The two evaluations of a pair are close in time, so machine drift
-cancels. `measurement.sequential` decides when to stop: of equal configurations, one comparison in
-twenty shows a difference, however often one looks. Objectives share that error. Intervals of
-throughput, p99 and the prediction's choice are plain and decide nothing.
+The ratio is best over default. Evaluations of a pair are close in time, so machine drift cancels.
+`measurement.sequential` decides when to stop, at a false-alarm rate of 5 % that the objectives
+share. Other intervals (throughput, p99, the prediction's choice) are plain and decide nothing.
 """
 
 from __future__ import annotations
@@ -33,10 +32,11 @@ from tuner.values.verdict import (
 
 MIN_PAIRS = 2
 SESSION_SD = 0.035
-"""Sd of a log ratio between sessions hours apart: 3.1 % (benchmarks/verdict/sessions.py), plus a margin."""
+"""Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with a margin.
+"""
 NAMES = ("the default", "the best configuration")
 MAX_IN_PERCENT = 3.0
-"""Ratio above which sentences give a multiple instead of per cent."""
+"""Ratio above which sentences give a multiple, not per cent."""
 
 
 def ratio_interval(
@@ -64,7 +64,7 @@ def is_enough(
     names: Sequence[str],
     rule: StoppingRule,
 ) -> bool:
-    """Return whether the pairs so far end the comparison in every objective."""
+    """Whether the pairs so far end the comparison in every objective."""
     if len(best) < MIN_PAIRS:
         return False
     return all(rule.is_enough(differences_of(default, best, name)) for name in names)
@@ -81,8 +81,7 @@ def compare(
 ) -> Verdict:
     """Return the verdict over pairs of evaluations, matched by position.
 
-    `second` is counted in the rule. Without a rule, the number of pairs was fixed. `names` are those of
-    default and best in sentences.
+    `second` is counted in the rule. Without a rule, the number of pairs was fixed.
 
     Raises:
         UsageError: fewer than two pairs, unequal numbers, or an unknown objective.
@@ -247,8 +246,6 @@ def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Sentence:
-    """Text of a verdict for people."""
-
     default: Sequence[Measurement]
     best: Sequence[Measurement]
     objective: Objective

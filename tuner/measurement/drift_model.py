@@ -1,10 +1,10 @@
-"""Drift model: contributions of machine speed, evaluations and blocks to the noise. Pure.
+"""Drift model: contributions of machine speed, evaluations and blocks to the noise.
 
 On the log scale, block mean = configuration + machine speed + evaluation + block. The speed is the
-sum of two stationary Ornstein-Uhlenbeck processes, over seconds (quick) and minutes (slow); the
-rest is white noise. Parameters maximise the restricted likelihood with configurations as fixed
-effects (Patterson and Thompson, Biometrika 58:545, 1971), by a Kalman filter with one extra column
-per configuration (de Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
+sum of two stationary Ornstein-Uhlenbeck processes, over seconds and minutes; the rest is white
+noise. Parameters maximise the restricted likelihood with configurations as fixed effects (Patterson
+and Thompson, Biometrika 58:545, 1971), by a Kalman filter with one extra column per configuration
+(de Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
 
 Drift quicker than the time between evaluations counts as evaluation spread.
 """
@@ -24,7 +24,6 @@ Array = NDArray[np.float64]
 QUICK_S, SLOW_S = (0.5, 20.0), (20.0, 600.0)
 """Bounds of the time constants of the two processes."""
 MIN_SD, MAX_SD = 1e-4, 1.0
-"""Bounds of the standard deviations."""
 STARTS = ((0.05, 5.0, 0.05, 100.0, 0.02, 0.05), (0.02, 2.0, 0.02, 60.0, 0.05, 0.03))
 """Starts of the optimiser: quick part, slow part, evaluations, blocks."""
 
@@ -41,7 +40,7 @@ class Blocks:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftProcess:
-    """One process of the machine's speed."""
+    """One process of machine speed."""
 
     sd: float
     forgets_s: float
@@ -82,10 +81,7 @@ class DriftModel:
 
 
 def fit(blocks: Blocks) -> DriftModel | None:
-    """Return the fitted drift model; None with too few blocks.
-
-    `blocks` cover at least two evaluations.
-    """
+    """Return the fitted drift model; None with too few blocks."""
     columns = _columns(blocks)
     launches = len(np.unique(blocks.launch))
     if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
@@ -121,21 +117,21 @@ def _drift_model(parameters: Array) -> DriftModel:
 
 
 def _columns(blocks: Blocks) -> Array:
-    """Return (n, 1 + k): the logs, and an indicator column per configuration."""
+    """The logs, and an indicator column per configuration: (n, 1 + k)."""
     _, numbered = np.unique(blocks.configuration, return_inverse=True)
     effects = np.eye(int(numbered.max()) + 1)[numbered]
     return np.column_stack([blocks.logs - blocks.logs.mean(), effects])
 
 
 def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
-    """Return seconds since the previous block, and whether the evaluation changed."""
+    """Seconds since the previous block, and whether the evaluation changed."""
     since_s = np.diff(blocks.at_s, prepend=blocks.at_s[0])
     is_other = np.diff(blocks.launch, prepend=blocks.launch[0]) != 0
     return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
 
 
 def _likelihood(course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
-    """Return the restricted log-likelihood, up to a constant."""
+    """Restricted log-likelihood, up to a constant."""
     innovations, variances = _filter(course, steps, columns)
     scaled = innovations / np.sqrt(variances)[:, None]
     values, effects = scaled[:, 0], scaled[:, 1:]
@@ -150,7 +146,7 @@ def _likelihood(course: DriftModel, steps: Sequence[tuple[float, bool]], columns
 def _filter(
     course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
-    """Return each column's innovations (n, 1 + k), and their variances (n,)."""
+    """Each column's innovations (n, 1 + k), and their variances (n,)."""
     quick, slow = course.quick.sd**2, course.slow.sd**2
     launch, block = course.launch_sd**2, course.block_sd**2
     # Covariances of the state (quick, slow, evaluation), and the state per column.

@@ -1,15 +1,15 @@
-"""Effective number of independent requests behind a percentile. Pure.
+"""Effective number of independent requests behind a percentile.
 
 Requests of one batch or stall are alike:
 
     n_effective = n / design effect,    design effect = Var(share above) / (p (1 - p) / n)
 
-The variance is that of a ratio over consecutive parts of the phase (batch means), which gives
-Kish's design effect (Survey Sampling, 1965, section 8.2). The binomial interval is Korn and
-Graubard's (Survey Methodology 24:193, 1998).
+The variance is a ratio's over consecutive parts of the phase (batch means), which gives Kish's
+design effect (Survey Sampling, 1965, section 8.2). The binomial interval is Korn and Graubard's
+(Survey Methodology 24:193, 1998).
 
-A part spans whole quota periods and at least two mean latencies. Under `MIN_PARTS` the
-correlation is unknown, and each part counts as one request.
+A part spans whole quota periods and at least two mean latencies. Under `MIN_PARTS` each part counts
+as one request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def part_of(
 ) -> NDArray[np.intp]:
     """Return the number (n,) of each request's part of the phase.
 
-    `at_s` (n,) is when each request counts, `start_s` the end of the warm-up.
+    `at_s` (n,) is when requests count, `start_s` the end of the warm-up.
     """
     shortest_s = blocks.block_seconds(QUOTA_PERIOD_S, mean_s)
     each_s = shortest_s * max(1, math.ceil(seconds / (MAX_PARTS * shortest_s) - 1e-9))

@@ -1,7 +1,6 @@
-"""Energy per request of a load, with a 95 % interval from its blocks. Pure.
+"""Energy per request of a load, with a 95 % interval from its blocks.
 
-Counters cover whole devices, including other work and idle power: at half the throughput, each
-request carries twice the idle energy.
+Counters cover whole devices, including other work and idle power.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MIN_READINGS = 2
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """Counter readings of one phase, n of them."""
+    """Counter readings of one phase."""
 
     at_s: NDArray[np.float64]  # (n,) monotonic clock, ascending
     joules: Mapping[str, NDArray[np.float64]]  # (n,) by source, cumulative
@@ -39,10 +38,7 @@ def energy_of(
     """Return the energy of the measured part of a phase.
 
     Block times and `start_s`, the end of the warm-up, count from the first send at monotonic time
-    `origin_s`.
-
-    Returns:
-        None without requests or energy, or if the trace does not cover the measured part.
+    `origin_s`. None without requests or energy, or if the trace does not cover the part.
     """
     begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds
     is_covered = len(trace.at_s) >= MIN_READINGS and not (

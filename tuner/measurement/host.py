@@ -1,7 +1,4 @@
-"""CPU time of machine, server and neighbours around a phase, from Linux's /proc.
-
-Unreadable values are None.
-"""
+"""CPU time of machine, server and neighbours around a phase, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ PROC = pathlib.Path("/proc")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """Counters in seconds since the machine or process started."""
+    """Counters in seconds since the machine or process started; None if unreadable."""
 
     steal_s: float | None
     """Time the hypervisor gave to other machines, over all cores."""
     cpu_s: Mapping[int, float]
-    """User and system time per server process id; unreadable ones are left out."""
+    """User and system time per server process id, if readable."""
     busy_s: float | None = None
     """User and system time of all processes."""
     beside_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
@@ -61,10 +58,10 @@ def noise_between(
 ) -> HostNoise:
     """Return what happened between two readings.
 
-    Server time covers processes alive at the second reading. Neighbour time is that of all
-    processes, minus the server's and the measuring ones (`beside_s`). It is unknown unless the
-    readings cover every local server process (`knows_server`). `share` is the share of the server's
-    work that belongs to measured requests, `peak_memory_mb` that of any one replica.
+    Server time covers processes alive at the second one. Neighbours have the rest, less the
+    measuring processes' (`beside_s`), if the readings cover every local server process
+    (`knows_server`). `share` is the measured requests' share of the server's work, `peak_memory_mb`
+    that of any one replica.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:
@@ -85,7 +82,7 @@ def noise_between(
 
 
 def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
-    """Combine the noise of one or more phases; values that any phase lacks are None.
+    """Combine phases; values that any phase lacks are None.
 
     `share` is the measured share of their time; client time is already measured time.
     """
@@ -106,13 +103,11 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
 
 
 def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Return CPU time of the processes in `after`; new ones count in full."""
+    """CPU time of the processes in `after`; new ones count in full."""
     return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
 
 
 class _MachineTicks(NamedTuple):
-    """Clock ticks of all cores since boot."""
-
     busy: int
     """User, nice and system time; interrupts belong to no process."""
     steal: int

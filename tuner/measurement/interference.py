@@ -1,7 +1,6 @@
-"""Detection of loads disturbed by neighbours, processes or virtual machines. Pure.
+"""Detection of loads disturbed by neighbours, processes or virtual machines.
 
-A steady neighbour is part of the machine; an intermittent one makes one configuration look slow and
-the next one fast.
+A steady neighbour is part of the machine; an intermittent one distorts comparisons.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from tuner.values.measurement import HostNoise
 MAX_MORE = 0.05
 """Disturbing share of CPU time above the usual: about how much configurations differ."""
 MIN_S = 0.05
-"""CPU time that cannot be told from none: procfs counts 10 ms ticks per process."""
+"""CPU time that cannot be told from none: procfs ticks are 10 ms."""
 MIN_KNOWN = 3
 """Loads from which the median is the usual share; before, the minimum."""
 RETAINED = 50
-"""Recent loads that define the usual share, which changes over hours."""
+"""Recent loads that define the usual share."""
 MAX_REPEATED = 0.25
-"""Share of load time for repeats; a machine that is never quiet has no better time."""
+"""Share of load time for repeats."""
 CREDIT_S = 1.0
-"""Initial time for repeats."""
 
 
 class InterferenceDetector:
@@ -30,9 +28,8 @@ class InterferenceDetector:
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._shares: dict[tuple[bool, bool], list[float]] = {}
-        """Shares by which values are unknown, as for a remote server."""
+        """By which values are unknown, as for a remote server."""
         self._left_s = CREDIT_S
-        """Remaining time for repeats."""
 
     def has_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:
         """Record a load, and return whether neighbours took more than usual.

@@ -1,11 +1,10 @@
-"""Search for the highest open-loop rate that keeps a latency limit. Pure.
+"""Search for the highest open-loop rate that keeps a latency limit.
 
-Few requests and machine drift decide a p99 limit, so no single load is trusted. Growing steps
-enclose the limit; a miss is tried once more. Then the rate walks up after a kept limit and down
-after a miss (up-and-down method: Dixon and Mood, Journal of the American Statistical Association
-43:109, 1948). Steps shrink at turns and grow after three equal results (Kesten, Annals of
-Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half of the
-loads keep the limit.
+No single load is trusted with a p99. Growing steps enclose the limit; a miss is tried once more.
+Then the rate walks up after a kept limit and down after a miss (up-and-down method: Dixon and Mood,
+Journal of the American Statistical Association 43:109, 1948). Steps shrink at turns and grow after
+three equal results (Kesten, Annals of Mathematical Statistics 29:41, 1958). The walk's geometric
+mean is the rate at which half of the loads keep the limit.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ MIN_REQUESTS = 10
 ENCLOSED = 1.3
 """Ratio of a missed to a kept rate at which the walk begins."""
 WALKED = 8
-"""Rates of the walk."""
 MIN_WALK, FIRST_WALK, MAX_WALK = 1.06, 1.15, 1.4
-"""Step factor of the walk: smallest, largest first step, largest."""
+"""Smallest, first and largest step factor of the walk."""
 ALIKE = 3
 """Equal results in a row after which steps grow."""
 MAX_MISSES = 0.01
-"""Share of requests that may miss a p99 limit."""
 
 
 class MaxRateSearch:
-    """State of the search for one configuration's highest rate.
+    """Search for one configuration's highest rate.
 
     ```
     found = Highest(400.0)
@@ -51,7 +48,7 @@ class MaxRateSearch:
     ) -> None:
         """Start at `first_per_s` (above 0), and try at most `most` rates.
 
-        After the first, no rate below `least_per_s` is tried.
+        Later rates are at least `least_per_s`.
         """
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
@@ -72,7 +69,7 @@ class MaxRateSearch:
 
     @property
     def per_s(self) -> float | None:
-        """The rate at which loads begin to miss the limit; None if no rate kept it."""
+        """Rate at which loads begin to miss the limit; None if no rate kept it."""
         if self.kept_per_s is None:
             return None
         if self._walk_per_s is None or not self._walked:
@@ -82,7 +79,7 @@ class MaxRateSearch:
 
     @property
     def next_per_s(self) -> float | None:
-        """The rate to try next; None at the end."""
+        """Rate to try next; None at the end."""
         kept, missed = self.kept_per_s, self.missed_per_s
         if not self._left:
             return None
@@ -139,7 +136,7 @@ class MaxRateSearch:
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:
-    """Return whether 99 % of the requests due in an open loop met a latency limit.
+    """Whether 99 % of the requests due in an open loop met a latency limit.
 
     Latency counts from when a request was due.
     """

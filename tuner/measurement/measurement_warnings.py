@@ -1,4 +1,4 @@
-"""Warnings about a measurement, as sentences for people. Pure."""
+"""Warnings about a measurement, as sentences for people."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
 
 
 def is_disturbed(noise: HostNoise, *, loaded_s: float, cores: int) -> bool:
-    """Return whether the host disturbed an evaluation of `loaded_s`, warm-up included."""
+    """Whether the host disturbed an evaluation of `loaded_s`, warm-up included."""
     stolen_s = noise.steal_s
     return stolen_s is not None and stolen_s > MAX_STOLEN * cores * max(loaded_s, 0.1)

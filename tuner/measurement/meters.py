@@ -1,7 +1,6 @@
 """Readers of energy and GPU clock during a load, through NVML and RAPL.
 
-Only root may read RAPL since 2020 (CVE-2020-8694; Linux,
-Documentation/power/powercap/powercap.rst).
+Only root may read RAPL (CVE-2020-8694; Linux, Documentation/power/powercap/powercap.rst).
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class EnergyCounter(Protocol):
 
     name: str
     text: str
-    """Description for people."""
 
     def joules(self) -> float:
         """Return the joules used so far, from any origin.
@@ -98,7 +96,7 @@ class PackageCounter:
 
 
 class AvailableCounters(NamedTuple):
-    """Readable counters, and a line for each unreadable device."""
+    """Readable counters, and a line per unreadable device."""
 
     counters: tuple[EnergyCounter, ...]
     lacking: tuple[str, ...]
@@ -136,7 +134,6 @@ class EnergyMeter:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="energy", daemon=True)
         self.failure = ""
-        """Why reading ended early; empty if it did not."""
 
     def __enter__(self) -> Self:
         self._take()
@@ -161,7 +158,7 @@ class EnergyMeter:
             self._take()
 
     def _take(self) -> None:
-        """Append a row: time, joules per counter, clock. Stop at the first failure."""
+        """Append time, joules per counter and clock; stop at the first failure."""
         if self.failure:
             return
         try:
@@ -173,7 +170,6 @@ class EnergyMeter:
         self._rows.append((time.monotonic(), *joules, self._clock_mhz()))
 
     def _clock_mhz(self) -> float:
-        """Return the GPU clock; NaN if unknown."""
         with contextlib.suppress(AcceleratorUnavailable):
             if self._gpu is not None:
                 return float(self._gpu.clock_mhz())
@@ -181,7 +177,7 @@ class EnergyMeter:
 
 
 def _packages(powercap: pathlib.Path) -> PackageCounter | str:
-    """Return the CPU packages' counter, or why there is none."""
+    """Counter of the CPU packages, or why there is none."""
     domains = tuple(
         path
         for path in sorted(powercap.glob("intel-rapl:*"))  # AMD uses this name, too

@@ -22,7 +22,7 @@ from tuner.values.trial import OK, Outcome
 MAX_ERROR_SHARE = 0.01
 """Tolerable share of failed requests; errors are often fast, and flatter a phase."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
-"""Statuses of an overloaded server: no response, or a rejection."""
+"""Statuses of an overloaded server."""
 REJECTIONS = OF_OVERLOAD - {0}
 """Too late, which is no failure in a scenario."""
 
@@ -48,10 +48,10 @@ def measure_outcome(
     why_refused: str = "",
     client_cpu: CpuTimeSeries | None = None,
 ) -> tuple[Outcome, Measurement | None]:
-    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
+    """Judge and summarise the measured part of a phase; see `summary.summarise`.
 
-    `why_failed` and `why_refused` are one-line causes; `fell_behind` is `LoadResult.fell_behind`:
-    such a server has no latency of its own, since it grows with the measuring time.
+    `why_failed` and `why_refused` are one-line causes. A server that `fell_behind` has no latency
+    of its own, since it grows with the measuring time.
 
     Returns:
         A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`,
@@ -94,7 +94,6 @@ class _RequestCounts:
     finished: int
     failed: int
     overloaded: int
-    """Failed by an overload."""
     turned_down: int
     """Rejected as too late, which is no failure."""
 
@@ -145,7 +144,7 @@ def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
 
 
 def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
-    """Return the outcome of one that cannot serve an open loop's rate."""
+    """Return the outcome if an open loop's rate cannot be served."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
@@ -174,7 +173,7 @@ class EvaluationRequirements:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the objectives."""
+        """Objective names."""
         return (self.objective,) if self.second is None else (self.objective, self.second)
 
     @property
@@ -197,7 +196,7 @@ class EvaluationRequirements:
         )
 
     def tells_objectives(self, measurement: Measurement) -> bool:
-        """Return whether the objectives are known and positive."""
+        """Whether the objectives are known and positive."""
         values = [find_objective(name).value(measurement) for name in self.names]
         return all(math.isfinite(value) and value > 0 for value in values)
 

@@ -1,8 +1,7 @@
 """Nearest-rank percentiles, with distribution-free 95 % intervals.
 
-Requests are dependent, so ranks are those of a sample of the effective size (`effective`), at the
-same shares of the whole (Woodruff, JASA 47:635, 1952). The intervals exclude the spread between
-evaluations.
+Requests are dependent, so ranks are those of a sample of the effective size (Woodruff, JASA 47:635,
+1952). The intervals exclude the spread between evaluations.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def percentile(ordered: NDArray[np.float64], share: float) -> float:
 def spread(ordered: NDArray[np.float64]) -> float:
     """Return p95 - p5 of ascending values (n,), n at least 1.
 
-    One value in twenty at each end cannot move it (Huber and Ronchetti, Robust Statistics, chapter
-    5), unlike a standard deviation. A quartile range could miss one of two latency clusters.
+    Unlike a standard deviation, few outliers cannot move it (Huber and Ronchetti, Robust
+    Statistics, chapter 5); unlike a quartile range, it sees both of two latency clusters.
     """
     return percentile(ordered, 0.95) - percentile(ordered, 0.05)
 

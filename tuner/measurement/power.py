@@ -1,4 +1,4 @@
-"""Smallest gain that a comparison by pairs of evaluations can show. Pure.
+"""Smallest gain that a comparison by pairs of evaluations can show.
 
 Gains are shares (0.04: 4 % less) that a two-sided paired t-test at 5 % detects with 80 %
 probability (noncentral t). Noise is on the log scale.
@@ -19,7 +19,7 @@ from tuner.measurement.time_slices import SWITCH_S, TimeSlices
 ALPHA = 0.05
 POWER = 0.8
 BIN_S = 0.1
-"""Seconds of one cell of measured time, in which machine speed hardly changes."""
+"""Length of a cell, in which machine speed hardly changes."""
 
 
 def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
@@ -30,7 +30,7 @@ def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
 def smallest_gain(trial_sd: float, pairs: int) -> float | None:
     """Return the smallest gain that the pairs are likely to show; None under two.
 
-    `trial_sd` is the sd of an evaluation's log mean (`NoiseComponents.trial_sd`).
+    `trial_sd` is the sd of an evaluation's log mean.
     """
     if pairs < 2:
         return None
@@ -49,16 +49,12 @@ class RoundLayout:
 
     number: int
     slices: TimeSlices
-    """Time slices of each evaluation; consecutive without interleaving."""
+    """Slices of each evaluation; consecutive without interleaving."""
     launch_s: float
-    """Startup time of each evaluation."""
     is_side_by_side: bool
 
     def lay_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return middles (n,) of measured cells, and their weights (n,) in the difference.
-
-        Weights are positive for one configuration, negative for the other.
-        """
+        """Return middles (n,) of measured cells, and their signed weights (n,) in the difference."""
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
         cells = max(1, round(self.slices.seconds / BIN_S))
@@ -81,10 +77,7 @@ class RoundLayout:
 
 
 def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float:
-    """Return the standard error of a log ratio measured in at least one round.
-
-    `block_s` is the drift model's block length.
-    """
+    """Return the standard error of a log ratio measured in at least one round."""
     at_s, weights = rounds.lay_out()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
@@ -101,7 +94,7 @@ def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float)
 
 
 def _needed_shift(degrees: int) -> float:
-    """Return t's noncentrality for the test's power, by bisection."""
+    """t's noncentrality for the test's power, by bisection."""
     critical = float(special.stdtrit(degrees, 1 - ALPHA / 2))
     low, high = 0.0, 50.0
     for _ in range(60):

@@ -1,19 +1,16 @@
-"""Sequential test over pairs: when to stop, and a valid interval afterwards. Pure.
+"""Sequential test over pairs: when to stop, and a valid interval afterwards.
 
-Stopping once a growing sample's 95 % interval excludes 0 finds something in 12 to 14 of 100 null
-samples. So the 5 % error is spent over the looks (Lan and DeMets, "Discrete Sequential Boundaries
-for Clinical Trials", Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the
-sum's density, integrated from look to look (Armitage, McPherson and Rowe, Journal of the Royal
-Statistical Society A 132:235, 1969).
+Stopping once a 95 % interval excludes 0 finds something in 12 to 14 of 100 null samples. So the 5 %
+error is spent over the looks (Lan and DeMets, "Discrete Sequential Boundaries for Clinical Trials",
+Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's density, integrated
+from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132:235,
+1969).
 
-Stopping uses a spread assumed beforehand. With the pairs' own spread, samples whose spread is small
-by chance stop early, and intervals of a clear gain hold in 28 of 100 samples (simulated;
-decisions/0011). A wrong assumption costs pairs or power, not coverage.
+Stopping uses a spread assumed beforehand, since samples whose own spread is small by chance would
+stop early (decisions/0011). A wrong assumption costs pairs or power, not coverage.
 
-The final interval is Student's, with the pairs' own spread. Little error is spent early, so early
-stopping hardly biases the mean: intervals hold in 94 to 96 of 100 simulated comparisons, for
-differences of 0 to 4 sds (tests/tuner/measurement/test_verdict.py). An ordering of outcomes by look
-(Tsiatis, Rosner and Mehta, Biometrics 40:797, 1984) is not needed.
+The final interval is Student's, with the pairs' own spread. Early stopping hardly biases it: it
+holds in 94 to 96 of 100 simulated comparisons (tests/tuner/measurement/test_verdict.py).
 """
 
 from __future__ import annotations
@@ -34,27 +31,22 @@ Array = NDArray[np.float64]
 ALPHA = 0.05
 """Chance of a false difference at any look, two-sided."""
 MIN_PAIRS = 6
-"""Pairs before the first look; with fewer, Student's factor exceeds 2.6."""
+"""Pairs before the first look."""
 GROWTH = 1.25
-"""Growth of pairs between looks; more looks gain little and cost error."""
 ALIKE = -float(special.ndtri(1 / 3))
 """Neighbour correlation, in standard errors, that one null sample in three exceeds."""
 MIN_DEGREES = 3.0
-"""Lower bound of the corrected degrees of freedom."""
 MAX_ALIKE = 0.8
 """Upper bound of the autocorrelation; beyond it few pairs cannot show drift."""
 FAR = 2.5
-"""Standard deviations of an outlier: one in eighty of a normal sample."""
+"""Standard deviations of an outlier."""
 MAX_STEPS = 50
-"""Of the robust mean; three usually suffice."""
 _MAD = float(special.ndtri(0.75))
 """Normal median absolute deviation, in standard deviations."""
 LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
-"""Of the integration at each look."""
 _FARTHEST = 9.0
-"""Standard deviations that a sum never exceeds."""
 WITHIN = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 MAX_WIDER = 1.5
@@ -78,7 +70,6 @@ class StoppingBoundaries:
     """Looks with their stopping boundaries."""
 
     looks: tuple[int, ...]
-    """Pairs at each look, ascending."""
     boundaries: tuple[float, ...]
     """Absolute z from which it stops, one per look."""
     sd: float
@@ -105,7 +96,6 @@ class InterimResult:
     """Result of a look."""
 
     is_crossed: bool
-    """Whether the mean is far enough from 0 to stop."""
     low: float
     high: float
     """End of the repeated interval, which holds at all looks in 95 of 100 samples."""
@@ -138,8 +128,8 @@ def robust_mean(differences: Sequence[float]) -> RobustMean:
     """Return the robust mean of two or more pairs' differences, in order.
 
     Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
-    count as a first-order autoregression, with Kendall's bias correction of its coefficient and
-    Bartlett's variance of the mean.
+    count as a first-order autoregression, with Kendall's bias correction and Bartlett's variance of
+    the mean.
     """
     return _robust_mean(tuple(float(one) for one in differences))
 
@@ -165,8 +155,8 @@ def _robust_mean(differences: tuple[float, ...]) -> RobustMean:
 def robust(values: Array) -> Array:
     """Return pseudo-values of differences (n,) whose mean is Huber's estimate of location.
 
-    Their standard error is that of the estimate (Robust Statistics, 1981, sections 3.2 and 6.4; the
-    scale is the median absolute deviation). Efficiency for normal samples is 99 %.
+    Their standard error is the estimate's (Robust Statistics, 1981, sections 3.2 and 6.4; the scale
+    is the median absolute deviation).
     """
     if len(values) < MIN_PAIRS:
         return values
@@ -204,7 +194,7 @@ def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
     """Return the two-sided error to spend by this share of the pairs.
 
-    Lan and DeMets' first function at a power of the share: early pairs are too few to reveal drift.
+    Lan and DeMets' first function at a power of the share, as early pairs cannot reveal drift.
     """
     if share >= 1.0:
         return alpha
@@ -266,13 +256,12 @@ class StoppingRule:
     """Stopping rule for adding pairs."""
 
     most: int
-    """Of pairs."""
     sd: float
     """Assumed beforehand, of the pairs' log ratios."""
     at: float = 0.0
-    """Log difference to decide about: above or below it."""
+    """Log difference to decide about."""
     objectives: int = 1
-    """Objectives that share the pairs and split the error (Bonferroni)."""
+    """Objectives that split the error (Bonferroni)."""
 
     @property
     def alpha(self) -> float:
@@ -280,7 +269,7 @@ class StoppingRule:
         return ALPHA / self.objectives
 
     def is_enough(self, differences: Sequence[float]) -> bool:
-        """Return whether the pairs' ordered log ratios end a comparison."""
+        """Whether the pairs' ordered log ratios end a comparison."""
         differences = [one - self.at for one in differences]
         plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(
@@ -290,7 +279,7 @@ class StoppingRule:
         )
 
     def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        """Return whether a look shows something that the pairs' own interval confirms."""
+        """Whether a look shows something that the pairs' own interval confirms."""
         reading = read(plan, differences, look)
         found = estimate(differences, alpha=self.alpha)
         if reading.is_crossed:

@@ -1,15 +1,13 @@
 """Summary of one phase's request records as a `Measurement`.
 
-A closed loop counts requests that *finish* in the measured part: at a steady load as many reach in
-as out, so latencies, throughput and Little's law agree. Requests in flight at the end count
-nowhere; a stall at the end shows in the Little's-law error, not in p99.
+A closed loop counts requests that *finish* in the measured part, so latencies, throughput and
+Little's law agree. Requests in flight at the end count nowhere; a stall at the end shows in the
+Little's-law error, not in p99.
 
-An open loop counts requests that were *due* in the measured part, with latency from the due time:
-waiting for a connection is included (coordinated omission, Tene 2013). Throughput is still what was
-answered within the part.
+An open loop counts requests that were *due* in the measured part, with latency from the due time
+(coordinated omission, Tene 2013). Throughput is still what was answered within the part.
 
-All but 2xx are errors, redirects too, except for allowed rejections. Little's law counts everything
-that finished.
+All but 2xx are errors, except for allowed rejections. Little's law counts everything that finished.
 """
 
 from __future__ import annotations
@@ -64,8 +62,8 @@ def summarise(
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
-    `warmup_s` and `seconds` are `PhaseResult.warmup_end_s` and `measured_s`. `concurrency` is None in
-    an open loop. Goodput needs a `deadline_ms`. `refusals` are statuses that are no errors.
+    `warmup_s` and `seconds` are `PhaseResult.warmup_end_s` and `measured_s`. `concurrency` is None
+    in an open loop. Goodput needs a `deadline_ms`. `refusals` are statuses that are no errors.
 
     Raises:
         LoadGeneratorFailed: no request was answered in the measured part.
@@ -114,7 +112,6 @@ def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float
 
 
 def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:
-    """Count 2xx responses in the measured part, whenever due."""
     finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
     return int(np.count_nonzero(finished & is_ok(records)))
 
@@ -188,7 +185,7 @@ class _Latencies:
         self.mean_s = float(self.ordered_s.mean())
 
     def blocks(self, block_s: float, client_cpu: CpuTimeSeries | None) -> tuple[Block, ...]:
-        """Return the blocks, which are longer than `block_s` if latencies are long."""
+        """Return the blocks, longer than `block_s` for long latencies."""
         in_turn = np.argsort(self._at_s, kind="stable")
         return blocks.cut(
             self._at_s[in_turn],
@@ -234,7 +231,6 @@ class _Percentile:
     value_ms: float
     interval: Interval
     effective: float
-    """Independent requests behind it."""
 
     @classmethod
     def of(

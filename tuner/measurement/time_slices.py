@@ -9,21 +9,19 @@ from typing import Self
 SLICE_S = 0.1
 """Measured per slice: a CPU quota period.
 
-Shorter slices leave less drift in a ratio but lose more to their beginnings
-(benchmarks/verdict/slices.py).
+Shorter slices leave less drift but lose more to their beginnings (benchmarks/verdict/slices.py).
 """
 PARTS = 8
 """Most slices per evaluation of a set time."""
 DROPPED_S = 0.06
-"""Uncounted start of a slice: first batches, and an already running quota period."""
+"""Uncounted start of a slice: first batches, and a running quota period."""
 LATENCIES, DROPPED_LATENCIES = 6.0, 2.0
-"""The same in the slowest latencies, if longer."""
+"""The same in latencies, if longer."""
 MIN_QUARTETS = 2
-"""Fewest A B B A per evaluation; two separate its variation from slices'."""
+"""Fewest A B B A per evaluation."""
 MAX_QUARTETS = 8
-"""Most A B B A per evaluation, if long enough."""
+"""Most A B B A per evaluation."""
 EXPECTED_STARTUP_S = 0.3
-"""Of new replicas on a running server."""
 SWITCH_S = 0.03
 """Between slices: connections, and metrics."""
 
@@ -37,7 +35,6 @@ class TimeSlices:
     dropped_s: float
     """Uncounted load before."""
     quartets: int
-    """Number of A B B A."""
 
     @classmethod
     def of(
@@ -45,8 +42,8 @@ class TimeSlices:
     ) -> Self:
         """Return the layout for these latencies and launch times.
 
-        Slices get as much time as the launch: evaluations and quartets vary alike, so equal parts
-        are optimal (Cochran, Sampling Techniques, section 10.6).
+        Slices get as much time as the launch, which is optimal if evaluations and quartets vary
+        alike (Cochran, Sampling Techniques, section 10.6).
 
         Args:
             round_trip_s: mean latency of the slowest.

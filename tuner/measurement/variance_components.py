@@ -1,4 +1,4 @@
-"""Variance components of measurements: blocks and evaluations. Pure.
+"""Variance components of measurements: blocks and evaluations.
 
 On the log scale, block mean = configuration + evaluation + block: one-way random effects, pooled
 over configurations, by analysis of variance (Searle, Casella and McCulloch, Variance Components,
@@ -74,8 +74,7 @@ def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float)
     """Return the most cost-effective trial length; infinite without evaluation spread.
 
     A trial of t seconds costs start + t and has variance launch_sd^2 + block_sd^2 x block_s / t;
-    the product is least at t = (block_sd / launch_sd) x sqrt(block_s x start). `start_s` is an
-    evaluation's cost besides its measurement.
+    the product is least at t = (block_sd / launch_sd) x sqrt(block_s x start).
     """
     if not noise.launch_sd:
         return math.inf
