@@ -1,4 +1,4 @@
-"""Exports of a study's configuration to other systems, one module per format, all pure.
+"""Exports of a study's configuration to other systems, one pure module per format.
 
 An exporter returns file names and texts; the caller writes them.
 """
@@ -31,9 +31,7 @@ from tuner.values.study_record import StudyRecord
 Exporter = Callable[[ExportInput], Files]
 
 OF_OTHER_ENGINE = "engine"
-"""Only format for a study of another engine."""
 OF_SCENARIO = "serving"
-"""Only format for a study of a scenario."""
 FORMATS: Mapping[str, Exporter] = types.MappingProxyType(
     {
         "serving": serving.files,
@@ -46,11 +44,8 @@ FORMATS: Mapping[str, Exporter] = types.MappingProxyType(
         OF_OTHER_ENGINE: engine_settings.files,
     }
 )
-"""Formats of `tune export STUDY --to NAME`."""
 ONE_CONTAINER = frozenset({"compose", "kubernetes", "kserve"})
-"""Formats with the whole server in one container."""
 WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
-"""Formats that only name the model."""
 
 
 def check(target: str) -> None:
@@ -109,7 +104,7 @@ def export(
     Args:
         record: the study.
         target: a key of `FORMATS`.
-        trial: trial to export; None: the recommended configuration.
+        trial: None: the recommended configuration.
         out: folder of the files, used in their commands.
         card: model spec; not for `WITHOUT_MODEL`.
 

@@ -1,8 +1,7 @@
 """One container with the whole server: image, arguments, settings and resources.
 
-The kernel enforces only the total, as a container may not create control groups (the server logs
-"limits are not enforced"). So the limit covers gateway and replicas together, and a replica can use
-what others leave. Pure.
+A container may not create control groups, so only the total is enforced, over gateway and replicas
+together, and a replica can use what others leave.
 """
 
 from __future__ import annotations
@@ -23,30 +22,24 @@ from tuner.export.export_input import ExportInput, Knobs
 IMAGE = f"luthier-server:{__version__}"
 """Image of `make images`; some kinds append a dash and their name."""
 USER = 65532
-"""User and group id in the image."""
 GPU = "nvidia.com/gpu"
 OF_THE_MACHINE = ("accelerator.clock_mhz", "accelerator.share")
-"""Settings that an unprivileged server cannot apply."""
 PORT, GRPC_PORT = 8000, 8001
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
-"""Mount point of a model outside the image."""
 READY, LIVE = "/v2/health/ready", "/v2/health/live"
 DRAIN_S = 30
 """`server.drain_s` (20 s) plus time for the processes."""
 START_S = 60
 """Twice `replica.ready_timeout_s`."""
 WIDTH = 100
-"""Maximum line length of the header."""
 MAX_NAME = 50
-"""Maximum name length; a Service allows 63 characters, suffixes included."""
+"""A Service allows 63 characters, suffixes included."""
 
 GATEWAY_CPU = 1.0
-"""The gateway has one thread."""
 GATEWAY_MB = 256
-"""Gateway and fork server: 75 to 140 MiB measured, plus requests."""
+"""Gateway and fork server: 75 to 140 MiB, plus requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
-"""Model kinds that are folders."""
 RUNTIME_MB = {
     "torch": 512,
     "tensorflow": 768,
@@ -55,9 +48,9 @@ RUNTIME_MB = {
     "catboost": 128,
     "mlflow": 256,
 }
-"""Extra MiB in the fork server, for larger runtimes."""
+"""Extra MiB in the fork server."""
 TEMPORARY_MB = 64
-"""Size of /tmp, which is memory; it mostly holds sockets."""
+"""Size of /tmp, which is memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +58,7 @@ class ResourceRequirements:
     """Resources of one server."""
 
     cpu: float
-    """Cores."""
     memory_mb: int | None
-    """MiB; None without a limit."""
     lines: tuple[str, ...]
     """How they were calculated."""
 
@@ -77,13 +68,11 @@ class Mount:
     """A model that is not in the image."""
 
     source: pathlib.Path
-    """Folder on this machine."""
     target: str
-    """Folder in the container."""
 
 
 def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
-    """Return the resources of gateway and replicas, optionally with the cache."""
+    """Return the resources of gateway and replicas."""
     knobs = Knobs(subject.advice.configuration)
     count = knobs.whole("replica.count")
     each = knobs.maybe("replica.cpu")
@@ -137,7 +126,7 @@ def remarks(subject: ExportInput, needed: ResourceRequirements) -> Iterator[str]
 
 
 def caution(subject: ExportInput) -> str | None:
-    """Return a warning that measured per-replica limits do not hold here, or None."""
+    """Return a warning that per-replica limits do not hold here, or None."""
     knobs = Knobs(subject.advice.configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []
@@ -162,9 +151,7 @@ def settings_text(subject: ExportInput, knobs: Knobs) -> str:
 
 
 def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:
-    """Return the mount of a model outside the image.
-
-    The whole folder, as models read files beside them.
+    """Return the mount of a model outside the image: its whole folder.
 
     Raises:
         UsageError: the model is a module installed only on this machine.
@@ -218,14 +205,14 @@ def name_of(subject: ExportInput) -> str:
 
 
 def _built_folder(subject: ExportInput) -> pathlib.Path | None:
-    """Return the folder of a bundled model's locally built weights, or None."""
+    """Folder of a bundled model's locally built weights, or None."""
     path = subject.model.path
     is_built = path is not None and path.is_relative_to(bundled.built_folder(""))
     return path.parent if path is not None and is_built else None
 
 
 def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | None:
-    """Return the model's folder and file, or None for a model in the image."""
+    """Model's folder and file, or None for a model in the image."""
     given, card = subject.record.target, subject.model
     if given in bundled.names():
         return None
@@ -243,5 +230,5 @@ def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | N
 
 
 def _name_parts(source: pathlib.Path) -> tuple[str, ...]:
-    """Return the end of a path that names model and version."""
+    """End of a path that names model and version."""
     return source.parts[-2:] if source.name.isdecimal() else source.parts[-1:]

@@ -1,6 +1,6 @@
 """The script `deploy.sh`, which deploys a scenario's models to a running server.
 
-Text from a study appears only shell-quoted or in one-line comments, so it cannot become a command.
+Text from a study appears only shell-quoted or in one-line comments.
 """
 
 from __future__ import annotations
@@ -19,14 +19,7 @@ ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
 
 
 def text(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: str) -> str:
-    """Return the script.
-
-    Args:
-        shared: the models, by group.
-        place: path of the script.
-        study: name of the study.
-        server: command that starts the server.
-    """
+    """Return the script; `place` is its path, `server` the command that starts the server."""
     told = [
         f"The models of study {study}, for a server that runs with its settings:",
         f"  {server}",
@@ -41,7 +34,6 @@ def text(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: s
 
 
 def _groups(shared: SharedModels) -> Iterator[str]:
-    """Yield a line per group."""
     for name, (model, copies) in shared.groups.items():
         yield f"deploy {shlex.quote(json.dumps(model))} {shlex.quote(name)} {copies}"
 

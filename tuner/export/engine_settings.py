@@ -1,6 +1,6 @@
 """Export of another engine's configuration: its knobs, and its engine file filled in.
 
-Placeholders of each start, such as `{port}`, stay. The YAML is for people and their scripts.
+Placeholders of each start, such as `{port}`, stay.
 """
 
 from __future__ import annotations

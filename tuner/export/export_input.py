@@ -15,7 +15,6 @@ from tuner.values.configuration import Value
 from tuner.values.study_record import StudyRecord
 
 ACCELERATOR = "accelerator."
-"""Group of the GPU knobs."""
 DEVICE = "accelerator.device"
 VARIANT = "model.variant"
 Files = dict[str, str | pathlib.PurePath]
@@ -31,7 +30,6 @@ class ExportInput:
     place: pathlib.PurePath
     """Folder and stem of the files: `best` or `trial-N`."""
     card: ModelSpec | None = None
-    """Model spec; None if not needed."""
 
     @property
     def model(self) -> ModelSpec:
@@ -72,7 +70,7 @@ class ExportInput:
 
 
 class Knobs:
-    """Knobs of a configuration; `left` reports those that the format has not taken."""
+    """Knobs of a configuration; `left` yields those not taken."""
 
     def __init__(self, configuration: Mapping[str, Value]) -> None:
         self._given = configuration

@@ -1,7 +1,7 @@
 """Export as a Kubernetes Deployment with Service, network policy, autoscaler and settings.
 
-A pod is one server with all its replicas, as measured; the autoscaler adds pods. Source: the
-Kubernetes API, apps/v1, networking.k8s.io/v1 and autoscaling/v2.
+A pod is one server with all its replicas. Source: the Kubernetes API, apps/v1, networking.k8s.io/v1
+and autoscaling/v2.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from tuner.values.measurement import Measurement
 
 FILE_NAME = "kubernetes.yaml"
 MAX_PODS = 4
-"""A guess; the future workload is unknown."""
 HEADROOM = 0.8
-"""Share of the measured CPU use at which a pod is added, as one takes seconds to start."""
+"""Share of the measured CPU use at which a pod is added, as starting takes seconds."""
 MIN_TARGET, MAX_TARGET = 10, 90
-"""Bounds of the autoscaler's target in per cent; near 100 it may never be reached."""
+"""Bounds of the autoscaler's target in per cent; 100 may never be reached."""
 
 
 def files(subject: ExportInput) -> Files:
@@ -81,7 +80,7 @@ def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, 
 
 
 def _cores(launch: Measurement) -> float | None:
-    """Return the cores used; the CPU time covers warm-up and measured phase."""
+    """Cores used; the CPU time covers warm-up and measured phase."""
     used_s = launch.noise.server_cpu_s
     return None if used_s is None else used_s / (launch.warmup_s + launch.seconds)
 
@@ -154,7 +153,7 @@ def _service(subject: ExportInput) -> dict[str, Any]:
 
 
 def _network_policy(subject: ExportInput) -> dict[str, Any]:
-    """Allow the namespace's pods to reach the inference ports."""
+    """Let the namespace's pods reach the inference ports."""
     name = container.name_of(subject)
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -1,7 +1,7 @@
 """Provenance of an export, as comment lines and annotations.
 
-It names study, reason, metrics with intervals, and knobs that the format lacks. Text is reduced to
-one printable line, so no name can become a setting.
+Study, reason, metrics with intervals, and knobs that the format lacks, reduced to printable lines,
+so that no name can become a setting.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from tuner.values.measurement import Measurement
 from tuner.values.study_record import StudyRecord
 
 FIGURES = ("mean", "p99", "throughput")
-"""Objectives reported after the study's own."""
 MAX_CHARACTERS = 1000
-"""Maximum length of an annotation."""
 
 
 def comments(lines: Iterable[str]) -> str:
@@ -56,7 +54,7 @@ def lines(
         subject: what is exported.
         what: start of the first line.
         use: command that uses the file.
-        knobs: knobs; those not taken are listed.
+        knobs: those not taken are listed.
         reasons: why knobs were not taken, by name.
         otherwise: reason for all others.
         remarks: notes about the file.
@@ -110,10 +108,7 @@ def _workload(record: StudyRecord) -> dict[str, str]:
 
 
 def in_flight(subject: ExportInput) -> int:
-    """Return the number of requests in flight.
-
-    The concurrency, or in an open loop rate times p99 (Little's law).
-    """
+    """Return the requests in flight: concurrency, or rate times p99 (Little's law)."""
     record = subject.record
     if not record.is_open:
         return record.concurrency
@@ -175,7 +170,6 @@ def _measured_lines(record: StudyRecord, chosen: Configuration) -> Iterable[str]
 def _evaluations(
     record: StudyRecord, configuration: Mapping[str, Value]
 ) -> tuple[Measurement, ...]:
-    """Return the search's evaluations."""
     return tuple(
         trial.measurement
         for trial in record.trials
@@ -184,7 +178,7 @@ def _evaluations(
 
 
 def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
-    """Format geometric means over evaluations, with 95 % intervals."""
+    """Geometric means over evaluations, with 95 % intervals."""
     if not launches:
         return "not measured"
     second = () if record.second is None else (record.second,)
@@ -216,7 +210,7 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
 
 
 def _tail(tail: tail_latency.TailLatency) -> str:
-    """Format the p99 of all requests pooled."""
+    """p99 of all requests pooled."""
     if not tail.is_told:
         return f"p99 not known ({tail.why_not})"
     low, high = (

@@ -16,7 +16,6 @@ from tuner.export.export_input import ExportInput, Files, Knobs
 FILE_NAME = "ray.yaml"
 PROGRAM = "luthier_app.py"
 DEPLOYMENT = "Model"
-"""Class in the program."""
 REASONS = {
     "batching.policy": "Ray Serve's batches have a fixed size and wait",
     "batching.objective_ms": "Ray Serve's batching has no objective",
@@ -96,7 +95,7 @@ def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
 
 
 def _reserved_cores(subject: ExportInput, cpu: float, count: int) -> float:
-    """Return a replica's reserved cores; unlike quotas, reservations must not overlap."""
+    """Reserved cores of a replica; unlike quotas, reservations must not overlap."""
     cores = container.cores_of(subject)
     return float(cpu) if cores is None else float(min(cpu, round(cores / count, 2)))
 

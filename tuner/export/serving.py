@@ -1,6 +1,6 @@
 """Export as settings of Luthier's own server, for `python -m serving --settings`.
 
-The header also lists knobs that are no settings. A scenario gets `deploy.sh` as well.
+A scenario gets `deploy.sh` as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Export as a Triton model repository: `NAME/config.pbtxt` and `NAME/1/`.
 
-An ONNX model is copied for Triton's own backend; other kinds get a `model.py` for the python
-backend. Source: Triton's model configuration (model_config.proto).
+ONNX models are copied for Triton's own backend, others get a `model.py` for the python backend.
+Source: Triton's model configuration (model_config.proto).
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ def _parameter(key: str, value: str) -> str:
 
 
 def _version(card: ModelSpec) -> int:
-    """Return the version as Triton's whole number from 1."""
     return max(1, int(card.version)) if card.version.isdecimal() else 1
 
 

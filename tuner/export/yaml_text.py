@@ -25,5 +25,5 @@ def dump(data: Any) -> str:
 
 
 def literal(text: str) -> str:
-    """Escape a text in which Compose or Kubernetes would put a variable's value for `$NAME` or `$(NAME)`."""
+    """Escape a text in which Compose or Kubernetes would expand `$NAME` or `$(NAME)`."""
     return text.replace("$", "$$")

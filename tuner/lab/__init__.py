@@ -1,1 +1,1 @@
-"""Benchmarks of samplers, measurements of the machine's noise, and samples: for those who work on the tuner."""
+"""Benchmarks of samplers, noise measurements and samples: for those who work on the tuner."""

@@ -3,7 +3,7 @@
     for each repeat: one search per sampler, their trials taking turns, then their winners on new
     servers, alternating
 
-Turns spread machine drift evenly. No search ends early.
+Taking turns spreads machine drift evenly. No search ends early.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SETTINGS_FILE = "compare.yaml"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSpec:
-    """Specification of a comparison."""
+    """What to compare."""
 
     settings: StudySettings
     """Without the sampler."""
@@ -135,7 +135,7 @@ def _runs(
     terminal: Terminal,
     predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
-    """Return all searches, and a line for each failed winner."""
+    """All searches, and a line for each failed winner."""
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(

@@ -43,7 +43,6 @@ OPTIONAL = {
     "skopt": "the skopt sampler: pip install '.[skopt]' in a clone",
 }
 VERIFICATION_S = 60.0
-"""Verification of a default study, for which the gain is reported."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +62,10 @@ class NoiseResult:
     launches: int
     components: VarianceComponents
     trial_sd: float
-    """Standard deviation of one evaluation, as in a study."""
     useful_s: float
-    """Trial length with most information for its cost; infinite without start variation."""
+    """Most cost-effective trial length; infinite without variation between starts."""
     smallest_gain: float | None
-    """Gain that pairs in `VERIFICATION_S` are likely to show."""
     start_s: float
-    """Cost of a new server."""
 
 
 def findings() -> tuple[Finding, ...]:
@@ -87,7 +83,7 @@ def findings() -> tuple[Finding, ...]:
 
 
 def clean() -> tuple[str, ...]:
-    """Remove groups with processes, directories, containers and GPU locks of dead servers.
+    """Remove what dead servers left: groups with processes, directories, containers, GPU locks.
 
     Raises:
         TunerError: a GPU cannot be restored; the rest is done.
@@ -180,7 +176,6 @@ def _limits() -> Finding:
 
 
 def _docker() -> Finding:
-    """Check containers, which are optional beside processes."""
     image = spawner.image_of("onnx")
     try:
         engine = DockerClient.connect()

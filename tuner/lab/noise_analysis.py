@@ -1,4 +1,4 @@
-"""Analysis of a noise measurement: machine drift, evaluations, blocks, detectable gains. Pure."""
+"""Analysis of a noise measurement: machine drift, evaluations, blocks, detectable gains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tuner.values.configuration import Configuration
 from tuner.values.trial import Outcome
 
 SPENT_S = (30.0, 60.0, 120.0)
-"""Durations of reported gains."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +31,7 @@ class NoiseEvaluation:
     blocks_ms: tuple[float, ...]
     """Mean latency per block; empty unless ok."""
     foreign_share: float | None = None
-    """Neighbours' share of the machine's CPU time."""
     repeats: int = 0
-    """Earlier, disturbed measurements."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +86,11 @@ def read(
     tried: Sequence[NoiseEvaluation],
     block_s: float,
 ) -> NoiseMeasurement:
-    """Analyse the evaluations, or raise TunerError if too few worked."""
+    """Analyse the evaluations.
+
+    Raises:
+        TunerError: too few worked.
+    """
     worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
     logs = [np.log(one.blocks_ms) for _, one in worked]
     found = None

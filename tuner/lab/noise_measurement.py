@@ -2,8 +2,8 @@
 
     inputs -> engine started once -> look at configurations -> shuffled evaluations -> analysis
 
-Writes nothing. Replicas are new, the gateway lives on. Evaluations are short and gapless, so that
-slower drift can be separated from their own variation.
+Writes nothing. The gateway lives on under new replicas. Evaluations are short and gapless, to
+separate slower drift from their own variation.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from tuner.values.measurement import Measurement
 from tuner.values.request_records import RequestRecords
 
 BLOCK_S = 0.2
-"""Shortest block."""
 MIN_BLOCKS = 3
 """Per evaluation."""
 LOOKED_AT = 2
-"""Looked at per configuration measured; the slower half is dropped, as searches rarely measure there."""
+"""Looked at per configuration measured; the slower half is dropped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,6 @@ class NoiseMeasurementSpec:
     """Specification of a noise measurement."""
 
     settings: StudySettings
-    """With the seed of the orders."""
     configurations: int = 4
     launches: int = 75
     """Per configuration."""

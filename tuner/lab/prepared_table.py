@@ -1,4 +1,4 @@
-"""A benchmark table prepared for replays: problem statement, ground truth, halves."""
+"""Benchmark table prepared for replays: problem statement, ground truth, halves."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PreparedTable:
 def prepare_table(
     surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
 ) -> PreparedTable:
-    """Prepare a table with deadline and prices set; `objective` is None for the table's.
+    """Prepare a table; `objective` is None for its own.
 
     Raises:
         InvalidTable: too few evaluations, unreadable space, or open-loop objective.

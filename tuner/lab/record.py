@@ -2,9 +2,8 @@
 
     inputs -> engine started once -> schedule -> evaluations -> rows -> packed
 
-Each pass has a new order, so that drift and neighbours bias no candidate; then the best are
-repeated until well known (`replay.schedule`). Failures are kept. A killed command resumes after the
-last row.
+Each pass has a new order, so that drift biases no candidate; then the best are repeated
+(`schedule`). A killed command resumes after the last row.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class RecordResult:
 
     surface: BenchmarkTable
     measured: int
-    """Added evaluations."""
 
 
 def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
@@ -103,8 +101,6 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
 
 
 class _Recorder:
-    """A recording in progress."""
-
     def __init__(
         self,
         order: RecordSpec,
@@ -217,7 +213,6 @@ def _make_record(launch: Evaluation, *, number: int, sweep: int) -> RecordedEval
 
 
 def _blocks(measured: Measurement) -> tuple[Block, ...]:
-    """Return the blocks, or the whole phase if none fits."""
     if measured.blocks:
         return measured.blocks
     whole = Block(
@@ -285,7 +280,7 @@ def _head(
 
 
 def _going_on(head: TableHeader, before: TableHeader, path: pathlib.Path) -> TableHeader:
-    """Return the header to continue; reject another recording."""
+    """Header to continue; reject another recording."""
     for name in (
         "model",
         "concurrency",

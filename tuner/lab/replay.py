@@ -81,7 +81,7 @@ def replay(
     workers: int | None = None,
     report: Callable[[ReplayRun], None] = lambda _: None,
 ) -> ReplayResult:
-    """Run all seeds in parallel; `workers` is None for one per core, `report` called per run."""
+    """Run all seeds in parallel; `workers` is None for one per core."""
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
         runs = []

@@ -28,11 +28,10 @@ PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", 
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
 """Predictions from the table's profile, or wrong on purpose.
 
-`profile` is the closed form; `discrete` also simulates the most promising candidates; `twice` is of
-a machine twice as fast except for the gateway.
+`profile` is the closed form; `discrete` also simulates promising candidates; `twice` is of a
+machine twice as fast except for the gateway.
 """
 _APART = 1_000_003
-"""Seed offset of the warm-start search."""
 _STREAM = 7
 """Separates draws from the sampler's random streams."""
 
@@ -49,10 +48,9 @@ class ReplaySpec:
     """None: the table's own."""
     guess: PredictionKind = "profile"
     after: PreparedTable | None = None
-    """Of a warm-start search."""
     after_trials: int = 30
     pairs: int = 0
-    """Most pairs of final verdicts; 0: none."""
+    """Most pairs of final verdicts."""
     wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 

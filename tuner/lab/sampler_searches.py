@@ -28,7 +28,6 @@ class PredictionCost:
     """Cost of a prediction."""
 
     trials: int = 0
-    """As many as fit its time, rounded up."""
     seconds: float = 0.0
 
 
@@ -88,7 +87,7 @@ def start_search(
 def search_settings(
     settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
 ) -> StudySettings:
-    """Return one search's settings: sampler, its own option, seed and budget."""
+    """Return one search's settings."""
     search = settings.search
     spent = predicted.trials if registry.takes(sampler, "guess") else 0
     trials = search.trials - spent

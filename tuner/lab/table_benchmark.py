@@ -1,8 +1,6 @@
 """Benchmark of samplers on benchmark tables: same seeds, known truth, hundreds of searches.
 
-    table x sampler x seed -> replayed search -> regret, time to a good candidate, non-inferiority
-
-Owns the seeds' processes.
+table x sampler x seed -> replayed search -> regret, time to a good candidate, non-inferiority
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from tuner.sampling import registry
 from tuner.settings.measurement import MeasurementSettings
 
 BUDGETS = (15, 30, 50)
-"""Trials after which regrets are compared."""
 REFERENCE = "structured"
 
 
@@ -44,7 +41,6 @@ class TableBenchmarkSpec:
     measurement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Given `MeasurementSettings`: objective (else the table's), constraints, deadline, prices."""
     jobs: int | None = None
-    """None: one per core."""
 
 
 def compare(
@@ -203,7 +199,7 @@ def _judge(
 
 
 def _why_not(ground: PreparedTable, sampler: str) -> str | None:
-    """Return why a sampler skips a table, else None."""
+    """Why a sampler skips a table, else None."""
     if sampler == "guess" and ground.profile is None:
         return "The sampler guess takes no part: the surface has no profile to predict from."
     return None

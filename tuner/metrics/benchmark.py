@@ -1,7 +1,7 @@
 """Benchmark of samplers on benchmark tables: regrets, times and non-inferiority.
 
-Data of `tune compare --surface`. Regrets are shares of the optimum (0.02 is 2 %); seconds include
-recorded evaluations, the model's profile and the sampler.
+Regrets are shares of the optimum (0.02 is 2 %); seconds include recorded evaluations, the model's
+profile and the sampler.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Literal, Self
 NonInferiorityResult = Literal["better", "non-inferior", "not shown", "worse"]
 """Result of the reference against a peer.
 
-better: its mean regret is lower, the bound of the difference below 0; non-inferior: the bound is at
-most the margin; worse: the opposite bound is above the margin; not shown: otherwise.
+better: the bound of the mean regret difference is below 0; non-inferior: at most the margin; worse:
+the opposite bound is above the margin; not shown: otherwise.
 """
 MIN_UNITS = 5
-"""Fewest units that can show anything, even by a sign test."""
+"""Fewest units that can show anything."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,11 @@ class TimeToTolerance:
     """By run; None if never."""
     seconds: tuple[float | None, ...]
     median: float | None
-    """Trials within which half of the runs succeed; None if fewer do."""
+    """Trials in which half of the runs succeed; None if fewer do."""
     p90: float | None
     median_s: float | None
     p90_s: float | None
     reached: float
-    """Share of successful runs."""
 
     @classmethod
     def over(cls, share: float, trials: Sequence[float], seconds: Sequence[float]) -> Self:
@@ -68,7 +67,6 @@ class SamplerResult:
 
     sampler: str
     profiling: int
-    """Trials that its prediction cost."""
     regrets: tuple[tuple[float, ...], ...]
     """Regrets of the recommendation, (runs, trials)."""
     seconds: tuple[tuple[float, ...], ...]
@@ -76,9 +74,8 @@ class SamplerResult:
     regret: Quartiles
     within: tuple[TimeToTolerance, ...]
     failures: float
-    """Mean number of failed trials per search."""
+    """Mean of failed trials per search."""
     sampler_ms: float
-    """Sampler's own time per trial."""
 
     def reached(self, share: float) -> TimeToTolerance:
         """Return the time to a tolerance."""
@@ -91,7 +88,6 @@ class NonInferiority:
 
     peer: str
     budget: int
-    """Trials."""
     units: int
     """Number of seeds on one table, or of tables."""
     difference: float
@@ -101,7 +97,6 @@ class NonInferiority:
     p: float | None
     """p-value of a mean at or above the margin."""
     corrected_p: float | None
-    """Holm correction over peers and budgets."""
     standing: NonInferiorityResult
 
 
@@ -118,21 +113,17 @@ class TableBenchmark:
     unit: str
     cells: int
     optimum: float
-    """In the objective's unit, as minimised."""
     optimum_se: float
     default_regret: float | None
     """None if the default does not work."""
     good_cells: Mapping[float, int]
-    """Candidates by tolerance."""
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
-    """Trials until half of all random searches have met a good candidate.
-    They know the ground truth."""
+    """Trials until half of all random searches meet a good candidate."""
     contestants: tuple[SamplerResult, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
     rate_per_s: float | None = None
-    """Of a scenario; None for one model in a closed loop."""
 
     def of(self, sampler: str) -> SamplerResult | None:
         """Return a sampler's searches, or None."""
@@ -155,7 +146,7 @@ class BenchmarkRecord:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, with text keys for tolerances, as in `tune replay --json`."""
+        """Return plain data, as in `tune replay --json`."""
         data = dataclasses.asdict(self)
         for surface in data["surfaces"]:
             for name in ("good_cells", "tolerances", "random_median"):

@@ -1,7 +1,7 @@
 """Metric constraints such as `p99_ms <= 50`.
 
 The distance from the bound is a logarithm (`slack`), as noise grows with the value: 0.1 is 10 %
-beyond it, -0.1 is 10 % within. Pure.
+beyond it, -0.1 within.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tuner.metrics import tail_latency
 from tuner.values.measurement import Measurement
 
 MIN_VALUE = 1e-9
-"""Minimum of a metric, for its logarithm."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,6 @@ class Metric:
     field: str
     """Field of a `Measurement`; NaN or None there is unknown."""
     objective: str | None = None
-    """Objective of the same metric, which has its interval."""
     grows: int = 0
     """1 if it rises with the mean latency, -1 if it falls, else 0."""
 
@@ -98,7 +96,6 @@ METRICS = {
         label="largest memory of a replica", unit="MiB", field="peak_memory_mb"
     ),
 }
-"""By the name that constraints use."""
 _FORM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")
 EXAMPLE = "'p99_ms <= 50'"
 
@@ -108,12 +105,10 @@ class MetricConstraint:
     """One metric constraint."""
 
     metric: str
-    """Key of `METRICS`."""
     is_upper: bool
     bound: float
     """In the metric's unit, positive."""
     option: str = "--constraint"
-    """Option that gave it."""
 
     @property
     def text(self) -> str:

@@ -1,7 +1,4 @@
-"""Objectives: label, unit, direction, and their value in a measurement.
-
-People see an objective's own unit; samplers get a value to minimise. Pure.
-"""
+"""Objectives: label, unit, direction, and their value in a measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ class Objective:
     unit: str
     is_minimised: bool
     field: str
-    """Field of a `Measurement`."""
 
     @property
     def axis(self) -> str:
@@ -51,11 +47,7 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Return its 95 % interval.
-
-        Throughput (N / mean), time per item (mean / (N x client batch)) and costs rescale the
-        mean's.
-        """
+        """Return its 95 % interval, for throughput, time per item and costs from the mean's."""
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms

@@ -1,9 +1,7 @@
 """Cost of a configuration: resources held, or money, per 1,000 responses.
 
-Held is the larger of reserved and used: a reserved core is paid for while idle, and an unlimited
-process takes what it finds. Without a price file a core-second counts 1 and a GiB-second 1/8, about
-the ratio of large clouds' container services in 2025 (GiB-hour: 1/9 of a vCPU-hour). Pure, except
-`read`.
+Held is the larger of reserved and used. Without a price file a core-second counts 1 and a
+GiB-second 1/8, about the ratio of large clouds' container services in 2025.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from tuner.values.configuration import Value
 from tuner.values.measurement import Cost, Measurement
 
 COPY = "prices.yaml"
-"""Copy in a study folder."""
 KEYS = ("core_hour", "gib_hour", "gpu_hour", "currency")
 _HOUR_S = 3600.0
 
@@ -34,7 +31,6 @@ class Prices:
     gpu_hour: float = 0.0
     currency: str = ""
     text: str = ""
-    """Price file; empty without one."""
 
     def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
         """Return the price."""
@@ -58,7 +54,6 @@ class Prices:
 
 
 DEFAULT = Prices(core_hour=_HOUR_S, gib_hour=_HOUR_S / 8)
-"""Core-seconds."""
 
 
 def read(path: str | None) -> Prices:

@@ -1,7 +1,7 @@
 """Tail latency of evaluations: p99, its interval, and the requests behind it.
 
-Several evaluations' p99 is that of all their requests, from histograms. The mean of their p99s
-differs, and is too low wherever they differ. Pure.
+Several evaluations' p99 is that of all their requests, from histograms; the mean of p99s is too low
+wherever they differ.
 
 An interval lies between order statistics: the number of values below the true percentile is
 binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None where the extreme lies
@@ -37,10 +37,8 @@ class TailLatency:
     interval: Interval
     """95 %, of these evaluations only."""
     effective: float
-    """Effective sample size."""
     requests: int
     why_not: str = ""
-    """Reason of a rejection, or empty."""
 
     @property
     def is_told(self) -> bool:
@@ -112,11 +110,7 @@ def too_few(measurement: Measurement) -> str:
 
 
 def seconds_for(least: int, *, effective: float, seconds: float) -> float:
-    """Return seconds likely to give `least` effective requests, plus a third.
-
-    Args:
-        effective: from `seconds`.
-    """
+    """Return seconds likely to give `least` effective requests, plus a third."""
     wanted = 4 / 3 * seconds * least / max(effective, 1.0)
     return float(math.ceil(wanted)) if wanted >= 1 else math.ceil(10 * wanted) / 10
 
@@ -149,7 +143,7 @@ def ranks_of(
 
 
 def _first(count: int, is_reached: Callable[[int], bool]) -> int | None:
-    """Return the smallest rank in 1..count where a monotonic condition holds."""
+    """Smallest rank in 1..count where a monotonic condition holds."""
     low, high = 1, count + 1
     while low < high:
         middle = (low + high) // 2

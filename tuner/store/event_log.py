@@ -1,8 +1,7 @@
 """`log.jsonl`: events of one command, one JSON object per line.
 
 Modules log as usual: `logging.getLogger(__name__).info("trial ended", extra={"fields": {...}})`.
-Events are buffered until the folder is known. Lines that cannot be written are dropped: the log
-never ends a study.
+Events are buffered until the folder is known. Lines that cannot be written are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any, Self
 
 LOGGERS = ("tuner", "serving")
 RETAINED_EVENTS = 1000
-"""Maximum buffered events."""
 
 
 class EventLog(logging.Handler):

@@ -1,7 +1,6 @@
 """Requests of one evaluation as an npz of columns, readable by `numpy.load`.
 
-Deflate runs at its fastest level, as every trial writes one. Due times equal to start times (closed
-loop) are omitted.
+Deflated at the fastest level. Due times equal to start times (closed loop) are omitted.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                  verification/launches.json  verification/<role>.npz
                  verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
-Files are written beside their place and renamed. One process runs a study at a time: `locked`.
+One process runs a study at a time: `locked`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 
 SETTINGS_FILE = "settings.yaml"
 MARK = "# A study of Luthier."
-"""First line of `settings.yaml`; folders without it are never deleted."""
+"""First line of `settings.yaml`; other folders are never deleted."""
 FILES = frozenset(
     {
         "best.yaml",
@@ -99,11 +99,11 @@ class RunFolder:
         return self.path / "log.jsonl"
 
     def exists(self) -> bool:
-        """Return whether anything exists at the path."""
+        """Whether anything exists at the path."""
         return os.path.lexists(self.path)
 
     def is_study(self) -> bool:
-        """Return whether the folder is a study of Luthier."""
+        """Whether the folder is a study of Luthier."""
         try:
             with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
                 return file.readline().rstrip("\n") == MARK
@@ -118,8 +118,6 @@ class RunFolder:
         settings_file: str = SETTINGS_FILE,
     ) -> None:
         """Create the folder with settings and environment; undo it on failure.
-
-        With another `settings_file` it is no study.
 
         Raises:
             StorageFailed: it cannot be written.
@@ -137,7 +135,7 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Remove what `create` made; never raise, to keep the first error."""
+        """Remove what `create` made, without raising."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._is_new_place:
             with contextlib.suppress(OSError):

@@ -4,7 +4,7 @@ A trial is RUNNING from `ask` to `tell`; after a kill, the study's next owner ma
 interrupted. One process owns a study at a time (the run folder's lock).
 
 SQLite uses a write-ahead log without waiting for the disk: a kill loses nothing, a power cut may
-lose the last trials, and a trial costs a tenth of the default.
+lose the last trials.
 """
 
 from __future__ import annotations
@@ -32,13 +32,10 @@ from tuner.values.configuration import Configuration
 from tuner.values.trial import Trial
 
 Sampler = BaseSampler
-"""Proposer of configurations: any Optuna sampler."""
 Distributions = Mapping[str, BaseDistribution]
 """Parameter -> its distribution: a space in Optuna's form."""
 PROPOSAL = "sampler:proposal"
-"""User attribute of a sampler's proposal: `origin` and expected gain."""
 BUSY_TIMEOUT_S = 20.0
-"""How long SQLite waits for a reader such as a dashboard."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +46,7 @@ class RunningTrial:
     configuration: Configuration
     origin: str
     gain: float | None
-    """Largest improvement that the sampler expected, as a share of the best; None if unknown."""
+    """Largest expected improvement, as a share of the best; None if unknown."""
 
 
 class StudyStore:
@@ -57,7 +54,6 @@ class StudyStore:
 
     def __init__(self, study: optuna.Study, where: str) -> None:
         self.study = study
-        """Optuna study, for samplers."""
         self._where = where
 
     @classmethod
@@ -177,7 +173,7 @@ class StudyStore:
         )
 
     def give_up_running(self, reason: str) -> tuple[int, ...]:
-        """Mark running trials as interrupted, so that they do not count; return their numbers."""
+        """Mark running trials as interrupted; return their numbers."""
         with _storage_errors(self._where):
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
@@ -192,7 +188,7 @@ class StudyStore:
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
     def note(self, text: str) -> None:
-        """Save a note for readers of the study, once."""
+        """Save a note, once."""
         with _storage_errors(self._where):
             notes = list(self.study.user_attrs.get("notes", []))
             if text not in notes:
@@ -209,12 +205,12 @@ class StudyStore:
             return dict(self.study.user_attrs.get("luthier", {}))
 
     def has_waiting(self) -> bool:
-        """Return whether an enqueued configuration still waits."""
+        """Whether an enqueued configuration still waits."""
         with _storage_errors(self._where):
             return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
     def used_s(self) -> float:
-        """Return the saved seconds of the study over all its processes."""
+        """Return the study's saved seconds over all its processes."""
         with _storage_errors(self._where):
             return float(self.study.user_attrs.get("used_s", 0.0))
 

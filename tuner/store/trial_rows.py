@@ -1,4 +1,4 @@
-"""Conversion between Luthier's trials and Optuna's. Pure.
+"""Conversion between Luthier's trials and Optuna's.
 
     state     COMPLETE with a value: ok
               PRUNED without one: infeasible or failed (Optuna's samplers learn from it)
@@ -37,17 +37,16 @@ class TrialResult:
     overhead_s: float
     started_at: float
     error: float | None = None
-    """Relative standard error of the objective within its evaluation; None if unknown."""
+    """Relative standard error of the objective within its evaluation."""
     headroom: float | None = None
-    """Log of peak replica memory over its limit; None if unknown."""
+    """Log of peak replica memory over its limit."""
     effort: float | None = None
     """Log CPU time per request, if it relates to the objective's noise."""
     missed: Measurement | None = None
     """Measurement that violates a metric constraint or lacks its metric."""
     value: float | None = None
-    """Objective of `missed`."""
     second: tuple[float, float | None] | None = None
-    """Log of a second objective, minimised, with standard error; None without one."""
+    """Log of a second objective, minimised, with standard error."""
     slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
         default_factory=dict
     )
@@ -83,7 +82,7 @@ def attributes(result: TrialResult) -> dict[str, Any]:
 
 
 def is_ended(frozen: FrozenTrial) -> bool:
-    """Return whether the trial ended and counts: neither running nor interrupted."""
+    """Whether the trial ended and counts: neither running nor interrupted."""
     return (
         frozen.state in {TrialState.COMPLETE, TrialState.PRUNED} and "outcome" in frozen.user_attrs
     )

@@ -1,8 +1,7 @@
-"""Estimate of each candidate: log mean with standard error. Pure.
+"""Estimate of each candidate: log mean with standard error.
 
-A few evaluations hardly show a spread, so variances are shrunk to the pooled one by `PRIOR_DEGREES`
-(empirical Bayes: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, with
-fixed prior weight).
+Variances of a few evaluations are shrunk to the pooled one by `PRIOR_DEGREES` (empirical Bayes:
+Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, with fixed prior weight).
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class CandidateEstimate:
 def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
     """Return a typical candidate's log-scale sd between evaluations.
 
-    A weighted median, each variance over its chi-squared median, so that a few disturbed candidates
-    do not dominate.
+    A weighted median, each variance over its chi-squared median, against disturbed candidates.
     """
     found, weights = [], []
     for each in values.values():

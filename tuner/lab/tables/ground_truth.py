@@ -1,4 +1,4 @@
-"""Ground truth of a benchmark table, from held-out evaluations that no replay draws. Pure.
+"""Ground truth of a benchmark table, from held-out evaluations that no replay draws.
 
 First, machine drift is removed: what evaluations of a time share against their candidates' means.
 The lowest of many noisy means is too low, so means are shrunk towards neighbouring candidates: the
@@ -27,7 +27,7 @@ from tuner.values.histogram import LatencyHistogram
 Array = NDArray[np.float64]
 
 WINDOW_S = 45.0
-"""Seconds before and after an evaluation: some 35 evaluations."""
+"""Seconds before and after an evaluation."""
 MIN_KNOWN = 8
 """Evaluations of a candidate from which those after the passes show drift."""
 SWEEPS = 8
@@ -49,7 +49,6 @@ class GroundTruth:
     log_mean: Array  # (m,)
     se: Array  # (m,)
     lost: frozenset[Configuration]
-    """Candidates that do not work."""
 
     @property
     def best(self) -> int:
@@ -97,7 +96,7 @@ class GroundTruth:
 
 
 def split(surface: BenchmarkTable) -> HoldoutSplit:
-    """Split alternately, the first drawn, as the machine may change over hours."""
+    """Split alternately, as the machine may change over hours."""
     every = surface.by_cell
     return HoldoutSplit(
         drawn={cell: tuple(launches[0::2]) for cell, launches in every.items()},
@@ -150,7 +149,6 @@ def ground_truth(
 def _pool_histograms(
     launches: Sequence[RecordedEvaluation], slower: Mapping[int, float]
 ) -> LatencyHistogram | None:
-    """Pool evaluations' latencies without drift; None without any."""
     counted = [
         one.histogram.scaled(math.exp(-slower[one.number]))
         for one in launches
@@ -162,8 +160,8 @@ def _pool_histograms(
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     """Return, by number, the log factor by which an evaluation's time was slower.
 
-    The median is 0. After the passes, candidates are chosen by their values, so repeats of
-    candidates with few evaluations are slower for that alone: they do not count as drift.
+    The median is 0. After the passes, repeats of candidates with few evaluations do not count, as
+    they were chosen by their values.
     """
     every = ((one, surface.minimised(one, objective)) for one in surface.launches)
     told = [(launch, value) for launch, value in every if value is not None]

@@ -1,7 +1,7 @@
-"""Results of a sampler on a benchmark table: regret, and time to tolerance. Pure.
+"""Results of a sampler on a benchmark table: regret, and time to tolerance.
 
-Without a recommendation the default's regret counts, which a user would keep. A recommendation that
-fails gets the worst feasible regret.
+Without a recommendation the default's regret counts. A recommendation that fails gets the worst
+feasible regret.
 """
 
 from __future__ import annotations

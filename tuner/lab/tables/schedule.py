@@ -24,7 +24,6 @@ from tuner.lab.tables.estimates import CandidateEstimate, estimates
 from tuner.values.configuration import Configuration
 
 MAX_TRIES = 3
-"""Tries of a disturbed evaluation in one pass."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +37,10 @@ class RepeatRule:
     best_se: float = 0.01
     """Relative standard error of a well-known candidate."""
     most: int = 16
-    """Maximum evaluations of a candidate, except beside rivals."""
+    """Maximum evaluations of a candidate that is no rival."""
     enough: int = 8
-    """Evaluations after which a rival is known well enough."""
     rival_within: float = 0.1
-    """Loss against the best, at two standard errors below its mean, that still makes a rival."""
+    """Loss against the best, two standard errors below its mean, that still makes a rival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,9 +50,8 @@ class HasRecord:
     sweep: int
     cell: Configuration
     value: float | None
-    """Objective; None if the evaluation failed."""
+    """None if the evaluation failed."""
     is_disturbed: bool = False
-    """Whether it reflects the host, and is repeated."""
 
 
 def due(
@@ -85,7 +82,6 @@ def due(
 
 
 def _done_keys(recorded: Collection[HasRecord]) -> set[tuple[int, Configuration]]:
-    """Return finished (pass, candidate) pairs: undisturbed, or out of tries."""
     tries = collections.Counter((one.sweep, one.cell) for one in recorded)
     sound = {(one.sweep, one.cell) for one in recorded if not one.is_disturbed}
     return sound | {key for key, count in tries.items() if count >= MAX_TRIES}
@@ -94,7 +90,7 @@ def _done_keys(recorded: Collection[HasRecord]) -> set[tuple[int, Configuration]
 def _known_estimates(
     recorded: Collection[HasRecord], sweep: int
 ) -> dict[Configuration, CandidateEstimate]:
-    """Estimate working candidates from earlier passes, best first."""
+    """Estimates of working candidates from earlier passes, best first."""
     values: dict[Configuration, list[float]] = {}
     lost: dict[Configuration, int] = {}
     for one in recorded:
@@ -113,10 +109,7 @@ def _known_estimates(
 def best(
     known: Mapping[Configuration, CandidateEstimate], thoroughness: RepeatRule
 ) -> list[Configuration]:
-    """Return the best candidates that are not yet well known.
-
-    `known` has every working candidate, best first.
-    """
+    """Return the best candidates that are not yet well known; `known` is sorted, best first."""
     chosen = list(known)[: math.ceil(thoroughness.best_share * len(known))]
     return [
         cell
@@ -130,10 +123,7 @@ def rivals(
     thoroughness: RepeatRule,
     rng: np.random.Generator,
 ) -> list[Configuration]:
-    """Return rivals of the best, and as many well-known candidates.
-
-    `known` has every working candidate, best first.
-    """
+    """Return rivals of the best, and as many well-known candidates; `known` is sorted, best first."""
     settled = [
         cell
         for cell, one in known.items()

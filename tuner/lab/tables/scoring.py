@@ -1,4 +1,4 @@
-"""Scores of replays: trials until the recommendation becomes good and stays so. Pure.
+"""Scores of replays: trials until the recommendation becomes good and stays so.
 
 Without noise and repeats, random search finds one of K good candidates among M after a median of
 the smallest t with C(M - K, t) / C(M, t) < 1/2.
@@ -60,19 +60,16 @@ class ReplayRun:
 
     seed: int
     cells: tuple[Configuration | None, ...]
-    """Proposals; None for trials spent on the model's profile."""
+    """Proposals; None for trials spent on the profile."""
     recommended: tuple[Configuration | None, ...]
     """Recommendation after each trial; None before one worked."""
     seconds: tuple[float, ...] = ()
     """Recorded duration of the evaluations up to each trial."""
     sampler_s: float = 0.0
-    """Total time of the sampler."""
     own_s: tuple[float, ...] = ()
-    """Cumulative sampler time, with recommendations whose fit makes the next proposal."""
+    """Cumulative sampler time, with recommendations, whose fit makes the next proposal."""
     lost: tuple[int, ...] = ()
-    """Numbers of failed trials, from 0."""
     verdict: ReplayedVerdict | None = None
-    """None if not asked for."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +84,11 @@ class TrialsToTolerance:
     """None unless more than half of the runs reached it."""
     p90: float | None
     reached: float
-    """Share of the runs that reached it."""
     random_median: int
 
 
 def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
-    """Return the trials until the recommendation is good for the rest of the run, or infinity."""
+    """Return the trials until the recommendation stays good, or infinity."""
     first = math.inf
     for number in range(len(run.recommended), 0, -1):
         if run.recommended[number - 1] not in good:

@@ -23,7 +23,7 @@ from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
-"""Causes that a table reads as failed; all others become infeasible."""
+"""Causes that a table reads as failed; others are infeasible."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,12 @@ class RecordedEvaluation:
     """One evaluation of one candidate."""
 
     number: int
-    """In order of time, from 0."""
     cell: Configuration
     sweep: int
-    """Pass, from 0; those after the whole passes repeat the best candidates."""
+    """Pass, from 0; later ones repeat the best candidates."""
     started_at: float
-    """Unix time."""
     outcome: Outcome
     startup_s: float
-    """From the decision to a ready server."""
     loaded_s: float
     """Of warm-up and measurement."""
     errors: int = 0
@@ -65,8 +62,8 @@ class RecordedEvaluation:
     ) -> Measurement | None:
         """Return a study's measurement, to the width of a bucket; None unless ok.
 
-        Requests count as independent, as their order was not recorded. Goodput needs a `deadline_ms`, costs
-        need the machine's `cores`.
+        Requests count as independent, as their order was not recorded. Goodput needs a
+        `deadline_ms`, costs need the machine's `cores`.
         """
         if self.histogram is None or not self.blocks:
             return None
@@ -112,7 +109,7 @@ class RecordedEvaluation:
 
 
 def _with_goodput(measured: Measurement, share: float) -> Measurement:
-    """Add the goodput, of which a share of the responses is part."""
+    """Add the goodput: a share of the responses."""
     ends = find_objective("throughput").interval(measured)
     return dataclasses.replace(
         measured,
@@ -167,7 +164,6 @@ class BenchmarkTable:
     head: TableHeader
     launches: tuple[RecordedEvaluation, ...]
     deadline_ms: float | None = None
-    """For goodput."""
     paid: Prices = DEFAULT
 
     @functools.cached_property

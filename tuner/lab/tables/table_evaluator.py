@@ -1,11 +1,10 @@
-"""Evaluator that draws from a benchmark table, with optional perturbations. Pure.
+"""Evaluator that draws from a benchmark table, with optional perturbations.
 
-A candidate's evaluations are drawn without replacement; when all were drawn, they start anew.
+A candidate's evaluations are drawn without replacement, and again once all were drawn.
 
     noise      every evaluation is slower by its own log-normal factor of median 1
     null       all candidates draw, with replacement, from one: no configuration is better
-    resampled  evaluations have the ground truth as mean and the table's residuals: the truth is
-               known, the noise real
+    resampled  evaluations have the ground truth as mean and the table's residuals
     raced      an evaluation ends with the block that loses the race against the best so far
     blocks     evaluations have only their first blocks
     walls      candidates beyond a plane through two knobs run out of memory
@@ -36,9 +35,7 @@ from tuner.values.trial import Outcome
 OOM_SHARE = 0.3
 """Maximum share of candidates in the infeasible region."""
 CPU_NOISE = NoisePrior(sd=0.1, spread=0.3)
-"""Prior of the log CPU time per request between evaluations."""
 PLANES = 20
-"""Planes to try."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +43,16 @@ class Perturbations:
     """Perturbations of a benchmark table."""
 
     noise_sd: float = 0.0
-    """Standard deviation of a log factor."""
     is_null: bool = False
     is_resampled: bool = False
     has_walls: bool = False
     is_raced: bool = False
-    """Whether evaluations end early, as in a study."""
     most_blocks: int | None = None
     """Blocks per evaluation; None: all."""
 
 
 class TableEvaluator:
-    """Evaluator of recorded evaluations; every replay has its own.
+    """Evaluator of recorded evaluations, one per replay.
 
     It draws from `drawn`; `with_oom` candidates run out of memory. Without `resampled`, evaluations
     are as recorded. `puts_back` draws with replacement.
@@ -85,7 +80,6 @@ class TableEvaluator:
         self._most_blocks = most_blocks
         self._waiting: dict[Configuration, list[RecordedEvaluation]] = {}
         self.seconds = 0.0
-        """Recorded duration of the evaluations so far."""
 
     def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Draw a candidate's next evaluation, up to the block that loses the race."""
@@ -152,7 +146,6 @@ class Resampling:
     efforts: Mapping[Configuration, float]
     """Mean log CPU time per request, if known."""
     residuals: NDArray[np.float64]  # (k, 2)
-    """Log residuals of the table: objective and CPU time."""
     objective: Objective
 
     @classmethod
@@ -165,7 +158,7 @@ class Resampling:
     ) -> Self:
         """Build from candidates with two or more evaluations.
 
-        Residuals are scaled to the real spread, CPU times smoothed over neighbouring candidates.
+        Residuals are scaled to the real spread, CPU times smoothed over neighbours.
         """
         found: list[NDArray[np.float64]] = []
         efforts: dict[Configuration, tuple[float, int]] = {}
@@ -208,7 +201,7 @@ class Resampling:
 
 
 def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return column means over known values; 0 without any."""
+    """Column means over known values; 0 without any."""
     known = np.isfinite(residuals)
     total = np.where(known, residuals, 0.0).sum(axis=0)
     return np.asarray(total / np.maximum(known.sum(axis=0), 1))
@@ -278,10 +271,7 @@ def raced(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
 
 
 def slowed(launch: RecordedEvaluation, factor: float, effort: float = 1.0) -> RecordedEvaluation:
-    """Return the evaluation with all latencies multiplied by `factor`.
-
-    `effort` multiplies the CPU time per request.
-    """
+    """Return the evaluation with latencies times `factor`, CPU time per request times `effort`."""
     blocks = tuple(
         dataclasses.replace(
             block,

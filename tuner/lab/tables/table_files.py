@@ -119,7 +119,7 @@ class TableFolder:
             _write(self._cells, rows_of(launch))
 
     def finish(self, head: TableHeader) -> None:
-        """Compress the rows, and mark the header as finished."""
+        """Compress the rows and mark the header as finished."""
         with storage_errors(f"surface {self.path}", option="--out"):
             self._cells.close()
             self._histograms.close()
@@ -141,7 +141,7 @@ class TableFolder:
 
 
 def _plain(head: TableHeader) -> dict[str, Any]:
-    """Return the header as YAML data, with the space's keys at the top."""
+    """Header as YAML data, with the space's keys at the top."""
     data: dict[str, Any] = {"version": VERSION}
     for field in dataclasses.fields(head):
         value = getattr(head, field.name)

@@ -1,4 +1,4 @@
-"""Rows of `cells.csv`: a recorded evaluation as text, and back. Pure."""
+"""Rows of `cells.csv`: a recorded evaluation as text, and back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evaluation_of(
     """Parse the rows of an evaluation; `kinds` are the types of the knobs.
 
     Raises:
-        ValueError, KeyError: a cell is missing or no such value.
+        ValueError, KeyError: a cell is missing or invalid.
     """
     first = rows[0]
     is_ok = first["status"] == "ok"
