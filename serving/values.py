@@ -1,4 +1,4 @@
-"""Shared values of the serving core: models, signatures, tensors. Pure data.
+"""Shared values of the serving core: models, signatures, tensors.
 
 A tensor keeps its wire bytes (Open Inference binary form: little-endian, row-major) until a replica
 needs them.
@@ -30,9 +30,9 @@ ITEM_BYTES: dict[str, int] = {
 MAX_RANK = 32
 """Maximum rank of a tensor: NumPy's before version 2."""
 MAX_ELEMENTS = 2**40
-"""Maximum elements of a request's tensor; its bytes fit into 63 bits."""
+"""Maximum elements of a request's tensor, so that its bytes fit into 63 bits."""
 MAX_NOTHING = 2**16
-"""Maximum rows of an empty tensor: a few bytes declare any number, and code iterates over them."""
+"""Maximum rows of an empty tensor, as code iterates over them."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -101,7 +101,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     platform: str = ""
     reads_json: bool = True
-    """Whether the replica parses JSON requests itself; not part of the JSON form."""
+    """Whether the replica parses JSON requests itself."""
     unbatched: str | None = None
     """Why requests run alone; empty: batched. None: decided by the shapes."""
     is_untried: bool = False
@@ -175,11 +175,11 @@ class DeclaredInputs:
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Input -> padding value."""
     pad_to: int | None = None
-    """Pad free dimensions to a multiple of this; None: no padding."""
+    """Pad free dimensions to a multiple of this."""
     unbatched: str | None = None
     """Another replica's finding; see `Signature`."""
     padding: str | None = None
-    """Another replica's finding; see `Signature`."""
+    """Likewise."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form in the wire's LOAD."""
@@ -211,8 +211,7 @@ class ModelId(NamedTuple):
 def is_shape(shape: Sequence[object]) -> bool:
     """Whether a request's tensor can have this shape.
 
-    A dimension of 0 does not hide the others: arrays are laid out by their product, and iterated up
-    to the 0.
+    A dimension of 0 does not hide the others: arrays are iterated up to it.
     """
     if len(shape) > MAX_RANK:
         return False
@@ -229,7 +228,7 @@ def is_shape(shape: Sequence[object]) -> bool:
 
 
 class Tensor(NamedTuple):
-    """A tensor's raw bytes; `data` may be a view borrowed for the request's life."""
+    """A tensor's raw bytes; `data` may be borrowed for the request's life."""
 
     name: str
     datatype: str

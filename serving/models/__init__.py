@@ -15,8 +15,7 @@ Only a replica (or its fork server) imports a kind's module. Its `class Model` h
     device                         # "cpu" or "cuda"
 
 Kinds in `ON_DEVICE` also take `device`. The kind onnx also takes `digest` and `optimises`, as in
-`load`, for optimised models, which load faster; its `optimised` is the folder of the one that was
-loaded, or None.
+`load`; its `optimised` is the folder of the optimised model that was loaded, or None.
 
 The kind `command` is a program that is the replica itself (docs/models.md).
 """
@@ -62,7 +61,6 @@ KINDS: dict[str, str] = {
     "command": "serving.models.command",
     "echo": "serving.models.echo",
 }
-"""Kind -> module of its `Model`."""
 
 EXTRAS = {
     "sklearn": "sklearn",
@@ -73,7 +71,6 @@ EXTRAS = {
     "catboost": "catboost",
     "mlflow": "mlflow",
 }
-"""Kind -> pip extra of its runtime, unless Luthier includes it."""
 
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
@@ -108,7 +105,7 @@ def runtime_of(kind: str) -> str:
 
 @contextlib.contextmanager
 def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
-    """Convert a reader's error to a one-line ModelLoadFailed that names the runtime's version."""
+    """Convert a reader's error to a one-line ModelLoadFailed with the runtime's version."""
     try:
         yield
     except Exception as error:
@@ -135,7 +132,7 @@ def load(
         path: its file or folder.
         threads: threads within one operator.
         device: `auto`, `cpu` or `cuda`.
-        digest: SHA-256 of the file, by which the kind onnx finds an optimised model; None: unknown.
+        digest: SHA-256 of the file, by which the kind onnx finds an optimised model.
         optimises: whether to write a missing optimised model first.
 
     Raises:

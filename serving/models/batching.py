@@ -1,7 +1,6 @@
 """Runs requests of several callers through a model in one call, for servers other than Luthier.
 
-Hosts with arrays, such as a Triton backend or Ray Serve, use it; a replica works on wire frames
-(`serving.replica.execution`).
+For hosts with arrays, such as a Triton backend or Ray Serve.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ class BatchRunner:
         self._postprocess: Any = getattr(model, "postprocess", None)
 
     def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
-        """Run requests, those of equal shapes and datatypes in one call.
-
-        Without a free batch axis every request runs alone.
+        """Run requests, those of equal shapes and datatypes in one call if there is a free batch
+        axis.
 
         Args:
             requests: {input name: (n, ...) array} each.
@@ -71,7 +69,6 @@ class BatchRunner:
         ]
 
     def _called(self, inputs: Any) -> Arrays:
-        """Return the declared outputs of a call."""
         if self._preprocess is not None:
             inputs = self._preprocess(inputs)
         outputs = self._predict_batch(inputs)

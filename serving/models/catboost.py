@@ -1,9 +1,9 @@
 """Kind catboost: a `.cbm` model, on the CPU.
 
-Inputs, present if the model has such features, columns in training order: `input` FP32 [-1, n],
-numbers, NaN if missing (CatBoost compares in FP32); `categories` BYTES [-1, n], as in training;
-`texts` BYTES [-1, n]. Output: `scores` FP64 [-1, classes], probabilities in the training's class
-order; or for other losses `prediction` FP64, [-1] or [-1, targets].
+Inputs, if the model has such features, columns in training order: `input` FP32 [-1, n], numbers,
+NaN if missing; `categories` BYTES [-1, n], as in training; `texts` BYTES [-1, n]. Output: `scores`
+FP64 [-1, classes], probabilities in the training's class order; or for other losses `prediction`
+FP64, [-1] or [-1, targets].
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Model:
         )
 
     def _mixed(self, inputs: Arrays) -> catboost.Pool:
-        """Build a pool of all features in training order."""
+        """Pool of all features in training order."""
         count = len(next(iter(inputs.values())))
         rows = np.empty((count, sum(map(len, self._columns.values()))), object)
         for name, columns in self._columns.items():
@@ -84,7 +84,6 @@ class Model:
 
 
 def _columns(model: catboost.CatBoost) -> Mapping[str, list[int]]:
-    """Map present inputs to feature columns."""
     categories = model.get_cat_feature_indices()
     texts = model.get_text_feature_indices()
     numbers = [
@@ -97,7 +96,6 @@ def _columns(model: catboost.CatBoost) -> Mapping[str, list[int]]:
 
 
 def _form(model: catboost.CatBoost, *, is_score: bool) -> str:
-    """CatBoost's name of the prediction type."""
     if is_score:
         return "Probability"
     loss = str(model.get_params().get("loss_function", ""))
@@ -105,6 +103,5 @@ def _form(model: catboost.CatBoost, *, is_score: bool) -> str:
 
 
 def _blank(spec: TensorSpec) -> NDArray[np.generic]:
-    """One row of zeros, or of empty texts."""
     shape = (1, *spec.shape[1:])
     return np.zeros(shape, np.float32) if spec.datatype == "FP32" else np.full(shape, b"", object)

@@ -1,8 +1,8 @@
 """Kind lightgbm: a booster in LightGBM's text format, on the CPU.
 
-Input: `input` FP64 [-1, features], columns in training order, NaN if missing, categories as codes.
-Thresholds are FP64, so FP32 values could fall on their other side. Output, FP64: `scores`, class
-probabilities or ranks, [-1] (two classes) or [-1, classes]; `prediction` for other objectives.
+Input: `input` FP64 [-1, features], as thresholds are FP64; columns in training order, NaN if
+missing, categories as codes. Output, FP64: `scores`, class probabilities or ranks, [-1] (two
+classes) or [-1, classes]; `prediction` for other objectives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from serving.values import Signature
 
 PLATFORM = "lightgbm"
 _OF_SCORES = ("binary", "multiclass", "lambdarank", "rank_xendcg")
-"""Prefixes of objectives that return scores."""
 _OBJECTIVE, _END = b"\nobjective=", b"\nend of trees"
 
 
@@ -63,7 +62,7 @@ class Model:
 
 
 def _checked_objective(path: pathlib.Path) -> str:
-    """Return a file's objective, empty if custom.
+    """Objective of a file, empty if custom.
 
     Raises:
         ValueError: the file is truncated, which would crash LightGBM.

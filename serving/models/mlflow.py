@@ -2,7 +2,7 @@
 
 Other kinds serve MLflow models whose files they can load (`serving.zoo.mlflow_folder`). The
 operator must allow these. The flavor sklearn is unpickled without MLflow; others load as
-python_function with the package. `predict` responds, as in MLflow's servers.
+python_function with the package.
 
 Inputs follow the stored signature: per column one input [-1], joined to a data frame; or one per
 tensor (`input` if unnamed). An estimator without signature takes `input` FP64 [-1, features].
@@ -101,7 +101,6 @@ class Model:
         return self._samples
 
     def _given(self, inputs: Arrays) -> Any:
-        """Convert inputs to a data frame, array or dictionary."""
         if self._is_frame:
             kinds = {one.get("name", tabular.INPUT): one["type"] for one in self._fields}
             columns = {name: _column(inputs[name], kind) for name, kind in kinds.items()}
@@ -123,7 +122,6 @@ class Model:
 
 
 def _unpickle(file: pathlib.Path, threads: int) -> Any:
-    """Unpickle an estimator, also one of cloudpickle."""
     with file.open("rb") as opened:
         estimator = pickle.load(opened)  # noqa: S301 - whoever started the server said to trust it
     if hasattr(estimator, "get_params"):
@@ -133,7 +131,6 @@ def _unpickle(file: pathlib.Path, threads: int) -> Any:
 
 
 def _method(data: Mapping[str, Any]) -> str:
-    """Name of MLflow's predict function."""
     return str(data["flavors"].get("python_function", {}).get("predict_fn", "predict"))
 
 
@@ -160,7 +157,6 @@ def _python_function(folder: pathlib.Path) -> Any:
 
 
 def _matrix(estimator: Any) -> TensorSpec:
-    """Input of an estimator without a signature."""
     features = getattr(estimator, "n_features_in_", None)
     if features is None:
         raise ValueError("neither a signature nor the estimator tells the number of features")
@@ -168,7 +164,6 @@ def _matrix(estimator: Any) -> TensorSpec:
 
 
 def _inputs(fields: Fields, unnamed: str = tabular.INPUT) -> tuple[TensorSpec, ...]:
-    """Convert MLflow's fields to tensor specs."""
     return tuple(_spec(one, str(one.get("name") or unnamed)) for one in fields)
 
 
@@ -190,7 +185,6 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def _column(array: NDArray[Any], kind: str) -> Any:
-    """Convert an input to a data frame column."""
     if kind == "string":
         return [item.decode() if isinstance(item, bytes) else item for item in array.tolist()]
     if kind == "datetime":
@@ -199,7 +193,6 @@ def _column(array: NDArray[Any], kind: str) -> Any:
 
 
 def _blank(spec: TensorSpec) -> NDArray[Any]:
-    """One row of zeros, or of empty texts."""
     shape = (1, *(max(1, size) for size in spec.shape[1:]))
     return np.full(shape, b"" if spec.datatype == "BYTES" else 0, _dtype(spec))
 
@@ -207,7 +200,7 @@ def _blank(spec: TensorSpec) -> NDArray[Any]:
 def _example(
     folder: pathlib.Path, data: Mapping[str, Any], inputs: Sequence[TensorSpec], fields: Fields
 ) -> Arrays | None:
-    """Read a folder's input example as inputs, if there is one."""
+    """A folder's input example as inputs, if any."""
     about = data.get("saved_input_example_info") or {}
     if about.get("type") not in {"dataframe", "ndarray"}:
         return None
@@ -223,7 +216,6 @@ def _example(
 
 
 def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
-    """Convert example values to request types."""
     if spec.datatype != "BYTES":
         return np.asarray(values, _dtype(spec))
     array = np.asarray(values, object)
@@ -232,7 +224,6 @@ def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
 
 
 def _arrays_by_name(answer: Any) -> dict[str, NDArray[Any]]:
-    """Split a response into arrays by name."""
     if isinstance(answer, pd.DataFrame):
         return {str(name): answer[name].to_numpy() for name in answer.columns}
     if isinstance(answer, Mapping):

@@ -1,13 +1,11 @@
 """Optimised copies of ONNX models: the graph as optimised for this processor.
 
-The weights are in a file that sessions map and share, even across processes.
-
     key (SHA-256 of the file, runtime version, options, processor, version of Luthier)
     -> folder in the user's cache, written by a replica on request
 
-A folder is complete once it exists and never changes, as replicas map its files; it may be deleted
-at any time. The least recently loaded are removed beyond a total size. As the files determine
-responses, only folders that nobody else can write are used.
+A folder is complete once it exists and never changes, as replicas map and share its weights; it may
+be deleted at any time. The least recently loaded are removed beyond a total size. As the files
+determine responses, only folders that nobody else can write are used.
 """
 
 from __future__ import annotations
@@ -35,29 +33,22 @@ from serving.system import machine, private_folder
 log = logging.getLogger(__name__)
 
 COPIES = "optimised"
-"""Folder of all optimised models, in the user's cache."""
 MOST_BYTES = 16 * 2**30
-"""Maximum total size; the least recently loaded are removed."""
 MOST_DAYS = 30
-"""Days without a load after which an optimised model is removed."""
 _LEAST_FREE = 4
 """Required free space, in multiples of the model's size."""
 _UNFINISHED = ".new-"
-"""Prefix of incomplete folders."""
 _LEFT_S = 3600.0
 """Age at which incomplete folders count as abandoned."""
 _DAY_S = 86_400.0
 _GRAPH, _WEIGHTS = "model.onnx", "weights.bin"
-"""Files of an optimised model."""
 _MAPPED_BYTES = 65_536
-"""Size from which weights are mapped, not copied."""
 _WRITING: Mapping[str, str] = {
     "session.optimized_model_external_initializers_file_name": _WEIGHTS,
     "session.optimized_model_external_initializers_min_size_in_bytes": str(_MAPPED_BYTES),
 }
-"""Options of the session that writes an optimised model."""
 _FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_digest()])
-"""Key of an optimised model without the content, computed once, before replicas are forked."""
+"""Key without the content, computed once, before replicas are forked."""
 _ADVICE = "set XDG_CACHE_HOME"
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -83,7 +74,7 @@ def _tell(reason: str) -> None:
 
 
 def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
-    """Write the optimised model of the file `path` to the folder `copy`; return whether it exists.
+    """Write the optimised model of `path` to the folder `copy`; return whether it exists.
 
     The folder is created atomically, from a duplicate with SHA-256 `digest`, as the file may be
     replaced at any time; so models with external weights get none. Failures are logged.
@@ -110,7 +101,6 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
 
 
 def _duplicated(file: pathlib.Path, copy: pathlib.Path) -> str:
-    """Copy a file unchanged and return the copy's SHA-256."""
     digest = hashlib.sha256()
     with file.open("rb") as read, copy.open("xb") as written:
         while block := read.read(_BLOCK_BYTES):
@@ -133,7 +123,6 @@ def _optimise(path: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def _trim(folder: pathlib.Path) -> None:
-    """Remove the least recently loaded beyond the limits, and abandoned incomplete folders."""
     used_s: dict[pathlib.Path, float] = {}
     with contextlib.suppress(OSError):
         for copy in folder.iterdir():
@@ -177,6 +166,5 @@ def _read_in(weights: pathlib.Path) -> None:
 
 
 def _as_it_is(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
-    """Disable optimisation of an already optimised graph."""
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options

@@ -12,7 +12,7 @@ import onnxruntime
 from serving.models import cuda
 
 _ERRORS_ONLY, _FATAL = 3, 4
-"""ONNX Runtime's log severity (0 verbose, 1 info, 2 warning, 3 error, 4 fatal)."""
+"""ONNX Runtime's log severities."""
 
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
@@ -24,7 +24,6 @@ CUDA_OPTIONS: Mapping[str, Any] = {
 }
 
 _SOURCE_PLACE = re.compile(r"^/\S+\.(cc|h):\d+ .*\) ")
-"""C++ source location, which some versions put before the reason."""
 
 
 def open_session(

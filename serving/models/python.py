@@ -14,8 +14,8 @@ them.
         def postprocess(self, outputs): ... # optional: takes the result of predict_batch
         sample_inputs = {"text": [...]}     # optional, or a method: for warm-up
 
-`preprocess` and `postprocess` are timed separately; declared outputs are those of `postprocess`. A
-class with a `signature`, such as a subclass of another kind's `Model`, may omit what it inherits.
+Declared outputs are those of `postprocess`. A class with a `signature`, such as a subclass of
+another kind's `Model`, may omit what it inherits.
 
 A function takes a list of n items of one input and returns n values, as in Clipper; `inputs`,
 `outputs` and `sample_inputs` may be set on it. By default `input` and `output` are FP32 [-1, -1].
@@ -94,7 +94,7 @@ class Model:
         self.postprocess = self._finished if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
-        """Call the user's code, with the result of `preprocess`; the result goes to `postprocess`.
+        """Call the user's code, between `preprocess` and `postprocess`.
 
         Raises:
             PredictionFailed: an output is missing, or lacks entries.
@@ -116,14 +116,13 @@ class Model:
         return {self.signature.inputs[0].name: samples}
 
     def _has_items_first(self) -> bool:
-        """Whether axis 0 is always the item axis, so items can be counted."""
+        """Whether axis 0 is always the item axis."""
         specs = (*self.signature.inputs, *self.signature.outputs)
         return self.signature.is_batched and all(
             spec.shape and spec.item_axis == 0 for spec in specs
         )
 
     def _finished(self, outputs: Any) -> Arrays:
-        """Run the user's `postprocess`."""
         assert self._finish is not None
         return self._arrays(self._finish(outputs), None)
 
@@ -135,11 +134,7 @@ class Model:
 
 
 class _Uncached(importlib.machinery.SourceFileLoader):
-    """Source loader without bytecode.
-
-    Bytecode is cached by size and modification second, so a model redeployed within that second
-    would stay old.
-    """
+    """Source loader without bytecode, which would hide a model redeployed within a second."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"no bytecode is kept of {path}")
@@ -165,7 +160,6 @@ def _import(where: str) -> ModuleType:
 
 
 def _find_target(name: str, module: ModuleType, path: str) -> Any:
-    """Return a module's object, or raise ModelMissing."""
     target = getattr(module, name, None)
     if target is None:
         own = [
@@ -196,7 +190,7 @@ def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSp
 def _check_output(
     answer: Mapping[str, Any], spec: TensorSpec, count: int | None
 ) -> NDArray[np.generic]:
-    """Return an output in its declared datatype, checked for `count` entries."""
+    """Output in its declared datatype, checked for `count` entries."""
     if spec.name not in answer:
         raise InferenceFailed(
             f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
@@ -215,5 +209,4 @@ def _check_output(
 
 
 def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """NumPy type of a numeric datatype."""
     return np.dtype(spec.datatype.lower().replace("fp", "float"))

@@ -51,8 +51,8 @@ TRUSTED_PARTS = frozenset(
 )
 """Parts of common estimators that skops does not trust by default.
 
-None can run code. A forged tree can crash the process (skops pull request 535), which a replica
-contains; without trees there would be no forests or boosting.
+None can run code; a forged tree can crash the process (skops pull request 535), which a replica
+contains.
 """
 INPUT_ATTRIBUTE = "serving_input"
 
@@ -112,7 +112,6 @@ class Model:
         return {name: answer.astype(wanted, copy=False)}
 
     def _answer(self, array: NDArray[np.generic]) -> tuple[str, NDArray[Any]]:
-        """Return the output's name and value."""
         rows = _as_text(array) if self._input.datatype == "BYTES" else array
         if rows.ndim > 2:
             rows = rows.reshape(len(rows), -1)
@@ -123,10 +122,7 @@ class Model:
 
 
 class _Pools:
-    """Limit of scikit-learn's thread pools (OpenMP, BLAS).
-
-    It is process-wide and set only on change, which takes half as long as a small prediction.
-    """
+    """Process-wide limit of scikit-learn's thread pools (OpenMP, BLAS), set only on change."""
 
     _in_force: int | None = None
 
@@ -142,7 +138,6 @@ class _Pools:
 
 
 def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
-    """Read an estimator and the input that its file declares."""
     if path.suffix.lower() == ".npz":
         return _read_coefficients(path)
     if not zipfile.is_zipfile(path):
@@ -171,7 +166,6 @@ def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
 
 
 def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
-    """Build a logistic regression from its arrays."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         missing = {"coef", "intercept", "classes"} - set(arrays)
         if missing:
@@ -211,7 +205,6 @@ def _as_text(array: NDArray[np.generic]) -> NDArray[np.object_]:
 
 @contextlib.contextmanager
 def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    """Convert any error of the readers to ModelLoadFailed."""
     try:
         yield
     except ModelLoadFailed:

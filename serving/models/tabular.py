@@ -28,7 +28,6 @@ DATATYPES = {
 """NumPy type of an output -> Open Inference Protocol datatype; others are text."""
 
 _PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
-"""C++ source location, which some libraries put before the reason."""
 
 
 def check_file(path: pathlib.Path | None, needed: str) -> pathlib.Path:

@@ -1,7 +1,7 @@
 """Kind tensorflow: a SavedModel folder in TensorFlow, on the CPU.
 
 Tensors follow the signature `serving_default`; texts are object arrays of bytes. Thread pools are
-process-wide, so all models of a replica use the first one's. A SavedModel can read and write files:
+process-wide: all models of a replica use the first one's. A SavedModel can read and write files:
 serve only what you trust.
 """
 
@@ -133,6 +133,5 @@ def _spec(name: str, tensor: Any) -> TensorSpec:
 
 
 def _reason(error: Any) -> str:
-    """Extract the reason between graph location and nodes."""
     lines = [line for line in error.message.splitlines() if line and not line.startswith("\t")]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

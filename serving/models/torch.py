@@ -1,8 +1,8 @@
 """Kind torch: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
-Inputs are in the order of `forward`; an argument that is a number gets the one in its array, of
-shape []. Outputs: one tensor, a tuple in signature order, or a dictionary by name. PyTorch has no
-texts. The signature is declared or read from the model (`torch_signature`).
+Inputs are in the order of `forward`; a number argument gets the one in its array, of shape [].
+Outputs: one tensor, a tuple in signature order, or a dictionary by name. PyTorch has no texts. The
+signature is declared or read from the model (`torch_signature`).
 
 Pickles, also state dicts, are rejected because they run code. Both formats hold PyTorch code, which
 is not sandboxed: serve only what you trust.
@@ -42,17 +42,15 @@ from serving.values import Signature, TensorSpec
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
 
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-"""Environment variable that makes `torch.load` unpickle tensors only."""
 _NO_MEMORY = "can't allocate memory"
 _INTERPRETED = "The following operation failed in the TorchScript interpreter"
-"""Start of a multi-line error; its last line is the raised one."""
+"""Start of a multi-line error, which ends with the raised one."""
 _SAVE_AS = (
     "store the module itself with torch.jit.save(torch.jit.script(module), ...) or "
     "torch.export.save(torch.export.export(module, ...), ...)"
 )
 
 Run = Callable[..., Any]
-"""Tensors in signature order -> the module's result."""
 
 
 class Model:
@@ -113,7 +111,6 @@ class Model:
         return {name: _array(name, value) for name, value in found.items()}
 
     def _argument(self, name: str, array: NDArray[Any]) -> Any:
-        """Convert an input to a tensor or a number."""
         if name not in self._numbers:
             return torch.from_numpy(array).to(self._device)
         if array.size != 1:
@@ -124,7 +121,6 @@ class Model:
 
 
 def _gpu_count() -> int:
-    """Number of GPUs usable by PyTorch."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
@@ -132,7 +128,7 @@ def _gpu_count() -> int:
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """Return an archive's format, and whether it has a trace's example.
+    """An archive's format, and whether it has a trace's example.
 
     Raises:
         ModelLoadFailed: unknown format, or pickled or native code.
@@ -178,7 +174,6 @@ def _is_doubtful(part: str) -> bool:
 def _load_script(
     path: pathlib.Path, device: torch.device, *, has_example: bool
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
-    """Load a TorchScript module, inputs and outputs."""
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     on_cpu = device.type == "cpu"
     module = torch.jit.load(
@@ -213,7 +208,6 @@ def _load_script(
 def _load_program(
     path: pathlib.Path, device: torch.device, *, has_example: bool
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
-    """Load an exported program, inputs and outputs."""
     del has_example
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     with _only_tensors_unpickled(), warnings.catch_warnings():
@@ -258,7 +252,6 @@ def _only_tensors_unpickled() -> Iterator[None]:
 
 
 def _outputs_by_name(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Map a result to the signature's output names."""
     if isinstance(answer, Mapping):
         missing = [name for name in names if name not in answer]
         if missing:

@@ -52,7 +52,6 @@ def number_inputs(module: Any, names: Sequence[str]) -> frozenset[str]:
 
 
 def _plain(kind: Any) -> str:
-    """Name of a TorchScript type, without Optional."""
     return str(kind.getElementType() if kind.kind() == "OptionalType" else kind)
 
 

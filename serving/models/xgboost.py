@@ -1,9 +1,9 @@
 """Kind xgboost: a booster saved as UBJSON or JSON, on the CPU.
 
-Input: `input` FP32 [-1, features] (XGBoost always compares in FP32), columns in training order, NaN
-if missing, categories as codes. Output, FP32: `scores`, probabilities, margins or ranks, [-1] (two
-classes) or [-1, classes]; `prediction` for other objectives. Models of the scikit-learn interface
-with early stopping use trees up to the best iteration, others all.
+Input: `input` FP32 [-1, features], columns in training order, NaN if missing, categories as codes.
+Output, FP32: `scores`, probabilities, margins or ranks, [-1] (two classes) or [-1, classes];
+`prediction` for other objectives. Models of the scikit-learn interface with early stopping use
+trees up to the best iteration, others all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from serving.values import Signature
 
 PLATFORM = "xgboost"
 _OF_SCORES = ("binary:logistic", "binary:logitraw", "multi:softprob", "rank:")
-"""Prefixes of objectives that return scores."""
 
 
 class Model:

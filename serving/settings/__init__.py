@@ -1,7 +1,6 @@
 """Settings of the serving core: one field per setting, one module per stage.
 
-A setting's dotted name (`batching.max_size`) is the same in files, search spaces, trials, reports
-and exports.
+A setting's dotted name (`batching.max_size`) is the same everywhere.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ from serving.settings.server import ServerSettings
 from serving.settings.setting import SettingSpec, Value
 
 _SERVER_WIDE = ("server.", "accelerator.clock_mhz")
-"""Settings that single models cannot have."""
 _MODELS = "models"
-"""Group of overrides: `models.NAME.batching.max_size`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,4 +195,4 @@ def _table() -> dict[str, SettingSpec]:
 
 _GROUPS = tuple(field.name for field in dataclasses.fields(ServingSettings))
 SETTINGS: Mapping[str, SettingSpec] = types.MappingProxyType(_table())
-"""Dotted name -> setting, in the order of the groups."""
+"""Dotted name -> setting."""

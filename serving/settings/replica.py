@@ -21,44 +21,36 @@ class ReplicaSettings:
     memory_mb: int | None = setting(None, "MiB", 8, 4_194_304)
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
-    """Threads inside one operator of the runtime.
-
-    Default 1: small models scale better with replicas.
+    """Threads inside one operator of the runtime. Default 1: small models scale better with
+    replicas.
     """
     home: Literal["process", "docker"] = setting("process", live=False)
-    """Spawner of replicas: local processes (`process`), or containers of local Docker (`docker`).
+    """Spawner of replicas: local processes (`process`) or local Docker containers (`docker`).
 
-    Default process: a replica starts in tens of milliseconds, without other software
-    (docs/containers.md).
+    Default process: it starts in tens of milliseconds, without other software (docs/containers.md).
     """
     image: str | None = setting(None, live=False)
-    """Image of replicas where `home` is docker.
-
-    Default none: the project's for the model kind, as `make images` builds it.
-    """
+    """Image of replicas where `home` is docker. Default none: the model kind's of `make images`."""
     max_answer_mb: int = setting(256, "MiB", 1, 2047, live=False)
     """Maximum message from a replica: the responses of one batch.
 
-    If a batch's responses are larger, its requests are repeated one by one; a single larger
-    response fails. A replica that sends more is ended. Default 256 MiB: four of the largest
-    requests.
+    Beyond it, a batch's requests are repeated one by one; a single larger response fails. A replica
+    that sends more is ended. Default 256 MiB: four of the largest requests.
     """
     ready_timeout_s: float = setting(30.0, "s", 0.1, 3600)
-    """A replica that is not ready after this time has failed to start.
-
-    Default 30 s: large models load slowly.
+    """Time after which a replica that is not ready has failed. Default 30 s: large models load
+    slowly.
     """
     warmup_s: float = setting(2.0, "s", 0, 3600)
     """Time to run the model on sample inputs before a replica takes requests (docs/models.md).
 
     The first call is always made; others, of single items and then of `batching.max_size`, if they
     should end in time. 0: only batching checks (docs/batching.md). Part of `ready_timeout_s`.
-    Default 2 s: small models need milliseconds, and large ones are not delayed for long.
+    Default 2 s: small models need milliseconds, large ones are not delayed for long.
     """
     hang_timeout_s: float = setting(30.0, "s", 0.1, 3600)
-    """A replica that holds one batch this long is replaced.
-
-    Default 30 s, as the default deadline.
+    """Time after which a replica that holds one batch is replaced. Default 30 s: the default
+    deadline.
     """
 
 
@@ -76,7 +68,7 @@ class ModelSettings:
     )
     """Sizes of free dimensions, such as `image=3x640x640 sequence=16..512`.
 
-    Only for synthetic warm-up inputs (docs/models.md). Default none: those of `model.yaml`; without
+    For synthetic warm-up inputs (docs/models.md). Default none: those of `model.yaml`; without
     them, a model with free dimensions is warmed up on samples only.
     """
     values: str | None = setting(
@@ -100,19 +92,19 @@ class AcceleratorSettings:
     """The GPU: which models use it, how they share it, its clock (docs/accelerator.md)."""
 
     device: Literal["auto", "cpu", "cuda"] = setting("auto")
-    """Where kinds `onnx` and `torch` run: the first CUDA GPU of the server, or the CPU.
+    """Where kinds `onnx` and `torch` run: the server's first CUDA GPU, or the CPU.
 
-    `cuda`: the GPU, or the load fails. `cpu`: GPUs are hidden from replicas. Default auto: the GPU
-    if there is one and the installed runtime supports it. A change starts new replicas.
+    `cuda`: the GPU, or the load fails. `cpu`: GPUs are hidden from replicas. Default auto: a GPU
+    that the installed runtime supports, if any. A change starts new replicas.
     """
     share: int | None = setting(None, "%", 1, 100)
     """Maximum share of the GPU's threads per replica, through CUDA MPS.
 
-    Without an MPS control daemon it has no effect (logged once): replicas take turns. Default none:
-    all threads. A change starts new replicas.
+    Without an MPS control daemon replicas take turns (logged once). Default none: all threads. A
+    change starts new replicas.
     """
     clock_mhz: int | None = setting(None, "MHz", 1, 20_000)
     """Supported graphics clock to lock the GPU to while the server runs.
 
-    Needs root; rejected if it cannot be set. Not per model. Default none: the driver decides.
+    Needs root; not per model. Default none: the driver decides.
     """

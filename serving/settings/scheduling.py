@@ -10,7 +10,7 @@ from serving.settings.setting import setting
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingSettings:
-    """When queued requests become a batch; a batch counts items, a request may have several."""
+    """When queued requests become a batch; a batch counts items."""
 
     policy: Literal["fixed", "aimd", "quantile", "delayed"] = setting("fixed")
     """How size and wait are decided, within `max_size` and `timeout_us` (docs/batching.md).
@@ -21,26 +21,22 @@ class BatchingSettings:
     objective_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
     """Latency SLO of `aimd` and `quantile`; a batch gets a third. Default 20 ms, Clipper's."""
     max_size: int = setting(8, "items", 1, 4096)
-    """Maximum items in a batch; a larger request is split.
-
-    Default 8: most of the gain, little waiting.
+    """Maximum items in a batch; larger requests are split. Default 8: most of the gain, little
+    waiting.
     """
     timeout_us: int = setting(0, "us", 0, 10_000_000)
-    """Maximum wait of the oldest item for more requests while a worker is free.
-
-    Default 0: no wait.
-    """
+    """Maximum wait of the oldest item while a worker is free. Default 0: no wait."""
     pad_to: int | None = setting(None, "", 1, 65_536)
     """Pad free dimensions to the next multiple, so that more requests share a batch.
 
-    Needs `model.pad`, and a model whose responses stay the same, which is checked at the load
+    Needs `model.pad`, and a model whose responses stay the same, checked at the load
     (docs/batching.md). Default none: only requests of equal shapes share a call.
     """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Response cache per model version, so that models do not evict each other's responses."""
+    """Response cache per model version."""
 
     capacity_mb: int = setting(0, "MiB", 0, 1_048_576)
     """Size of keys and responses; the least recently used are evicted.
@@ -72,7 +68,7 @@ class SchedulingSettings:
     it needs no deadlines.
     """
     queue_capacity: int = setting(2048, "items", 1, 1_000_000)
-    """Maximum queued items; beyond it, a request of the flow with the most items gets 429.
+    """Maximum queued items; beyond it, the flow with the most items gets 429.
 
     A flow is one client application's requests. A request with more items gets 413. Default 2048:
     some 0.1 s of a fast model's work.
@@ -80,15 +76,12 @@ class SchedulingSettings:
     default_deadline_s: float = setting(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
     longest_deadline_s: float = setting(300.0, "s", 0.001, 86_400)
-    """Maximum deadline that a request can name; `default_deadline_s` may be longer.
+    """Maximum deadline that a request can name, to bound its time in the queue.
 
-    Bounds its time in the queue. Default 300 s: ten default deadlines, for models that take
-    minutes.
+    `default_deadline_s` may be longer. Default 300 s: ten default deadlines, for slow models.
     """
     default_priority: int = setting(2, "", 1, 2**31 - 1)
-    """Priority of a request that names none; 1 is the most urgent.
-
-    Default 2: leaves room above and below.
+    """Priority of a request that names none; 1 is the most urgent. Default 2: room on both sides.
     """
 
 
@@ -112,14 +105,13 @@ class ClockworkSettings:
     window_ms: float = setting(50.0, "ms", 0.1, 1000)
     """Maximum start delay of a batch or load; later, or if it cannot end in time, it is dropped.
 
-    Default 50 ms: on shared cores neighbours delay replicas beyond Clockwork's 10 ms, and a late
-    start beats a new plan. 10 ms suits a dedicated accelerator.
+    Default 50 ms: on shared cores neighbours delay replicas beyond Clockwork's 10 ms, which suits a
+    dedicated accelerator.
     """
     guard: float = setting(0.1, "", 0, 10)
     """Share by which a batch may exceed the longest of the last ten of its size.
 
-    Default 0.1: cores are shared with the gateway; 0, as Clockwork's, suits a dedicated
-    accelerator.
+    Default 0.1: cores are shared with the gateway; Clockwork's 0 suits a dedicated accelerator.
     """
     buffer: float = setting(0.05, "", 0, 0.5)
     """Share of a request's time that plans leave unused.

@@ -19,21 +19,19 @@ class ServerSettings:
     grpc_port: int | Literal["auto"] | None = setting("auto", "", 0, 65_535, live=False)
     """gRPC inference port, on the same address; 0 takes a free one, none is off.
 
-    Default `auto`: 8001, where clients look, beside port 8000; a free one beside 0; else off. If
-    8001 is in use, the server logs that and runs without gRPC.
+    Default `auto`: 8001, the usual one, beside port 8000; a free one beside 0; else off. If 8001 is
+    in use, the server logs that and runs without gRPC.
     """
     admin_host: str = setting("127.0.0.1", live=False)
     """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
-    """Port of health, metrics and live settings; 0 takes a free one.
-
-    If unset while `port` is 0, it is 0 too.
+    """Port of health, metrics and live settings; 0, the default beside `port` 0, takes a free one.
     """
     admin_access: Literal["token", "open"] = setting("token", live=False)
     """Whether admin requests need `Authorization: Bearer TOKEN`; health never does.
 
-    `token`: yes. Unless one is given, the server generates it in a file readable by its user only,
-    named by the `ready` line (`admin_token_file`), and metrics are open. `open`
+    `token`: yes. Unless one is given, the server generates it in a file that only its user can
+    read, named by the `ready` line (`admin_token_file`), and metrics are open. `open`
     (`--no-admin-token`): no. Default token: the admin port runs code as the server's user, and all
     local users reach loopback.
     """
@@ -54,14 +52,14 @@ class ServerSettings:
     """Maximum client connections of the inference ports together.
 
     Further ones get 503 with Retry-After (HTTP/2: GOAWAY) and are closed. The limit on open files
-    (`ulimit -n`) is raised to fit where possible. Default 8192: ten times what clients of one
-    server keep open, at some kilobytes each.
+    (`ulimit -n`) is raised to fit if possible. Default 8192: ten times what one server's clients
+    keep open, at some kilobytes each.
     """
     max_connections_of_client: int | None = setting(None, "connections", 1, 1_000_000, live=False)
     """Maximum connections per client address (IPv6: per 64-bit prefix), loopback exempt.
 
-    With TLS, counted from the first packet. Default none: a quarter of `max_connections`, so that
-    no client shuts out the others; raise it if all come through one remote proxy.
+    Default none: a quarter of `max_connections`, so that no client shuts out the others; raise it
+    if all come through one remote proxy.
     """
     max_held_mb: int = setting(1024, "MiB", 1, 4_194_304, live=False)
     """Maximum bytes of buffered requests on the inference ports.
@@ -77,23 +75,23 @@ class ServerSettings:
     Requests without `Authorization: Bearer TOKEN` get 401. Default none: the port is open.
     """
     tls_certificate: str | None = setting(None, live=False)
-    """File with the certificate chain (PEM) of the inference ports. Needs `tls_key`.
-
-    Default none: no TLS.
+    """File with the certificate chain (PEM) of the inference ports; needs `tls_key`. Default none:
+    no TLS.
     """
     tls_key: str | None = setting(None, live=False)
     """File with the private key (PEM) of `tls_certificate`."""
     cors: str | None = setting(None, live=False)
-    """Origins whose scripts may call the inference port, or `*`.
+    """Origins whose scripts may call the inference port, such as
+    `https://a.example,https://b.example`, or `*`.
 
-    For example `https://a.example,https://b.example`. Default none: browsers hide responses from
-    scripts, and the server rejects their state-changing requests.
+    Default none: browsers hide responses from scripts, and the server rejects their state-changing
+    requests.
     """
     hosts: str | None = setting(None, live=False)
     """Further host names of inference and admin port, as `models.example,10.0.0.7`, or `*` for any.
 
-    Loopback ports accept these, `localhost` and loopback addresses in `Host`, else 403: that stops
-    web pages whose site resolves to this machine (DNS rebinding). If set, network ports check too.
+    Loopback ports accept these, `localhost` and loopback addresses in `Host`, else 403, against web
+    pages whose site resolves to this machine (DNS rebinding). If set, network ports check too.
     Default none: the server does not know a network port's names.
     """
     gzip_min_bytes: int | None = setting(65_536, "bytes", 0, 2**31 - 1, live=False)
@@ -116,8 +114,8 @@ class ServerSettings:
     model_control: Literal["none", "explicit"] = setting("none", live=False)
     """Whether inference clients may load and unload models.
 
-    `none`: no. `explicit`: by name, through Triton's repository calls. Default none: a client need
-    not be an operator.
+    `explicit`: by name, through Triton's repository calls. Default none: a client need not be an
+    operator.
     """
     state_dir: str | None = setting(None, live=False)
     """Folder that saves live changes and what selection policies learn.
@@ -144,9 +142,7 @@ class ServerSettings:
     A version is taken up once two scans see the same files.
     """
     repository_kept: int = setting(1, "versions", 1, 100, live=False)
-    """Newest versions of a repository model kept loaded for roll-backs.
-
-    Default 1: memory for one.
+    """Newest versions of a repository model kept loaded for roll-backs. Default 1: memory for one.
     """
     drain_s: float = setting(20.0, "s", 0, 3600, live=False)
     """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""

@@ -20,7 +20,6 @@ class SettingRange:
     high: float | None = None
     live: bool = True
     check: Callable[[str], object] | None = None
-    """Raises InvalidSettings for a malformed text."""
 
 
 def setting(

@@ -94,7 +94,7 @@ def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float)
 
 
 def _needed_shift(degrees: int) -> float:
-    """t's noncentrality for the test's power, by bisection."""
+    """Noncentrality of t for the test's power, by bisection."""
     critical = float(special.stdtrit(degrees, 1 - ALPHA / 2))
     low, high = 0.0, 50.0
     for _ in range(60):
