@@ -2,8 +2,7 @@
 
     submit: cache (equal request in flight, cached response) -> dispatch (queue -> batch -> replica)
 
-The version was chosen before (`engine`). All methods belong to the event loop's thread; `apply`
-calls must not overlap.
+All methods belong to the event loop's thread; `apply` calls must not overlap.
 """
 
 from __future__ import annotations
@@ -55,17 +54,14 @@ class Deployment:
         workers: Iterator[int],
         shared: SharedPool | None = None,
     ) -> None:
-        """Start nothing yet.
-
-        `home` is open, `workers` yields numbers unique in it, `shared` is an optional shared pool.
-        """
+        """Start nothing yet; `home` is open, `workers` yields numbers unique in it."""
         self.card = card
         self.id = card.id
         self.settings = settings
         self.counters = Counters()
         self._statistics = StatisticsCollector(card.id)
         self.codecs: dict[str, Any] = {}
-        """Cache for what protocols derive from the signature, cleared when it changes."""
+        """What protocols derive from the signature, cleared when it changes."""
         self.place: Placement = (
             DedicatedPlacement(card, settings, home, workers, self)
             if shared is None
@@ -90,7 +86,7 @@ class Deployment:
 
     @property
     def load_facts(self) -> dict[str, Any]:
-        """Return the known facts of the last load as plain data: load_s, device, warmup."""
+        """Return the known facts of the last load: load_s, device, warmup."""
         loaded = self.place.told
         if loaded is None:
             return {}
@@ -134,7 +130,6 @@ class Deployment:
         deadline_s: float,
         now_s: float,
     ) -> RequestHandle:
-        """Return a cached response, join an equal request, or send it."""
         key = CacheKey(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: ResponseHandler, inner_deadline_s: float) -> RequestHandle:

@@ -23,13 +23,9 @@ from serving.settings.replica import ReplicaSettings
 from serving.values import ModelId, Signature
 
 _REAL = ("file", "model")
-"""Sources of samples that are real inputs."""
 OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
-"""Queue settings that models in shared replicas lack."""
 _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
-"""Settings that a model in shared replicas cannot have of its own."""
 _OF_LOADING = ("model.", "batching.pad_to")
-"""Settings with which a model is loaded."""
 
 
 class PlacementObserver(Protocol):
@@ -63,7 +59,7 @@ class Placement(Protocol):
 
     @property
     def told(self) -> LoadReport | None:
-        """Load report of the last replica that loaded it."""
+        """Last load report."""
         ...
 
     @property
@@ -88,7 +84,7 @@ class Placement(Protocol):
 
     @property
     def most_items(self) -> int | None:
-        """Maximum items of its batches regardless of settings; None: none."""
+        """Maximum items of its batches regardless of settings."""
         ...
 
     def states(self) -> dict[str, int]:
@@ -201,7 +197,7 @@ class DedicatedPlacement:
         self.dispatcher.close(self._card.label)
 
     def _replica_loaded(self, loaded: LoadReport, limits: ReplicaSettings) -> None:
-        """Give the scheduler the measurements of a warm-up, if on real inputs."""
+        """Give the scheduler the measurements of a warm-up on real inputs."""
         warmup = loaded.warmup
         if warmup.get("source") in _REAL and "failure" not in warmup:
             batch_s = loaded.batch_s

@@ -1,7 +1,7 @@
 """Store of model profiles, in memory and in a file, so that nothing is measured twice.
 
-The key holds all that a profile depends on. If the file fails, a warning is logged and models are
-measured. All methods belong to the event loop's thread; a second thread writes the file.
+If the file fails, a warning is logged and models are measured. All methods belong to the event
+loop's thread; a second thread writes the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 FILE = "profiles.db"
 MAX_SAVED = 10_000
-"""Maximum number of profiles, of about a kilobyte each."""
 
 
 class ProfileStore:
@@ -39,7 +38,6 @@ class ProfileStore:
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
         self._changes: dict[RecordKey, ModelProfile | None] = {}
-        """Unwritten changes; None: deleted."""
         self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
         if records is not None:
@@ -118,7 +116,7 @@ class ProfileStore:
 def key_of(
     card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Return the key of a model's profile; None: its files do not determine it. Blocking.
+    """Return the key of a model's profile, with all that it depends on; None: unknown. Blocking.
 
     `identity` is that of the weights; `software` is `Home.software`.
     """

@@ -1,8 +1,7 @@
 """Profile a model in a replica of its own, before any request, for the scheduler.
 
 The replica gets LOAD, then LOAD, UNLOAD, LOAD, ... beside the first, each with another largest
-batch. Serving replicas only share their cores with it. The first load counts only for batch times,
-as it pays for one-time imports.
+batch. The first load counts only for batch times, as it pays for one-time imports.
 """
 
 from __future__ import annotations
@@ -23,17 +22,14 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, StageTimes
 
 MIN_LOADS = 3
-"""Minimum loads; all but the first count for the load time."""
 MAX_MEASURED = 10
-"""Measurements retained of each kind."""
 MIN_MEASURED = 5
-"""Measurements whose median replaces the profile's value."""
 NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
 """Memory fragmentation between a replica's models: share of a model's memory, and maximum.
 
-Each of twenty bundled models in one process took 5 to 10 % more than one measured alone; loaded
-from original files, 11 to 31 % more.
+Twenty bundled models in one process took 5 to 10 % more each than alone; loaded from original
+files, 11 to 31 % more.
 """
 
 
@@ -49,7 +45,6 @@ class ModelProfile:
     memory_bytes: int
     """Memory beside other models in a replica."""
     told: LoadReport
-    """The replica's report of its last load."""
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
     """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
 
@@ -70,7 +65,7 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return the durations, for people."""
+        """Return the durations."""
         return {
             "load_s": round(self.load_s, 6),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
@@ -162,8 +157,8 @@ async def profile(
 ) -> ModelProfile:
     """Measure a model.
 
-    `workers` yields unused worker numbers. `digest` is that of the model's file, if an optimised
-    model may be loaded instead, which is written first if missing.
+    `digest` is that of the model's file, if an optimised model may be loaded instead, which is
+    written first if missing.
 
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.
@@ -284,7 +279,7 @@ class _ProfilingRun:
     # Result
 
     def _found(self) -> ModelProfile:
-        """Return the profile of all loads.
+        """Profile of all loads.
 
         Raises:
             ServingError: no batch was run.
@@ -323,18 +318,16 @@ class _ProfilingRun:
 
 
 def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
-    """Return the memory beside other models, from that measured alone."""
+    """Memory beside other models, from that measured alone."""
     share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
     return alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES))
 
 
 def _later(values: Sequence[float]) -> float:
-    """Return the median of all but the first."""
     return statistics.median(values[1:])
 
 
 def _sum_s(times: StageTimes) -> float:
-    """Return the seconds of the executor's stages."""
     return times.input_s + times.exec_s + times.output_s
 
 

@@ -1,4 +1,4 @@
-"""Warnings about settings without full effect. Pure."""
+"""Warnings about settings without full effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -
 
 
 def _notes_of_batches(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
-    """Return a warning for every batch size that models sharing replicas do not reach."""
+    """Warnings for batch sizes that models sharing replicas do not reach."""
     notes = []
     of_pool = settings.batching.max_size
     names: dict[tuple[int, int], dict[str, None]] = {}

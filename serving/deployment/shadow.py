@@ -13,7 +13,7 @@ from serving.values import ModelId, Signature
 
 
 class _ShadowResponseHandler:
-    """Response handler of a shadow's copy: only counts."""
+    """Response handler of a copy: only counts."""
 
     __slots__ = ("_served", "_started_s")
 

@@ -1,4 +1,4 @@
-"""A model in a pool of shared replicas: its profile, and the pages of memory that it takes."""
+"""A model in a pool of shared replicas: its profile, and its pages of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_CALL_S = 1e-6
 """Warm-up time that allows only the first call, whose cost is part of each load."""
 
 MODELS_SHARE = 0.5
-"""Models' default share of a replica's memory limit; runtime and batches need the rest."""
+"""Models' default share of a replica's memory limit."""
 
 
 class SharedModel:
@@ -57,15 +57,11 @@ class SharedModel:
         self.pad_to = settings.batching.pad_to
         self.weights = card.weights(self.model.variant)
         self.most = settings.batching.max_size
-        """Items of its largest batch in its settings."""
         self.pages = pages
         self.profile = profile
         self.measured = RecentDurations(profile)
-        """Measurements since its profile."""
         self.key: str | None = None
-        """Key of the saved profile."""
         self.identity = identity
-        """Identity of its files at deployment."""
         self.on_batch = on_batch
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
@@ -107,7 +103,7 @@ class SharedModel:
         )
 
     def facts(self, replicas: Sequence[int]) -> dict[str, Any]:
-        """Describe the model for people: profile, memory, and the replicas that hold it."""
+        """Describe the model: profile, memory, and the replicas that hold it."""
         return {
             "load_s": round(self.measured.taught().load_s, 6),
             "memory_mb": round(self.memory_bytes / 2**20, 2),
@@ -137,12 +133,12 @@ def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
 
 
 def digest_of(identity: Fingerprint | None) -> str | None:
-    """Return the SHA-256 of a model that is one file, which alone can be optimised, or None."""
+    """Return the SHA-256 of a model that is one file, which alone can be optimised."""
     return identity.digest if identity is not None and identity.is_whole else None
 
 
 def still_holds(profile: ModelProfile) -> bool:
-    """Whether the optimised model that was profiled, if any, still exists: it may be deleted."""
+    """Whether the optimised model that was profiled, if any, still exists."""
     optimised = profile.told.optimised
     try:
         return optimised is None or pathlib.Path(optimised).is_dir()

@@ -51,7 +51,6 @@ from serving.values import ModelId
 log = logging.getLogger(__name__)
 
 MAX_PROFILING_S = 60.0
-"""Maximum time to measure models again before new limits take effect."""
 
 
 class SharedPool:
@@ -86,7 +85,6 @@ class SharedPool:
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
         self.counters = PoolCounters()
-        """Actions and deaths of replicas."""
         self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
 
     @property
@@ -112,7 +110,7 @@ class SharedPool:
         """Apply new settings while serving.
 
         If the replicas' limits change, models are first measured under the new ones. Their pages
-        stay, as memory hardly depends on limits.
+        stay.
 
         Raises:
             ServingError: the old settings still serve.
@@ -140,7 +138,7 @@ class SharedPool:
     async def _measured_anew(
         self, settings: ServingSettings
     ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
-        """Return profiles and keys of models under other limits, as time permits."""
+        """Profiles and keys of models under other limits, as time permits."""
         until_s = time.monotonic() + MAX_PROFILING_S
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
@@ -170,8 +168,6 @@ class SharedPool:
     ) -> tuple[ModelId, ModelProfile]:
         """Accept requests for a model; return its id in the dispatcher, and its profile.
 
-        `on_batch` is called with each finished batch.
-
         Raises:
             ServingError: it cannot be loaded or run, or exceeds a replica's budget.
         """
@@ -200,7 +196,7 @@ class SharedPool:
         return model, found
 
     def facts_of(self, model: ModelId) -> dict[str, Any]:
-        """Describe a model for people: profile, memory, and replicas that hold it."""
+        """Describe a model: profile, memory, and replicas that hold it."""
         held = self.dispatcher.held()
         replicas = sorted(worker for worker, models in held.items() if model in models)
         return self._tenants[model].facts(replicas)
@@ -236,7 +232,7 @@ class SharedPool:
         key: str | None,
         identity: Fingerprint | None,
     ) -> ModelProfile:
-        """Return a saved profile for equal content and limits, or measure one."""
+        """A saved profile for equal content and limits, or a new one."""
         known = self._profiles.of(key)
         if known is not None and await asyncio.to_thread(still_holds, known):
             return known
@@ -259,7 +255,6 @@ class SharedPool:
     async def _key_of(
         self, card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None
     ) -> str | None:
-        """Return the key of the model's saved profile."""
         software = self._home.software
         return await asyncio.to_thread(profile_store.key_of, card, settings, identity, software)
 
@@ -304,7 +299,7 @@ class SharedPool:
         ]
 
     def _named(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
-        """Return models by their served names, not the dispatcher's."""
+        """Models by their served names."""
         ids = [self._tenants[model].card.id for model in models if model in self._tenants]
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
@@ -340,7 +335,7 @@ def _of_no_model(settings: ServingSettings) -> ServingSettings:
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:
-    """Return the pool's settings on which durations depend."""
+    """Settings of the pool on which durations depend."""
     replica, accelerator = settings.replica, settings.accelerator
     return (
         *(replica.cpu, replica.threads, replica.memory_mb),

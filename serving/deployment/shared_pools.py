@@ -75,7 +75,6 @@ class SharedPools:
 
 
 def _warn_of_long_deadlines(settings: ServingSettings) -> None:
-    """Warn that with long default deadlines hardly any request is rejected."""
     deadline_s = settings.scheduling.default_deadline_s
     if deadline_s == ServingSettings().scheduling.default_deadline_s:
         log.warning(

@@ -40,7 +40,6 @@ class SingleModelContents:
         self._on_loaded = on_loaded
         self.signature: Signature | None = None
         self.told: LoadReport | None = None
-        """Load report of the last ready replica."""
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         """Settings for which item axes were checked; equal replicas skip it."""
 
@@ -104,5 +103,5 @@ class SingleModelContents:
 
 
 def _form_of(member: Member) -> tuple[ModelSettings, int | None]:
-    """Return the settings that decide how the model takes batches."""
+    """Settings that decide how the model takes batches."""
     return member.model, member.pad_to

@@ -34,7 +34,6 @@ class SpawnerRegistry:
         self._homes: dict[str, Spawner] = {}
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
-        """Unique worker numbers."""
 
     async def of(self, card: ModelSpec) -> Spawner:
         """Return the open spawner for a model.

@@ -1,1 +1,1 @@
-"""Which deployment answers for a model name: versions, the model repository, applications, live changes."""
+"""Deployment for a model name: versions, repository, applications, live changes."""

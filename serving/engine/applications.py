@@ -1,8 +1,8 @@
 """Applications: a policy sends each query to one or more models and learns from feedback.
 
 A query is answered within the application's SLO, with the outputs that have arrived. A `fixed`
-application with one model and no confidence threshold passes any response on unchanged. Policies
-are pure (`serving.selection`). All methods belong to the event loop's thread.
+application with one model and no confidence threshold passes any response on unchanged. All methods
+belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Applications:
         app.change(app.application.unlinked(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
-        """Return policy state and decision counts, as plain data."""
+        """Return policy state and decision counts."""
         app = self._of(name)
         state = app.contexts.state(user)
         decisions = app.decisions

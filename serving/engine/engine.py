@@ -45,10 +45,8 @@ from serving.values import ModelId, Signature
 log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
-"""Versions appear in URLs, metrics and saved state."""
 
 RETIRE_S = 30.0
-"""Maximum time for draining a replaced version."""
 
 
 class DeploymentHandle(Protocol):
@@ -100,10 +98,7 @@ class Engine:
         clock: ClockLock | None = None,
         profiles: ProfileStore | None = None,
     ) -> None:
-        """Start nothing yet.
-
-        `clock` locks the GPU's clock from `open` to `close`.
-        """
+        """Start nothing yet; `clock` locks the GPU's clock from `open` to `close`."""
         self.settings = settings
         self.generation = 1
         self._cards = tuple(cards)
@@ -113,18 +108,16 @@ class Engine:
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
         self.resolved: dict[tuple[str, str | None], DeploymentHandle] = {}
-        """Cache of `resolve`: always the same object, which the routes read first to save a call per request."""
+        """Cache of `resolve`, always the same object, which the routes read first."""
         self._changing = asyncio.Lock()
         self._unsettled: set[Deployment | SharedPool] = set()
         """Deployments and pools left with other settings by a failed change."""
         self._pools = SharedPools(homes, ProfileStore() if profiles is None else profiles)
         self._endings: dict[asyncio.Task[None], Deployment] = {}
-        """Tasks that drain unregistered deployments."""
         self.editing = asyncio.Lock()
         """Held while settings are read, changed and applied, so that no change is lost."""
         self._draining = False
         self.unresolved_responses: dict[int, int] = {}
-        """HTTP status -> responses for unknown models."""
 
     # Requests
 
@@ -138,7 +131,7 @@ class Engine:
         return tuple(served.id for served in self._catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> DeploymentHandle:
-        """Return the deployment that a name and version or label mean, drawn anew under a split.
+        """Return the deployment for a name and version or label, drawn anew under a split.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -245,7 +238,6 @@ class Engine:
         self.resolved.clear()
 
     async def _opened(self, card: ModelSpec) -> Deployment:
-        """Return a loaded and warm deployment without traffic."""
         began_s = time.monotonic()
         self._loading.add(card.id)
         self.forget_failure(card.id)
@@ -293,10 +285,7 @@ class Engine:
     ) -> asyncio.Task[None] | None:
         """Unregister a version, which is drained for `within_s` at most.
 
-        Other changes do not wait.
-
-        Returns:
-            The draining task; None if the version was only listed as failed.
+        Other changes do not wait. None if the version was only listed as failed.
 
         Raises:
             UnknownModel: no such name or version.
@@ -328,7 +317,6 @@ class Engine:
         await asyncio.gather(*map(asyncio.shield, endings))
 
     def _end(self, served: Deployment, within_s: float) -> asyncio.Task[None]:
-        """Drain and close an unregistered deployment in a task."""
         ending = asyncio.create_task(self._ended(served, within_s), name=f"end {served.id}")
         self._endings[ending] = served
         ending.add_done_callback(self._endings.pop)
@@ -396,10 +384,9 @@ class Engine:
     ) -> ApplyResult:
         """Apply settings while serving; no request fails.
 
-        Returns when limits have been read back and replicas are ready. Calls are serialised. What
-        was learned (cache, back-off, the scheduler's estimates) is reset, so that apply(A),
-        apply(B) behaves like a new start of B; `keep_learnt` keeps it. `fresh` restarts every
-        replica. Listener settings must be unchanged.
+        Returns when limits have been read back and replicas are ready. What was learned (cache,
+        back-off, the scheduler's estimates) is reset, as by a new start; `keep_learnt` keeps it.
+        `fresh` restarts every replica. Listener settings must be unchanged.
 
         Raises:
             ServingError: the settings cannot be applied.
@@ -471,7 +458,7 @@ class Engine:
                 self._unsettled.discard(served)
 
     def unsettled(self) -> list[dict[str, Any]]:
-        """Return, as plain data, what could not be restored to the settings in force."""
+        """Return what could not be restored to the settings in force."""
         models = [
             {"name": served.id.name, "version": served.id.version}
             for served in self._catalogue.all()
@@ -544,7 +531,7 @@ class Engine:
         return self._catalogue.all()
 
     def replicas(self) -> dict[str, Any]:
-        """Return replicas, and deaths since the last change of settings, as plain data."""
+        """Return replicas, and deaths since the last change of settings."""
         replicas: list[dict[str, Any]] = []
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():

@@ -158,7 +158,6 @@ class InflightQuery:
             asker.answered(answered)
 
     def _end(self) -> None:
-        """Cancel the timer and outstanding requests."""
         if self._timer is not None:
             self._timer.cancel()
         for ticket in self._tickets.values():

@@ -2,8 +2,8 @@
 
 A new version is loaded and made current; then older ones beyond the number to retain are retired,
 as are versions whose folders disappear. A version set by hand stays current until a new one
-appears. A version is taken up once two scans see the same files, so that copying can finish; a
-failed load is retried when they change. `version_folders` decides; the disk is read in a thread.
+appears. A version is taken up once two scans see the same files; a failed load is retried when they
+change. The disk is read in a thread.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ class Repository:
     """
 
     def __init__(self, root: pathlib.Path, engine: Engine, *, kept: int, poll_s: float) -> None:
-        """Read nothing yet.
-
-        `kept` is the number of versions per model that stay loaded, a new one included.
-        """
+        """Read nothing yet; `kept` versions per model stay loaded, a new one included."""
         self.root = root
         self._engine = engine
         self._kept = kept
@@ -131,10 +128,7 @@ class Repository:
         }
 
     async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Scan until cancelled; failures are logged and shown in the versions' states.
-
-        `changed` is awaited after a load or retirement.
-        """
+        """Scan until cancelled, awaiting `changed` after changes; failures are logged and listed."""
         while True:
             await asyncio.sleep(self._poll_s)
             try:

@@ -41,9 +41,7 @@ class ReconcileActions(NamedTuple):
     """Actions after a scan, in this order."""
 
     load: tuple[ModelId, ...]
-    """To be loaded and made current, oldest first."""
     gone: tuple[ModelId, ...]
-    """Folders that disappeared."""
 
 
 def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
@@ -81,10 +79,7 @@ def plan_actions(
     before: Mapping[ModelId, VersionFolder],
     tried: Mapping[ModelId, Stamp],
 ) -> ReconcileActions:
-    """Decide what to do after a scan.
-
-    `tried` are versions taken up before, loaded or failed, with their files then.
-    """
+    """Decide what to do after a scan; `tried` are versions taken up before, with their files then."""
     load = [
         id_
         for id_, what in found.items()
@@ -133,7 +128,7 @@ def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
 
 
 def _stamp(folder: pathlib.Path) -> Stamp:
-    """Return a version's files, subfolders included; empty if none, or if they disappeared."""
+    """Files of a version, subfolders included; empty if none, or if they disappeared."""
     files: list[tuple[str, int, int]] = []
     try:
         for path in sorted(folder.rglob("*")):

@@ -1,7 +1,7 @@
 """Registry of model versions: current version, labels, traffic shares, shadow.
 
-Each change is one assignment in the event loop's thread, so a request sees the state before or
-after it. Pure.
+Each change is one assignment in the event loop's thread, so requests see the state before or after
+it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ModelEntry(Generic[Version]):
         return self.versions[self.current]
 
     def as_json(self) -> dict[str, Any]:
-        """Return versions, labels, shares and shadow as plain data."""
+        """Return versions, labels, shares and shadow."""
         return {
             "current": self.current,
             "previous": self.previous,

@@ -26,8 +26,7 @@ class BatchRunner:
         self._postprocess: Any = getattr(model, "postprocess", None)
 
     def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
-        """Run requests, those of equal shapes and datatypes in one call if there is a free batch
-        axis.
+        """Run requests, those of equal shapes and datatypes in one call if the batch axis is free.
 
         Args:
             requests: {input name: (n, ...) array} each.

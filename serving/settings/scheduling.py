@@ -21,8 +21,8 @@ class BatchingSettings:
     objective_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
     """Latency SLO of `aimd` and `quantile`; a batch gets a third. Default 20 ms, Clipper's."""
     max_size: int = setting(8, "items", 1, 4096)
-    """Maximum items in a batch; larger requests are split. Default 8: most of the gain, little
-    waiting.
+    """Maximum items in a batch; larger requests are split. Default 8: most of the gain, short
+    waits.
     """
     timeout_us: int = setting(0, "us", 0, 10_000_000)
     """Maximum wait of the oldest item while a worker is free. Default 0: no wait."""
@@ -81,7 +81,8 @@ class SchedulingSettings:
     `default_deadline_s` may be longer. Default 300 s: ten default deadlines, for slow models.
     """
     default_priority: int = setting(2, "", 1, 2**31 - 1)
-    """Priority of a request that names none; 1 is the most urgent. Default 2: room on both sides.
+    """Priority of a request that names none, from 1, the most urgent. Default 2: room on both
+    sides.
     """
 
 

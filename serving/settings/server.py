@@ -25,7 +25,7 @@ class ServerSettings:
     admin_host: str = setting("127.0.0.1", live=False)
     """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
-    """Port of health, metrics and live settings; 0, the default beside `port` 0, takes a free one.
+    """Port of health, metrics and live settings; 0, the default if `port` is 0, takes a free one.
     """
     admin_access: Literal["token", "open"] = setting("token", live=False)
     """Whether admin requests need `Authorization: Bearer TOKEN`; health never does.
@@ -75,17 +75,16 @@ class ServerSettings:
     Requests without `Authorization: Bearer TOKEN` get 401. Default none: the port is open.
     """
     tls_certificate: str | None = setting(None, live=False)
-    """File with the certificate chain (PEM) of the inference ports; needs `tls_key`. Default none:
-    no TLS.
+    """File with the inference ports' certificate chain (PEM); needs `tls_key`. Default none: no
+    TLS.
     """
     tls_key: str | None = setting(None, live=False)
     """File with the private key (PEM) of `tls_certificate`."""
     cors: str | None = setting(None, live=False)
-    """Origins whose scripts may call the inference port, such as
-    `https://a.example,https://b.example`, or `*`.
+    """Origins whose scripts may call the inference port, or `*`.
 
-    Default none: browsers hide responses from scripts, and the server rejects their state-changing
-    requests.
+    For example `https://a.example,https://b.example`. Default none: browsers hide responses from
+    scripts, and the server rejects their state-changing requests.
     """
     hosts: str | None = setting(None, live=False)
     """Further host names of inference and admin port, as `models.example,10.0.0.7`, or `*` for any.
@@ -142,7 +141,7 @@ class ServerSettings:
     A version is taken up once two scans see the same files.
     """
     repository_kept: int = setting(1, "versions", 1, 100, live=False)
-    """Newest versions of a repository model kept loaded for roll-backs. Default 1: memory for one.
+    """Newest versions of a repository model kept loaded, for roll-backs. Default 1: memory for one.
     """
     drain_s: float = setting(20.0, "s", 0, 3600, live=False)
     """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""

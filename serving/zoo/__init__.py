@@ -1,8 +1,7 @@
 """Lookup of model specs: bundled models by name, a user's own by path.
 
-Loads nothing and imports no runtime; the replica checks the file. Paths are absolute. A user's
-folder with a `model.yaml` (`spec_file`) is named by its path. Samples of a file `net.onnx` are
-`net.samples.npz`.
+Loads nothing; the replica checks the file. Paths are absolute. A user's folder with a `model.yaml`
+(`spec_file`) is named by its path. Samples of a file `net.onnx` are `net.samples.npz`.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def bundled_specs() -> tuple[ModelSpec, ...]:
-    """Return the bundled specs without building weights.
-
-    Models built on first use have no path here, but in `find`.
-    """
+    """Return the bundled specs; models built on first use have a path only in `find`."""
     return tuple(read_spec(FOLDER / name, name=None, builds=False) for name in names())
 
 
@@ -136,7 +132,6 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelSpec:
 
 
 def _spec_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelSpec:
-    """Return the spec of a user's file, with only its kind known."""
     file = path.with_name(path.name.partition(":")[0]) if kind == "python" else path
     sample = file_or_none(file.with_name(f"{file.stem}.{SAMPLES_FILE}")) if file.is_file() else None
     return ModelSpec(name=name, version="1", kind=kind, path=path, sample=sample)
@@ -145,10 +140,7 @@ def _spec_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelSpec:
 def _folder_spec(
     folder: pathlib.Path, kind: str, path: pathlib.Path, *, name: str | None
 ) -> ModelSpec:
-    """Return the spec of a framework's folder, such as a SavedModel.
-
-    Version folders are named by number, below the model's.
-    """
+    """Spec of a framework's folder; version folders are named by number, below the model's."""
     is_version = folder.name.isdecimal()
     own_name = folder.parent.name if is_version else folder.name
     return ModelSpec(
@@ -161,12 +153,10 @@ def _folder_spec(
 
 
 def _looks_like_a_name(text: str) -> bool:
-    """Whether the user meant a bundled model, not a file."""
     return bool(SAFE_NAME.fullmatch(text)) and not pathlib.Path(text).exists()
 
 
 def _existing(text: str) -> pathlib.Path:
-    """Return the absolute path of an existing file or folder."""
     path = pathlib.Path(text).expanduser().absolute()
     if not path.exists():
         raise ModelLoadFailed(
@@ -180,5 +170,4 @@ def _existing(text: str) -> pathlib.Path:
 
 
 def _safe(text: str) -> str:
-    """Return a name with dashes for other characters."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "model"

@@ -9,7 +9,6 @@ from serving.errors import ModelLoadFailed
 from serving.system import private_folder
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-"""Folder of the bundled models."""
 SPEC_FILE = "model.yaml"
 
 

@@ -15,7 +15,6 @@ from serving.zoo import plain_yaml, recognition
 
 FILE = "MLmodel"
 MAX_BYTES = 1024 * 1024
-"""Of an `MLmodel`, which lists signature columns."""
 KIND = "mlflow"
 
 _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
@@ -30,7 +29,6 @@ _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 }
 """Flavor -> kind, key of its path, possible places below."""
 _SUFFIXES = {".onnx": "onnx", ".skops": "sklearn", ".pt2": "torch"}
-"""Suffix -> kind if the content is not decisive."""
 _SAVED_MODEL = "saved_model.pb"
 
 
@@ -89,7 +87,7 @@ def content(folder: pathlib.Path) -> Mapping[str, Any]:
 def _files(
     folder: pathlib.Path, given: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[pathlib.Path, str]]:
-    """Yield possible models with their flavor's kind."""
+    """Possible models with their flavor's kind."""
     for flavor, (kind, key, places) in _FLAVORS.items():
         text = given.get(flavor, {}).get(key)
         if flavor == "tensorflow" and text is None:
@@ -103,7 +101,7 @@ def _files(
 
 
 def _kind_of(path: pathlib.Path) -> str | None:
-    """Return the kind of a file or folder that runs no code."""
+    """Kind of a file or folder that runs no code."""
     if (path / _SAVED_MODEL).is_file():
         return "tensorflow"
     if not path.is_file() or recognition.is_pickled(path):
@@ -112,7 +110,7 @@ def _kind_of(path: pathlib.Path) -> str | None:
 
 
 def _code(given: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe the code of a model without a kind of its own."""
+    """Code of a model without a kind of its own, in words."""
     for flavor, options in given.items():
         if flavor != "python_function":
             form = options.get("serialization_format", "a pickle or code")

@@ -1,7 +1,7 @@
 """JSON form of model specs, to find the files after a restart.
 
-Bundled files are relative to the zoo, or named by the model if built on first use, so they follow
-an installation. Other paths are absolute.
+Bundled files are relative to the zoo, or named by the model if built on first use. Other paths are
+absolute.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ def as_json(card: ModelSpec) -> dict[str, Any]:
 
 
 def _declarations(card: ModelSpec) -> dict[str, Any]:
-    """Return what the spec declares of inputs."""
     return {
         "shapes": list(card.shapes),
         "values": list(card.values),

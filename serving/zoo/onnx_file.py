@@ -1,8 +1,7 @@
-"""Writer of ONNX files, node by node, without the package onnx or an exporter.
+"""Writer of ONNX files, node by node, without the package onnx.
 
 A subset of `onnx.proto` (IR version 8): one graph, dense tensors; attributes are numbers, texts or
-lists of integers. Field numbers are that file's, the encoding is Protocol Buffers'. Also used for
-models built on first use: Luthier installs no ONNX tools.
+lists of integers. Field numbers are that file's, the encoding is Protocol Buffers'.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ DTYPES: dict[str, int] = {
 """NumPy datatype -> ONNX number (`TensorProto.DataType`)."""
 
 _VARINT, _BYTES, _FLOAT = 0, 2, 5
-"""Wire types of Protocol Buffers: varint, length-delimited, 32 bits."""
+"""Wire types of Protocol Buffers."""
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 2, 3, 7
-"""`AttributeProto.AttributeType`."""
 
 Size = int | str
 """Dimension: a number, or a name if free."""
@@ -117,7 +115,7 @@ class Graph:
         return digest.hexdigest()
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield the file's bytes without copying weights of perhaps 100 MB."""
+        """File in pieces, without copying weights of perhaps 100 MB."""
         nodes = b"".join(_field(1, node) for node in self._nodes) + _text(2, self.name)
         tensors = [
             (_head(5, len(head) + len(data_head) + len(data)) + head + data_head, data)
@@ -140,7 +138,6 @@ class Graph:
 
 
 def _value_info(name: str, dtype: str, shape: Sequence[Size]) -> bytes:
-    """Encode a dense tensor's `ValueInfoProto`."""
     dimensions = b"".join(
         _field(1, _number(1, size) if isinstance(size, int) else _text(2, size)) for size in shape
     )
@@ -149,7 +146,6 @@ def _value_info(name: str, dtype: str, shape: Sequence[Size]) -> bytes:
 
 
 def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
-    """Encode an `AttributeProto`."""
     if isinstance(value, str):
         content, kind = _text(4, value), _ATTRIBUTE_STRING
     elif isinstance(value, float):
@@ -174,7 +170,6 @@ def _field(field: int, content: bytes) -> bytes:
 
 
 def _head(field: int, size: int) -> bytes:
-    """Encode the header of a field of `size` bytes."""
     return _varint(field << 3 | _BYTES) + _varint(size)
 
 

@@ -1,7 +1,6 @@
 """Recognition of a model file's kind by its first and last bytes, else its suffix.
 
-Imports and unpickles nothing. Reads are bounded: a text's beginning, an archive's last MiB with its
-names. The replica checks integrity.
+Imports and unpickles nothing; reads are bounded. The replica checks integrity.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import re
 from collections.abc import Mapping
 
 HEAD_BYTES = 4096
-"""Of a file's beginning."""
 TAIL_BYTES = 1024 * 1024
-"""Of an archive's end, with its part names."""
+"""An archive's end, with its part names."""
 
 TEXTS = {
     ".json": "an XGBoost model (an object that begins with the key 'learner', as Booster.save_model writes it)",
@@ -37,9 +35,8 @@ SUFFIXES: dict[str, str] = {
     ".cbm": "catboost",
     ".py": "python",
 }
-"""Suffix -> kind if content is undecided; the kind explains how to convert pickles."""
+"""Suffix -> kind if content is undecided; kinds explain how to convert pickles."""
 OFFERED = ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
-"""Supported suffixes for messages."""
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {
     b"/constants.pkl": "torch",  # TorchScript
@@ -95,7 +92,7 @@ def kind_of(path: pathlib.Path) -> str | None:
 
 
 def _part_of(path: pathlib.Path) -> bytes | None:
-    """Return an archive's first of `_PARTS`, if any."""
+    """An archive's first of `_PARTS`, if any."""
     if not path.is_file():
         return None
     with path.open("rb") as file:

@@ -31,12 +31,10 @@ from serving.zoo import inputs, mlflow_folder, plain_yaml
 from serving.zoo.bundled import FOLDER, SPEC_FILE, build_weights
 
 MAX_SPEC_BYTES = 65_536
-"""Of a `model.yaml`; bundled ones have about 200."""
 SAMPLES_FILE = "samples.npz"
 """Real inputs in a model's folder; of a file `net.samples.npz`."""
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
-"""Identify a folder of the kind tensorflow."""
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 PYTHON_FILE_REFERENCE = re.compile(r"(?P<file>.+\.py):(?P<attribute>[A-Za-z_]\w*)")
@@ -145,7 +143,7 @@ def _check_built(file: pathlib.Path) -> pathlib.Path:
 def _variants(
     given: Mapping[Any, Any], path: pathlib.Path | None, file: pathlib.Path
 ) -> dict[str, Variant]:
-    """Return a spec's variants.
+    """Variants of a spec.
 
     Raises:
         ModelLoadFailed: one is invalid, or none the default.
@@ -195,7 +193,6 @@ def _date(value: object) -> str:
 
 
 def _check_spec(data: object, file: pathlib.Path) -> Mapping[str, Any]:
-    """Validate the keys and types of a `model.yaml`."""
     if not isinstance(data, dict):
         raise ModelLoadFailed(str(file), f"expected a mapping with the keys {', '.join(_KEYS)}")
     for key, value in data.items():

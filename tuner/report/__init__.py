@@ -1,9 +1,9 @@
 """Reports of studies and sampler comparisons: self-contained HTML pages and terminal text.
 
-Only this package imports Plotly. A page loads nothing from a network.
-
     study/, open_loop, requests, importance              facts of a study, no Plotly
     theme, axes, formatting                              colours, fonts, ticks, numbers
     trial_marks, *_figures, {benchmark,comparison}/figures                record -> Plotly figure
     markup, document, tables, page_header, page, {benchmark,comparison}/page    record -> HTML
+
+Only this package imports Plotly. A page loads nothing from a network.
 """

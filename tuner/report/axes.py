@@ -1,7 +1,7 @@
 """Axes of figures: ticks of log axes, and positions of a knob's values.
 
-Plotly labels short log axes poorly and cannot show zero. A log knob's zero lies one step left of
-its smallest positive value; choices take their index.
+Plotly labels short log axes poorly and cannot show zero, which lies one step left of a log knob's
+smallest positive value. Choices take their index.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
-    """Return even ticks for a narrow range."""
     raw = (high - low) / 4 or low / 4
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
@@ -79,7 +78,6 @@ class KnobAxis:
     positions: dict[Value, float]
     labels: dict[Value, str]
     has_words: bool = False
-    """Whether the values are choices, with wide labels."""
 
     @property
     def span(self) -> float:

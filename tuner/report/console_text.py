@@ -1,7 +1,4 @@
-"""Terminal lines, folded between words to the console's width.
-
-Commands and paths are never broken, so they can be copied.
-"""
+"""Terminal lines, folded between words to the console's width, except commands and paths."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import rich.console
 import rich.text
 
 INDENT = "    "
-"""Indent of continuation lines."""
 _BAR = " | "
 
 

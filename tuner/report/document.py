@@ -1,7 +1,7 @@
 """A self-contained HTML document: style, script, figures with their data, and Plotly.
 
-A content security policy forbids all requests and all scripts but the page's two, so a hostile name
-in a study can do nothing. `assets/page.js` draws the figures from JSON in the reader's theme.
+A content security policy forbids all requests and all scripts but the page's two. `assets/page.js`
+draws the figures from JSON in the reader's theme.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.report import theme
 from tuner.report.markup import Child, Markup, element, join
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-"""Policy without scripts, whose digests are added. Styles also occur in attributes."""
+"""Policy without scripts, whose digests are added."""
 
 
 def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
@@ -95,7 +95,7 @@ def figure(
 
 
 def _json(name: str, data: object) -> Markup:
-    """Return data in an inert script element; `<` is escaped, so nothing can end it."""
+    """Data in an inert script element; `<` is escaped, so nothing can end it."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return element("script", Markup(text), type="application/json", id=name)
 
@@ -105,7 +105,7 @@ def _script(text: str) -> Markup:
 
 
 def _normal(script: str) -> str:
-    """Normalise a script as browsers do, for its digest."""
+    """Script as browsers normalise it, for its digest."""
     text = script.replace("\r\n", "\n").replace("\r", "\n")
     return f"\n{text}\n"
 

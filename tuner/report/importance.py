@@ -1,13 +1,12 @@
 """Main effects: how much of the objective's variance each knob explains on its own.
 
 One-way analysis of variance of the log objective over the knob's levels, small levels merged with
-neighbours. The share is epsilon squared (Kelley 1935), i.e. R^2 corrected for the number of levels,
+neighbours. The share is epsilon squared (Kelley 1935),
 
     share = 1 - (SSW / (n - k)) / (SST / (n - 1)),     n trials, k levels,
 
 0 on average without effect. It comes with a 95 % bootstrap interval, shifted by the bootstrap's own
-bias (repeated trials flatter every knob by about (k - 1) / n), and the chance level: the 95 %
-quantile over shuffles.
+bias (about (k - 1) / n), and the chance level: the 95 % quantile over shuffles.
 
 It misses interactions, failures and untried values. Guided trials mix the knobs' effects, so a
 large initial design is used alone.
@@ -27,11 +26,9 @@ from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
 
 MIN_TRIALS = 12
-"""With fewer, the intervals span everything."""
 DESIGN_TRIALS = 20
 """Minimum initial design to be used alone."""
 LEVEL_TRIALS = 3
-"""Minimum trials of a level."""
 MAX_LEVELS = 5
 
 

@@ -1,7 +1,6 @@
 """Figures of the knobs: the objective by one knob, and parallel coordinates of all.
 
-The latter are plain lines: Plotly's own need WebGL and run-time code, which the page's policy
-forbids.
+The latter are plain lines, as Plotly's own need run-time code, which the page's policy forbids.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
 
 JITTER = 0.012
-"""Sideways shift of equal values, as a share of the axis, for visibility."""
+"""Sideways shift of equal values, as a share of the axis."""
 
 
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
@@ -106,7 +105,6 @@ def _place(places: KnobAxis, knob: KnobInfo, trial: Trial) -> float:
 
 
 def _step(trial: Trial) -> int:
-    """Return the trial's shift, -2 to 2."""
     return trial.number * 2 % 5 - 2
 
 
@@ -115,7 +113,6 @@ def _shift(trial: Trial) -> float:
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
-    """Return the range, a few per cent wide at least; (1, 10) without values."""
     if not values:
         return 1.0, 10.0
     low, high = min(values), max(values)
@@ -123,7 +120,7 @@ def _ends(values: list[float]) -> tuple[float, float]:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """Return the log-scale position between low and high, 0 to 1."""
+    """Log-scale position between low and high, 0 to 1."""
     return math.log(value / low) / math.log(high / low)
 
 
@@ -135,7 +132,7 @@ def _height(axis: KnobAxis, value: Value | None) -> float:
 
 
 def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
-    """Return the drawing order: failures lowest, best on top."""
+    """Drawing order: failures lowest, best on top."""
     if trial.configuration == study.best:
         return 3, trial.number
     if trial.origin == "default":
@@ -146,7 +143,7 @@ def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
 def _line(
     study: StudyRecord, trial: Trial, heights: Sequence[float], share: float | None
 ) -> go.Scatter:
-    """Return a trial's line; without an objective dotted and shorter."""
+    """Line of a trial; without an objective dotted and shorter."""
     line: dict[str, Any]
     if trial.measurement is None or share is None:
         line = {"color": theme.mark("failed").colour, "width": 1, "dash": "dot"}
@@ -169,14 +166,13 @@ def _line(
 
 
 def _colour(share: float) -> str:
-    """Return the colour of a position on the scale."""
     inside = min(1.0, max(0.0, share))
     sampled: list[str] = plotly.colors.sample_colorscale(list(theme.SCALE), [inside])
     return sampled[0]
 
 
 def _scale(marks: dict[str, float], title: str) -> go.Scatter:
-    """Return an invisible point with the labelled colour bar."""
+    """Invisible point with the labelled colour bar."""
     return go.Scatter(
         x=[None],
         y=[None],
@@ -201,24 +197,21 @@ def _scale(marks: dict[str, float], title: str) -> go.Scatter:
 
 
 def _marks(axis: KnobAxis) -> dict[str, float]:
-    """Return an upright axis' labels with heights 0 to 1."""
+    """Labels of an upright axis, with heights 0 to 1."""
     return {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
 
 
 def _upright(index: int) -> dict[str, Any]:
-    """Return the axis line at x = index."""
     line = {"color": "#8b949e", "width": 1}
     ends = {"x0": index, "x1": index, "y0": -0.02, "y1": 1.02}
     return {"type": "line", "line": line, "layer": "below", **ends}
 
 
 def _in_lines(title: str, letters: int) -> str:
-    """Break a title into lines of so many letters."""
     return "<br>".join(map(escape, formatting.wrap(title, letters)))
 
 
 def _texts(index: int, title: str, marks: dict[str, float]) -> list[dict[str, Any]]:
-    """Return the axis' name above and labels on the left."""
     first, dot, rest = title.partition(".")
     name = f"{escape(first)}.<br>{escape(rest)}" if dot else _in_lines(title, UPRIGHT_LETTERS)
     common = {"x": index, "showarrow": False}

@@ -1,7 +1,6 @@
 """Default and best of a closed-loop study in an open loop: sentence, caution and table.
 
-At fixed concurrency a batch's requests arrive together; in an open loop they wait for one another.
-One evaluation each is no verdict.
+At fixed concurrency a batch's requests arrive together. One evaluation each is no verdict.
 """
 
 from __future__ import annotations

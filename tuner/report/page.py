@@ -39,7 +39,6 @@ def render(study: StudyRecord) -> str:
 
 
 def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
-    """Return the section of the Pareto front, if any."""
     if study.second is None:
         return ()
     if not study.front:
@@ -223,7 +222,6 @@ def _importance(study: StudyRecord) -> Markup:
 
 
 def _key(study: StudyRecord) -> Markup:
-    """Return the shared legend of the small knob figures."""
     good = study_view.successful_trials(study.trials)
     kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
     kinds += list(dict.fromkeys(t.outcome.status for t in study_view.failed_trials(study.trials)))

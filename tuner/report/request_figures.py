@@ -1,6 +1,6 @@
 """Figures of single requests of best and default: distribution and time course.
 
-They are thinned (`tuner.report.requests`), and None without raw records.
+Thinned (`tuner.report.requests`); None without raw records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
 LABEL_SHARE = 0.12
-"""Space for labels on the right, as a share of the axis."""
 
 Array = NDArray[np.float64]
 
@@ -157,12 +156,10 @@ def _add_curve(
 
 
 def _percentile(values: Array, share: float) -> float:
-    """Return the smallest value with that share at or below it."""
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
 def _add_warmup(drawn: go.Figure, role: study_view.ArmName, each: PhaseRequests) -> None:
-    """Mark the end of a warm-up; the caption explains it."""
     if each.warmup_s is not None:
         line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
         drawn.add_vline(x=each.warmup_s, line=line)

@@ -1,8 +1,7 @@
-"""Raw request records for a report: the measured latencies, thinned.
+"""Raw request records for a report: the measured latencies, thinned except for the tail.
 
 They belong to answered requests that finished (open loop: were due) in the measured part of the
-phase (docs/measurement.md). Records also hold the warm-up; the measurement with a fitting number of
-requests locates the measured part. Thinning keeps the tail.
+phase (docs/measurement.md), which the measurement with a fitting number of requests locates.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ class PhaseRequests:
     at_s: Array  # (n,) since the start, ascending: when it finished, in an open loop was due
     round_trip_ms: Array  # (n,)
     errors: int
-    """Measured requests without a 2xx response."""
     warmup_s: float | None
     """End of the warm-up; None: unknown, nothing is cut."""
 
@@ -112,7 +110,7 @@ def _candidates(study: StudyRecord, role: study_view.ArmName) -> tuple[Measureme
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:
-    """Return start and end of the measured part, or None."""
+    """Start and end of the measured part, or None."""
     best: tuple[float, tuple[float, float]] | None = None
     for measurement in candidates:
         start = measurement.warmup_s

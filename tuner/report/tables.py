@@ -20,7 +20,6 @@ from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", study_view.P99, "throughput_per_s", "energy_j")
-"""Metrics of every table; another objective gets its own column."""
 
 
 def configurations(study: StudyRecord) -> Markup:

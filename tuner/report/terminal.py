@@ -103,7 +103,6 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
 
 
 def _figure(side: study_view.ArmMeasurements, objective: Objective) -> str:
-    """Return a metric; a p99 with its interval."""
     if objective.name == "p99":
         return formatting.tail(side.tail)
     return formatting.number(side.figure(objective.field).middle)

@@ -1,8 +1,7 @@
 """Colours, marker symbols and Plotly templates of all figures.
 
-Each kind of trial has its own symbol, except that repeated and checked ones share one. The colours
-suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page applies `LIGHT`
-or `DARK` by the reader's system.
+Repeated and checked trials share a symbol. The colours suit colour-vision deficiencies (Okabe and
+Ito, 2008) and both backgrounds. The page applies `LIGHT` or `DARK` by the reader's system.
 """
 
 from __future__ import annotations
@@ -33,17 +32,15 @@ MARKS = {
     "infeasible": MarkerStyle("infeasible", "#CC79A7", "x-thin", 9),
     "failed": MarkerStyle("failed", "#CC79A7", "triangle-down-open", 9),
 }
-"""By origin, arm or outcome."""
 
 SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
-"""Colours of compared samplers; repeated with another dash."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 TOLERANCES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
 """Tolerances as shares of the best; tighter is darker."""
 
 SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
-"""Blue over grey to gold, safe for colour-vision deficiencies and both themes."""
+"""Blue over grey to gold."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 

@@ -12,7 +12,6 @@ from tuner.report import formatting, theme
 from tuner.report.axes import escape
 
 Row = tuple[str, Mapping[float, TimeToTolerance]]
-"""A sampler, and its time to each tolerance."""
 
 LINE = "#8b949e"
 PALE = 0.25
@@ -22,14 +21,7 @@ PALE = 0.25
 def time_to_tolerance(
     rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, longest_s: float
 ) -> go.Figure:
-    """Draw a bar to the median and a line to the 90th percentile.
-
-    Args:
-        rows: by sampler.
-        labels: of the shares, widest first.
-        trials: trials of a search.
-        longest_s: longest search.
-    """
+    """Draw a bar to the median and a line to the 90th percentile; `labels` are of the shares."""
     drawn = plotly.subplots.make_subplots(
         rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03
     )

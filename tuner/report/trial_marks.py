@@ -15,7 +15,6 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.trial import Trial
 
 FLOOR = 0.03
-"""Height of failure marks, as a share of the plot."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,7 @@ class PlotContext:
 
     x: Callable[[Trial], float] = lambda trial: trial.number
     knob: str | None = None
-    """Only this knob, for short texts; None: all."""
+    """Only this knob, for short texts."""
 
 
 BY_NUMBER = PlotContext()

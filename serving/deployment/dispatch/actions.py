@@ -1,4 +1,4 @@
-"""Actions as wire messages. Pure."""
+"""Actions as wire messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def infer_message(
         action: the batch.
         jobs: by id.
         model: wire id.
-        has_rows: whether items are rows of all inputs; else the replica cuts a split request, sent
+        has_rows: whether items are rows of all inputs; else the replica cuts split requests, sent
             whole.
 
     Raises:
@@ -102,5 +102,4 @@ def window_ns(action: Action) -> tuple[int, int]:
 
 
 def _wire_path(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
-    """Return a local path as the replica sees it."""
     return None if path is None else str(staged_path(path, root))

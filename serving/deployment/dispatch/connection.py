@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
-    """Receives the messages."""
+    """Receiver of the messages."""
 
     def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
         """Handle a message.
@@ -38,20 +38,13 @@ class ReplicaConnection(asyncio.Protocol):
         worker: int,
         max_message_bytes: int = wire.MAX_RESULT_BYTES,
     ) -> None:
-        """Prepare the protocol; the loop connects it.
-
-        Args:
-            dispatcher: receiver of messages.
-            worker: number of the replica.
-            max_message_bytes: a longer message ends the replica.
-        """
+        """Prepare the protocol; a message longer than `max_message_bytes` ends the replica."""
         self.worker = worker
         self._dispatcher = dispatcher
         self.max_message_bytes = max_message_bytes
         self._parser = wire.MessageParser(max_message_bytes=max_message_bytes)
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
-        """Whether the replica has sent garbage."""
         self.ended = asyncio.Event()
         """Set once all that the replica sent was read."""
 
@@ -72,7 +65,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Report the end of the replica, which closes its socket only then."""
+        """Report the end of the replica."""
         self._transport = None
         self.ended.set()
         self._dispatcher.broken(self.worker, None)

@@ -1,12 +1,12 @@
 """Sends a scheduler's actions to replicas and calls every response handler exactly once.
 
-- A handler is registered before the scheduler sees its request, and removed when it is completed.
-  Later results are dropped.
-- The scheduler plans once per turn of the event loop, for all new requests, and once per message:
-  a batch is completed in one pass.
+- A handler is registered before the scheduler sees its request, and removed when it is completed;
+  later results are dropped.
+- The scheduler plans once per turn of the event loop, for all new requests, and once per message: a
+  batch is completed in one pass.
 - One timer is set to the plan's next wake-up.
 
-It works with any scheduler, and knows no HTTP, tensors or processes: a replica is a connection.
+Knows no HTTP, tensors or processes: a replica is a connection.
 """
 
 from __future__ import annotations
@@ -78,11 +78,9 @@ SLOTS = 2
 """Batches per worker: one running, one buffered, to hide the gateway's latency."""
 
 _LATE_LOOK_S = 10.0
-"""Deadlines beyond this are not compared with the clock: delivering a batch, even of thousands of
-long answers, takes less."""
+"""Later deadlines are not compared with the clock: delivering a batch takes less."""
 
 _LOG_EVERY_S = 1.0
-"""Least time between logs of too large batches; others are counted."""
 
 
 class Dispatcher:
@@ -114,7 +112,6 @@ class Dispatcher:
         self._alarm = Timer(self._loop, self._pump)
         self._jobs: dict[int, InflightRequest] = {}
         self._unfinished: dict[ModelId, int] = {}
-        """Model -> its in-flight requests."""
         self._workers: dict[int, ConnectedReplica] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._axes: dict[ModelId, dict[str, int]] = {}
@@ -126,9 +123,7 @@ class Dispatcher:
         """When the current batch was sent, and its times in the replica."""
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
-        """Batches too large to be sent, with their errors."""
         self._told = LogRateLimiter(_LOG_EVERY_S)
-        """Limits their logs: clients may send many."""
 
     # Requests
 
@@ -200,7 +195,7 @@ class Dispatcher:
         return self._numbers.setdefault(model, len(self._numbers) + 1)
 
     def has_numbered(self, model: ModelId) -> bool:
-        """Whether replicas were told to load a model, so that they may hold it."""
+        """Whether replicas were told to load a model."""
         return model in self._numbers
 
     def lay_out(self, model: ModelId, signature: Signature) -> None:
@@ -223,7 +218,6 @@ class Dispatcher:
         self._forget_retired()
 
     def _forget_retired(self) -> None:
-        """Forget removed models without in-flight requests."""
         for model in [one for one in self._retired if not self.unfinished_of(one)]:
             self._retired.discard(model)
             self._unfinished.pop(model, None)
@@ -300,8 +294,7 @@ class Dispatcher:
     def broken(self, worker: int, fault: str | None) -> None:
         """Handle a lost connection.
 
-        Its actions wait for `worker_down`, which knows the reason; new ones there would lose one of
-        their two attempts.
+        Its actions wait for `worker_down`, which knows the reason.
         """
         known = self._workers.get(worker)
         if known is not None:
@@ -311,8 +304,7 @@ class Dispatcher:
     def _out_of_step(self, worker: int, fault: str) -> None:
         """Replace a replica whose models differ from the scheduler's state.
 
-        A retry there would fail again. The scheduler sees a lost worker, which ends requests that
-        fail twice.
+        The scheduler sees a lost worker, which ends requests that fail twice.
         """
         fault = f"its memory is out of step: {fault}"
         log.error("a replica is replaced", extra={"worker": worker, "error": fault})
@@ -537,10 +529,7 @@ class Dispatcher:
         frame: memoryview,
         most_bytes: int,
     ) -> bool:
-        """Store a part's response; return whether it completed the request.
-
-        The request fails if its responses exceed the limit of one.
-        """
+        """Store a part's response; return whether it completed the request."""
         split = job.split
         assert split is not None, "it was cut when the part was sent"
         if split.answer_bytes + len(frame) > most_bytes:

@@ -40,7 +40,7 @@ class BatchDone:
         self.waited_s = waited_s
         """Sum of their times from arrival to sending."""
         self.late = late
-        """How many responses left after the deadline."""
+        """Responses that left after the deadline."""
 
 
 class ActionEnded(NamedTuple):
@@ -49,11 +49,11 @@ class ActionEnded(NamedTuple):
     kind: ActionType
     outcome: str
     """`ok`, `failed`, `lost` (with its replica), or why it was not started:
-    `too_late` (its window had closed), `no_room`, `unknown_model`."""
+    `too_late`, `no_room`, `unknown_model`.
+    """
     expected_s: float
-    """The scheduler's prediction."""
     took_s: float | None
-    """Seconds in the replica; None: not started or not measured."""
+    """Seconds in the replica, if measured."""
 
 
 def make_action_ended(action: Action, status: int, times: StageTimes | None) -> ActionEnded:

@@ -1,4 +1,4 @@
-"""An in-flight request: its frame, its response handler and the handle for cancelling it."""
+"""An in-flight request: its frame, its response handler and its handle."""
 
 from __future__ import annotations
 
@@ -49,8 +49,6 @@ class Canceller(Protocol):
 
 
 class _NoHandler:
-    """Response handler of a finished request."""
-
     def answer(self, frame: memoryview) -> None:
         """Never called."""
 
@@ -64,8 +62,8 @@ NO_HANDLER = _NoHandler()
 class InflightRequest(Submitted):
     """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
-    A handler mostly holds its handle, so a finished job drops its handler: a reference cycle would
-    leave the buffers to the garbage collector, which stops the server for milliseconds.
+    A finished job drops its handler, which mostly holds the job: a reference cycle would leave the
+    buffers to the garbage collector, which stops the server for milliseconds.
     """
 
     __slots__ = ("_dispatcher", "arrived_s", "request", "split", "waiter")
@@ -94,7 +92,6 @@ class InflightRequest(Submitted):
         self.waiter: ResponseHandler = waiter
         self.arrived_s = arrived_s
         self.split: SplitRequest | None = None
-        """State of its parts if split."""
 
     def release(self) -> ResponseHandler:
         """Return the handler and drop it and the parts."""

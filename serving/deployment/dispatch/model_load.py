@@ -21,22 +21,18 @@ from serving.values import DeclaredInputs, Signature, StageTimes
 Number = TypeVar("Number", int, float)
 
 _MAX_DIGITS = 7
-"""Digits of a batch size."""
 
 
 class LoadSpec(NamedTuple):
     """A model to load."""
 
     card: ModelSpec
-    """The model spec."""
     threads: int
-    """Threads inside one operator."""
     max_items: int = 1
     """Largest warm-up batch, in items."""
     warmup_s: float = 0.0
     """Time for the warm-up; 0: none."""
     device: str = "auto"
-    """`accelerator.device`."""
     weights: pathlib.Path | None = None
     """Weights of the variant; None: the spec's."""
     root: pathlib.Path | None = None
@@ -44,15 +40,13 @@ class LoadSpec(NamedTuple):
     pages: int = 0
     """Memory counted for it."""
     budget: int | None = None
-    """Most pages of all models in the replica; None: no limit."""
+    """Most pages of all models in the replica."""
     digest: str | None = None
-    """SHA-256 of the file, if an optimised model may be loaded instead; None: it may not."""
+    """SHA-256 of the file, if an optimised model may be loaded instead."""
     optimises: bool = False
-    """Whether to write a missing optimised model first."""
     inputs: DeclaredInputs = DeclaredInputs()
-    """Declared inputs."""
     max_answer_bytes: int | None = None
-    """Longest message from the replica; None: no limit."""
+    """Longest message from the replica."""
 
 
 class LoadReport(NamedTuple):
@@ -62,13 +56,11 @@ class LoadReport(NamedTuple):
     load_s: float | None
     """Seconds of the load, including warm-up."""
     warmup: Mapping[str, Any]
-    """What ran, as in docs/replica-wire.md."""
     device: str | None
-    """`cpu` or `cuda`."""
     memory_bytes: int | None = None
     """Growth of the process."""
     optimised: str | None = None
-    """Folder of the optimised model that was loaded; None: the file was."""
+    """Folder of the optimised model that was loaded, if any."""
 
     @property
     def batch_s(self) -> dict[int, float]:
@@ -91,7 +83,6 @@ class LoadReport(NamedTuple):
         }
 
     def _by_size(self, name: str) -> dict[int, Any]:
-        """Return warm-up values of valid sizes."""
         told = self.warmup.get(name)
         return {
             int(items): value
@@ -121,7 +112,7 @@ def declared_inputs(
         card: model spec.
         settings: the model's own; they override the spec.
         pad_to: `batching.pad_to`.
-        known: signature found by another replica; None: none yet.
+        known: signature found by another replica.
     """
     shapes = sizes_of(card.shapes, source="shapes")
     if settings.shapes is not None:
@@ -173,7 +164,6 @@ def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
 
 
 def _number(detail: Mapping[str, Any], name: str, kind: type[Number]) -> Number | None:
-    """Return a reported number; None if missing or invalid."""
     value = detail.get(name)
     if kind is float and type(value) is int:
         value = float(value)

@@ -1,4 +1,4 @@
-"""Errors for rejected requests. Pure."""
+"""Errors for rejected requests."""
 
 from __future__ import annotations
 

@@ -37,13 +37,10 @@ class ConnectedReplica:
         self.on_loaded = on_loaded
         self.on_broken = on_broken
         self.holds: set[ModelId] = set()
-        """Loaded models."""
         self.heard_s = 0.0
-        """When its last result came."""
         self.labels: dict[int, str] = {}
         """Load action -> readable model name."""
         self.sent: dict[int, tuple[Action, float]] = {}
-        """Unfinished actions and when they were sent."""
 
     @property
     def is_loading(self) -> bool:

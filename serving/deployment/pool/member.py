@@ -47,13 +47,9 @@ class Member:
         self.limits = settings.replica
         self.accelerator = settings.accelerator
         self.model = settings.model
-        """Variant and declared inputs of the model it loads."""
         self.pad_to = settings.batching.pad_to
-        """Multiple to which it pads requests; None: no padding."""
         self.max_items = max_items
-        """Items of its largest warm-up batch."""
         self.pages = pages
-        """Budget for shared models; None: no limit."""
         self.replica: Replica | None = None
         self.connection: ReplicaConnection | None = None
         self.state = "starting"
@@ -76,10 +72,7 @@ class Member:
         }
 
     def can_become(self, settings: ServingSettings) -> bool:
-        """Whether it can take these settings while it lives.
-
-        Used memory is not freed, its model is loaded, and the runtime chose its GPU at the start.
-        """
+        """Whether it can take these settings while it lives: its model, GPU and used memory stay."""
         now, wanted = self.limits, settings.replica
         seen, shall_see = self.accelerator, settings.accelerator
         if (seen.device, seen.share) != (shall_see.device, shall_see.share):

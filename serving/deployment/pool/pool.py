@@ -1,7 +1,7 @@
 """Pool: keeps the wanted replicas alive under the wanted limits, and changes both while serving.
 
 Replica states: starting -> ready -> draining -> ended; one that ends unexpectedly is replaced. The
-back-off counts failures to become useful: ready, and one batch answered.
+back-off counts failures before the first answered batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 10.0
 _RETAINED_DEATHS = 100
 _LAST_WORDS_S = 0.5
-"""Maximum time to read a dead replica's last messages."""
 
 
 class Pool:
@@ -65,7 +64,6 @@ class Pool:
         self._closing = False
         self.deaths: deque[Death] = deque(maxlen=_RETAINED_DEATHS)
         self._deaths_of_leaving: list[Death] = []
-        """Deaths of replicas that the settings being applied drop."""
 
     # Status
 
@@ -82,11 +80,11 @@ class Pool:
         return counts
 
     def members(self) -> list[dict[str, Any]]:
-        """Return each replica's worker, pid, state and usage as plain data."""
+        """Return each replica's worker, pid, state and usage."""
         return [member.facts() for member in self._members.values()]
 
     def served(self, worker: int) -> None:
-        """Count the worker's life as healthy, since it answered a batch."""
+        """Count the worker as healthy, since it answered a batch."""
         self._served.add(worker)
 
     # Life
@@ -197,7 +195,6 @@ class Pool:
         return members
 
     async def _start(self, member: Member) -> None:
-        """Start one replica until it is ready."""
         timeout_s = member.limits.ready_timeout_s
         began_s = time.monotonic()
         try:
@@ -267,7 +264,6 @@ class Pool:
             member.become_ready()
 
     async def _follow(self, member: Member, replica: Replica) -> None:
-        """Wait for a replica's end and handle it."""
         ended = await asyncio.shield(replica.ended)
         if member.connection is not None and member.state == "ready":
             with contextlib.suppress(TimeoutError):  # its last responses count
@@ -298,7 +294,6 @@ class Pool:
     # Replacement
 
     def _keep_count(self) -> None:
-        """Start missing replicas in the background."""
         if self._closing or self._applying or (self._restart and not self._restart.done()):
             return
         alive = sum(member.state in {"starting", "ready"} for member in self._members.values())

@@ -20,7 +20,6 @@ class Replica(Protocol):
     pid: int
     """Its pid on this machine, 0 if unknown."""
     features: tuple[str, ...]
-    """Features from its HELLO."""
     ended: asyncio.Future[ExitStatus]
 
     @property
@@ -37,7 +36,7 @@ class Replica(Protocol):
         ...
 
     def usage(self) -> Usage:
-        """Return the usage so far; after the end, the last one known."""
+        """Return the usage so far; after the end, the last one."""
         ...
 
     def kill(self, *, asked: bool = True) -> None:
@@ -85,10 +84,7 @@ class Spawner(Protocol):
         ...
 
     async def lend(self, card: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files for replicas without a card.
-
-        Returns:
-            The root below which replicas see them; None: at their own paths.
+        """Stage a model's files for replicas without a card; return their root there, if changed.
 
         Raises:
             ServingError: they cannot be staged.

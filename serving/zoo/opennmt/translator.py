@@ -1,7 +1,7 @@
 """Model `opennmt`: encoder and decoder from English number words to German, letter by letter.
 
-The decoder runs once per letter for the whole batch until the last text has ended. So the longest
-text determines the time, as in OpenNMT (Klein et al. 2017, arXiv:1701.02810).
+The decoder runs once per letter for the whole batch until the last text has ended, as in OpenNMT
+(Klein et al. 2017, arXiv:1701.02810).
 
 Maps `text` BYTES [n] to `translation` BYTES [n]; other texts to at most `MAX_LETTERS` of nonsense.
 """
@@ -19,15 +19,12 @@ from numpy.typing import NDArray
 from serving.models import Arrays, onnx
 
 PAD, UNKNOWN = 0, 1
-"""Source tokens of padding and unknown words."""
 START, END = 0, 1
-"""Target tokens before and after the letters."""
 MAX_LETTERS = 96
 """The longest German number below a million has 65."""
 MAX_WORDS = 64
 """Source words read; the longest number below a million has 12."""
 MASKED = -1e9
-"""Added to attention scores of padding."""
 
 _WORD = re.compile(r"[a-z]+")
 

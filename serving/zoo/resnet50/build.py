@@ -2,8 +2,8 @@
 
 He et al. (2015, arXiv:1512.03385, table 1), stride in the 3x3 convolutions as in torchvision: 25.5
 million parameters with folded batch norms, 4.1 billion multiply-adds per image. Outputs are
-meaningless, the cost is a trained network's. 100 MB are too large for a repository, so it is built
-on first use, in about a second, in `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
+meaningless, the cost is a trained network's. Too large for a repository (100 MB), it is built on
+first use, in about a second, in `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
 
 NumPy's PCG64 has a fixed stream, so every machine writes the same bytes; each start checks
 `SHA256`. Maps `image` UINT8 [batch, 3, 224, 224] to `scores` FP32 [batch, 1000] with softmax.
@@ -31,7 +31,7 @@ CLASSES = 1000
 BRANCH = 0.25
 """Scale of a block's last convolution, bounding sums over blocks."""
 FILE_NAME = "model-1.onnx"
-"""Numbered by weights, since versions of Luthier may share a cache."""
+"""Numbered by weights, as versions of Luthier may share a cache."""
 BYTES = 102_136_888
 SHA256 = "ba6d07dc6f2fe0689c3283a0630b6f7e2a62cc343aeab45e461f462317aa3ae5"
 

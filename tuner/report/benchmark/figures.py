@@ -1,7 +1,4 @@
-"""Figures of a table benchmark: regret by trial, time to tolerance, and non-inferiority.
-
-Only the reference has its own colour; a dozen would be unreadable.
-"""
+"""Figures of a table benchmark: regret by trial, time to tolerance, and non-inferiority."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ RESULT_MARKERS: dict[NonInferiorityResult, tuple[str, str]] = {
     "not shown": ("#8b949e", "diamond-open"),
     "worse": ("#D55E00", "x"),
 }
-"""Colour and symbol."""
 PANELS_IN_A_ROW = 4
 _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 

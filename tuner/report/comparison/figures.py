@@ -36,10 +36,7 @@ def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Return the best so far (runs, trials), NaN before the first; ended runs keep their last.
-
-    Profiling time counts as trials.
-    """
+    """Return the best so far (runs, trials), NaN before the first; ended runs keep their last."""
     runs = runs_of(record, sampler)
     length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)
@@ -54,7 +51,7 @@ def curves(record: ComparisonRecord, sampler: str) -> Array:
 def spread(table: Array) -> tuple[Array, Array, Array]:
     """Return (low, median, high) per trial: quartiles, or the range of fewer than four runs.
 
-    NaN where any run has no value, as omitting it would flatter the sampler.
+    NaN where any run has no value.
     """
     shares = (0.25, 0.5, 0.75) if len(table) >= MIN_FOR_QUARTILES else (0.0, 0.5, 1.0)
     low, middle, high = np.quantile(table, shares, axis=0) if len(table) else np.empty((3, 0))

@@ -1,4 +1,4 @@
-"""Page of a sampler comparison. Pure."""
+"""Page of a sampler comparison."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
 
 
 def _summary(record: ComparisonRecord) -> Markup:
-    """Return a row per sampler: search results, re-evaluations, time."""
     objective = objectives.find_objective(record.objective)
     rows = []
     for sampler in record.samplers:

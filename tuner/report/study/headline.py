@@ -26,7 +26,6 @@ SHOWN = frozenset({"better", "worse", "no difference shown"})
 
 
 def _money(study: StudyRecord) -> str:
-    """Return the cost on both sides, with known prices."""
     file = pathlib.Path(study.folder) / prices.COPY
     if study.verdict is None or not file.is_file():
         return ""
@@ -152,7 +151,6 @@ def _same(study: StudyRecord) -> str:
 
 
 def _reasons(trials: Iterable[Trial]) -> str:
-    """Return the causes with counts, and an example."""
     broken = failed_trials(trials)
     (most, _), *_ = count_causes(broken)
     first = next(trial for trial in broken if most in (trial.outcome.cause, trial.outcome.status))

@@ -24,7 +24,6 @@ from tuner.values.measurement import LATE_S, MAX_LATE_SHARE, MAX_LITTLES_LAW_ERR
 from tuner.values.study_record import StudyRecord
 
 ALL = 0.999
-"""Share of requests in time that leaves nothing to improve."""
 PLAIN = (
     "answers checked",
     "the budget of",
@@ -40,7 +39,6 @@ PLAIN = (
     "fixed, and not searched:",
     "no prediction:",
 )
-"""First words of notes for information only."""
 
 
 def is_plain(note: str) -> bool:
@@ -127,7 +125,7 @@ def _against_prediction(study: StudyRecord) -> Iterator[str]:
 
 
 def _all_in_time(study: StudyRecord) -> Iterator[str]:
-    """Yield a note that a scenario demands too little."""
+    """Note that a scenario demands too little."""
     found = arm_measurements(study, "default").measurements
     offered = sum(one.offered_per_s for one in found)
     if study.shared is None or study.objective != "goodput" or not offered:

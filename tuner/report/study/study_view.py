@@ -28,7 +28,6 @@ SEARCHES = {
     "gp": "a Gaussian process",
 }
 MAX_GROUPS = 5
-"""Groups of models listed by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ class ArmMeasurements:
 
     measurements: tuple[Measurement, ...]
     is_verified: bool
-    """True: round evaluations after the search. False: the search's own."""
+    """Whether they are of rounds after the search, not the search's own."""
 
     @property
     def tail(self) -> TailLatency:
