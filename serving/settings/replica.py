@@ -21,8 +21,7 @@ class ReplicaSettings:
     memory_mb: int | None = setting(None, "MiB", 8, 4_194_304)
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
-    """Threads inside one operator of the runtime. Default 1: small models gain more from replicas.
-    """
+    """Threads inside one operator of the runtime. Default 1: small models gain more from replicas."""
     home: Literal["process", "docker"] = setting("process", live=False)
     """Spawner of replicas: local processes (`process`) or local Docker containers (`docker`).
 
@@ -46,8 +45,7 @@ class ReplicaSettings:
     Default 2 s: small models need milliseconds, large ones are not delayed for long.
     """
     hang_timeout_s: float = setting(30.0, "s", 0.1, 3600)
-    """Time after which a replica that holds one batch is replaced. Default 30 s, as a deadline's.
-    """
+    """Time after which a replica that holds one batch is replaced. Default 30 s, as a deadline's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,7 @@ class BatchingSettings:
     objective_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
     """Latency SLO of `aimd` and `quantile`; a batch gets a third. Default 20 ms, Clipper's."""
     max_size: int = setting(8, "items", 1, 4096)
-    """Maximum items in a batch; larger requests are split. Default 8: most of the gain, short
-    waits.
-    """
+    """Maximum items in a batch; larger requests are split. Default 8: most gain, little waiting."""
     timeout_us: int = setting(0, "us", 0, 10_000_000)
     """Maximum wait of the oldest item while a worker is free. Default 0: no wait."""
     pad_to: int | None = setting(None, "", 1, 65_536)

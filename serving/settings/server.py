@@ -25,8 +25,7 @@ class ServerSettings:
     admin_host: str = setting("127.0.0.1", live=False)
     """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
-    """Port of health, metrics and live settings; 0, the default if `port` is 0, takes a free one.
-    """
+    """Port of health, metrics and live settings; 0, the default if `port` is 0, takes a free one."""
     admin_access: Literal["token", "open"] = setting("token", live=False)
     """Whether admin requests need `Authorization: Bearer TOKEN`; health never does.
 
@@ -141,7 +140,6 @@ class ServerSettings:
     A version is taken up once two scans see the same files.
     """
     repository_kept: int = setting(1, "versions", 1, 100, live=False)
-    """Newest versions of a repository model kept loaded, for roll-backs. Default 1: memory for one.
-    """
+    """Newest versions of a repository model kept loaded, for roll-backs. Default 1: memory for one."""
     drain_s: float = setting(20.0, "s", 0, 3600, live=False)
     """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""

@@ -32,8 +32,7 @@ from tuner.values.verdict import (
 
 MIN_PAIRS = 2
 SESSION_SD = 0.035
-"""Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with a margin.
-"""
+"""Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with a margin."""
 NAMES = ("the default", "the best configuration")
 MAX_IN_PERCENT = 3.0
 """Ratio above which sentences give a multiple, not per cent."""

@@ -40,8 +40,7 @@ DRIFT_S = 120.0
 TAIL_DEGREES = 4.0
 """Degrees of freedom of Student's t noise, for occasional outliers."""
 ROUGH_SD = 0.12
-"""Steps and kinks of ten per cent, without which the process is too certain of untried candidates.
-"""
+"""Steps and kinks of ten per cent, without which the process is too certain of untried candidates."""
 RETAINED = 16
 """Cached fits; each metric constraint has its own."""
 PRIOR_DEGREES = 9.0

@@ -1,8 +1,10 @@
 r"""Dispatch between a scheduler and replicas: actions out, responses in, each request ends once.
 
-dispatcher --> job (an in-flight request), refusals (rejection errors)
-    |  \--> actions (messages), loads (model loads and their reports)
-    \--> worker --> connection (a replica's socket)          ended (events for counters)
+    dispatcher --> job (an in-flight request), refusals (rejection errors)
+        |  \--> actions (messages), loads (model loads and their reports)
+        \--> worker --> connection (a replica's socket)          ended (events for counters)
+
+Each module knows only those that it points to.
 """
 
 from serving.deployment.dispatch.connection import ReplicaConnection
