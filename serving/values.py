@@ -61,11 +61,11 @@ class TensorSpec:
             )
 
     def dimension(self, axis: int) -> str:
-        """Return a dimension's name, or an empty text."""
+        """A dimension's name, or an empty text."""
         return self.dimensions[axis] if self.dimensions else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the protocol's metadata, with extras as `parameters`."""
+        """The protocol's metadata, with extras as `parameters`."""
         data = {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
         known: dict[str, Any] = {}
         if any(self.dimensions):
@@ -117,7 +117,7 @@ class Signature:
         return not self.unbatched
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form in the wire's LOAD result."""
+        """JSON form in the wire's LOAD result."""
         data = {
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
@@ -182,7 +182,7 @@ class DeclaredInputs:
     """Likewise."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form in the wire's LOAD."""
+        """JSON form in the wire's LOAD."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -86,7 +86,7 @@ class Deployment:
 
     @property
     def load_facts(self) -> dict[str, Any]:
-        """Return the known facts of the last load: load_s, device, warmup."""
+        """Known facts of the last load: load_s, device, warmup."""
         loaded = self.place.told
         if loaded is None:
             return {}

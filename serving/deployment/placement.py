@@ -88,11 +88,11 @@ class Placement(Protocol):
         ...
 
     def states(self) -> dict[str, int]:
-        """Return its replicas by state."""
+        """Its replicas by state."""
         ...
 
     def members(self) -> list[dict[str, Any]]:
-        """Return its own replicas as plain data."""
+        """Its own replicas as plain data."""
         ...
 
     def deaths(self) -> list[Death]:

@@ -56,7 +56,7 @@ class ProfileStore:
             return cls()
 
     def of(self, key: str | None) -> ModelProfile | None:
-        """Return the profile of a key of `key_of`, or None."""
+        """Profile of a key of `key_of`, or None."""
         return None if key is None else self._profiles.get(key)
 
     async def keep(self, key: str | None, profile: ModelProfile) -> None:

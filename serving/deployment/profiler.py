@@ -49,7 +49,7 @@ class ModelProfile:
     """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the saved form."""
+        """Saved form."""
         told = self.told
         return {
             "signature": self.signature.as_json(),
@@ -65,7 +65,7 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return the durations."""
+        """Durations."""
         return {
             "load_s": round(self.load_s, 6),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
@@ -121,7 +121,7 @@ class RecentDurations:
             seen.append(times)
 
     def taught(self) -> ModelProfile:
-        """Return the profile updated with the medians, where enough was measured."""
+        """Profile updated with the medians, where enough was measured."""
         profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
@@ -196,7 +196,7 @@ class _ProfilingRun:
     # Pool contents
 
     def wanted(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return the load for a run, with its largest batch."""
+        """Load for a run, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return LoadSpec(
@@ -261,7 +261,7 @@ class _ProfilingRun:
         self._due = True
 
     def plan(self, _now_s: float) -> Plan:
-        """Return the next load."""
+        """Next load."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
             if self._sent > 1:  # the first stays, so that the others measure one more model

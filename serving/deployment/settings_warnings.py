@@ -11,7 +11,7 @@ from serving.settings import SETTINGS, ServingSettings
 
 
 def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
-    """Return a warning for every setting without full effect."""
+    """Warning for every setting without full effect."""
     names = {one.id.name for one in served}
     shared = [name for name in sorted(names) if settings.of(name).scheduling.policy in SHARED]
     found = settings.notes(names)

@@ -65,7 +65,7 @@ class SharedModel:
         self.on_batch = on_batch
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
-        """Return the pool's settings with the model's own ones."""
+        """The pool's settings with the model's own ones."""
         batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
         return dataclasses.replace(pool.changed(batching), model=self.model)
 
@@ -81,7 +81,7 @@ class SharedModel:
         return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
     def load_spec(self, member: Member) -> LoadSpec:
-        """Return how the model is loaded while serving: with its first call only."""
+        """How the model is loaded while serving: with its first call only."""
         limits = member.limits
         return LoadSpec(
             self.card,
@@ -115,12 +115,12 @@ class SharedModel:
 
 
 def page_bytes(settings: ServingSettings) -> float:
-    """Return the bytes of a page."""
+    """Bytes of a page."""
     return settings.clockwork.page_mb * 2**20
 
 
 def budget_of(settings: ServingSettings) -> int | None:
-    """Return the page budget of one replica; None: no limit."""
+    """Page budget of one replica; None: no limit."""
     memory_mb: float | None = settings.clockwork.memory_mb
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
@@ -128,12 +128,12 @@ def budget_of(settings: ServingSettings) -> int | None:
 
 
 def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
-    """Return a model's bytes: as measured, at least those of its files."""
+    """A model's bytes: as measured, at least those of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def digest_of(identity: Fingerprint | None) -> str | None:
-    """Return the SHA-256 of a model that is one file, which alone can be optimised."""
+    """SHA-256 of a model that is one file, which alone can be optimised."""
     return identity.digest if identity is not None and identity.is_whole else None
 
 

@@ -202,7 +202,7 @@ class SharedPool:
         return self._tenants[model].facts(replicas)
 
     def most_items(self, model: ModelId) -> int | None:
-        """Return the items of the largest measured batch; None: unbatched."""
+        """Items of the largest measured batch; None: unbatched."""
         profile = self._tenants[model].profile
         return max(profile.batch_s) if profile.signature.is_batched else None
 
@@ -261,11 +261,11 @@ class SharedPool:
     # Contents of the replicas
 
     def wanted(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return how a model is loaded while serving: with its first call only."""
+        """How a model is loaded while serving: with its first call only."""
         return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """Return the page budget."""
+        """Page budget."""
         return budget_of(settings)
 
     def loaded(
@@ -287,11 +287,11 @@ class SharedPool:
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """Return all settings."""
+        """All settings."""
         return settings
 
     def members(self) -> list[dict[str, Any]]:
-        """Return each replica as plain data, with its loaded models."""
+        """Each replica as plain data, with its loaded models."""
         held = self.dispatcher.held()
         return [
             {**member, "models": self._named(held.get(member["worker"], ()))}
@@ -304,7 +304,7 @@ class SharedPool:
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
     def metrics(self) -> PoolMetrics:
-        """Return the current metrics."""
+        """Current metrics."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
         return PoolMetrics(
             kind=self._kind,

@@ -36,7 +36,7 @@ class SharedPools:
         return iter(tuple(self._by_kind.values()))
 
     def items(self) -> tuple[tuple[str, SharedPool], ...]:
-        """Return the pools with their kinds."""
+        """Pools with their kinds."""
         return tuple(self._by_kind.items())
 
     async def of(

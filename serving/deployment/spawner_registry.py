@@ -19,7 +19,7 @@ from serving.spawners.process.spawner import ProcessSpawner
 
 
 def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
-    """Return the factory of the wanted spawners."""
+    """Factory of the wanted spawners."""
     if settings.home == "docker":
         return functools.partial(DockerSpawner, settings.image)
     return ProcessSpawner
@@ -36,7 +36,7 @@ class SpawnerRegistry:
         self.workers: Iterator[int] = itertools.count(1)
 
     async def of(self, card: ModelSpec) -> Spawner:
-        """Return the open spawner for a model.
+        """Open spawner for a model.
 
         Raises:
             ReplicaStartFailed: it cannot be opened.

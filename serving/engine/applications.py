@@ -104,11 +104,11 @@ class Applications:
     # Applications and their links
 
     def all(self) -> tuple[Application, ...]:
-        """Return all applications."""
+        """All applications."""
         return tuple(app.application for app in self._apps.values())
 
     def application(self, name: str) -> Application | None:
-        """Return an application, or None."""
+        """Application, or None."""
         app = self._apps.get(name)
         return None if app is None else app.application
 
@@ -173,7 +173,7 @@ class Applications:
     # Queries
 
     def model_versions(self, model: str) -> tuple[str, ...]:
-        """Return the served versions of a model."""
+        """Served versions of a model."""
         try:
             return self._engine.versions(model)
         except UnknownModel:

@@ -127,11 +127,11 @@ class Engine:
         return not self._draining and bool(served) and all(one.ready for one in served)
 
     def models(self) -> tuple[ModelId, ...]:
-        """Return the served versions."""
+        """Served versions."""
         return tuple(served.id for served in self._catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> DeploymentHandle:
-        """Return the deployment for a name and version or label, drawn anew under a split.
+        """Deployment for a name and version or label, drawn anew under a split.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -179,7 +179,7 @@ class Engine:
         return self._catalogue.entry(name)
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """Return a model's served versions.
+        """A model's served versions.
 
         Raises:
             UnknownModel: no such name.
@@ -187,7 +187,7 @@ class Engine:
         return tuple(self._catalogue.entry(name).versions)
 
     def resolve_label(self, name: str, label: str) -> str | None:
-        """Return the version of a label; None: unknown model or label."""
+        """Version of a label; None: unknown model or label."""
         entry = self._catalogue.entries.get(name)
         if entry is None:
             return None
@@ -458,7 +458,7 @@ class Engine:
                 self._unsettled.discard(served)
 
     def unsettled(self) -> list[dict[str, Any]]:
-        """Return what could not be restored to the settings in force."""
+        """What could not be restored to the settings in force."""
         models = [
             {"name": served.id.name, "version": served.id.version}
             for served in self._catalogue.all()
@@ -523,11 +523,11 @@ class Engine:
         return self._homes.limits_text
 
     def notes(self) -> list[str]:
-        """Return a warning for every setting without full effect."""
+        """Warning for every setting without full effect."""
         return settings_warnings(self.settings, self._catalogue.all())
 
     def served(self) -> tuple[Deployment, ...]:
-        """Return all deployments."""
+        """All deployments."""
         return self._catalogue.all()
 
     def replicas(self) -> dict[str, Any]:
@@ -544,7 +544,7 @@ class Engine:
         return {"replicas": replicas, "deaths": deaths}
 
     def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
-        """Return a snapshot for the metrics."""
+        """Snapshot for the metrics."""
         return Snapshot(
             generation=self.generation,
             unsettled=len(self.unsettled()),

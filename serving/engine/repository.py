@@ -229,7 +229,7 @@ class Repository:
         await self._engine.retire_model(name, within_s=RETIRE_S)
 
     def listed(self) -> dict[ModelId, pathlib.Path]:
-        """Return every version in the repository, loaded or not."""
+        """Every version in the repository, loaded or not."""
         return {id_: what.path for id_, what in self._found.items()}
 
     def _state(self, id_: ModelId) -> str:

@@ -45,7 +45,7 @@ class ReconcileActions(NamedTuple):
 
 
 def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
-    """Return the versions in a folder.
+    """Versions in a folder.
 
     Raises:
         InvalidSettings: the folder is unreadable.
@@ -70,7 +70,7 @@ def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
 
 
 def newest(versions: Sequence[str], count: int) -> list[str]:
-    """Return the `count` highest numbers, the highest last."""
+    """`count` highest numbers, the highest last."""
     return sorted(versions, key=int)[-count:]
 
 
@@ -93,7 +93,7 @@ def plan_actions(
 
 
 def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
-    """Return the model spec of a version's folder.
+    """Model spec of a version's folder.
 
     Raises:
         ServingError: the folder holds no model or several, or is unreadable.

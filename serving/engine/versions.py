@@ -36,7 +36,7 @@ class ModelEntry(Generic[Version]):
         """Version that gets copies of the current one's requests."""
 
     def of(self, version: str | None, draw: float) -> Version:
-        """Return what serves a request; `draw` in [0, 1) selects under a split.
+        """What serves a request; `draw` in [0, 1) selects under a split.
 
         Raises:
             UnknownModel: no such version or label.
@@ -62,7 +62,7 @@ class ModelEntry(Generic[Version]):
         }
 
     def named(self, version: str) -> str:
-        """Return the version for a version or label.
+        """Version for a version or label.
 
         Raises:
             UnknownModel: no such version or label.
@@ -83,7 +83,7 @@ class VersionRegistry(Generic[Version]):
         self.entries: dict[str, ModelEntry[Version]] = {}
 
     def entry(self, name: str) -> ModelEntry[Version]:
-        """Return a model's entry.
+        """A model's entry.
 
         Raises:
             UnknownModel: no such name.
@@ -94,7 +94,7 @@ class VersionRegistry(Generic[Version]):
         return entry
 
     def all(self) -> tuple[Version, ...]:
-        """Return what is registered for all models."""
+        """What is registered for all models."""
         return tuple(
             version for entry in self.entries.values() for version in entry.versions.values()
         )

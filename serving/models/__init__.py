@@ -44,7 +44,7 @@ class LoadedModel(Protocol):
     signature: Signature
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Return the outputs of a batch; axis 0 is the item axis."""
+        """Outputs of a batch; axis 0 is the item axis."""
         ...
 
 
@@ -94,7 +94,7 @@ OF_THEIR_OWN = ("python", "command")
 
 
 def runtime_of(kind: str) -> str:
-    """Return a kind's runtime and version, empty if unknown."""
+    """A kind's runtime and version, empty if unknown."""
     for package in RUNTIMES.get(kind, ()):
         try:
             return f"{package} {importlib.metadata.version(package)}"

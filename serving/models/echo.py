@@ -23,5 +23,5 @@ class Model:
         self.signature = Signature(inputs=(_DATA,), outputs=(_DATA,), platform="echo")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Return the same array."""
+        """The same array."""
         return {"data": inputs["data"]}

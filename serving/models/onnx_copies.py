@@ -54,7 +54,7 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 
 
 def copy_of(digest: str) -> pathlib.Path | None:
-    """Return the folder of a content's optimised model, existing or not; None: no safe folder."""
+    """Folder of a content's optimised model, existing or not; None: no safe folder."""
     name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
         folder = private_folder.ensure(private_folder.cache_folder() / COPIES, advice=_ADVICE)

@@ -109,7 +109,7 @@ class Model:
         return self._arrays(answer, len(next(iter(inputs.values()))) if is_counted else None)
 
     def sample_inputs(self) -> Mapping[str, Any] | None:
-        """Return the user's `sample_inputs`, if any; without names they are the first input's."""
+        """The user's `sample_inputs`, if any; without names they are the first input's."""
         samples = self._samples() if callable(self._samples) else self._samples
         if samples is None or isinstance(samples, Mapping):
             return samples

@@ -169,5 +169,5 @@ def read_signature(
 
 
 def signature_file(path: pathlib.Path) -> pathlib.Path:
-    """Return the file beside a model that declares its signature."""
+    """File beside a model that declares its signature."""
     return path.with_suffix(f".{SIGNATURE_FILE}")

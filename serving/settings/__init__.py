@@ -45,12 +45,12 @@ class ServingSettings:
     """Overrides for single models: model -> setting -> value."""
 
     def of(self, model: str) -> ServingSettings:
-        """Return the settings of one model, its overrides applied."""
+        """Settings of one model, its overrides applied."""
         own = self.models.get(model, {})
         return dataclasses.replace(self.changed(own) if own else self, models={})
 
     def notes(self, served: Collection[str]) -> list[str]:
-        """Return a warning for every override of a model that is not served, perhaps misspelt."""
+        """Warning for every override of a model that is not served, perhaps misspelt."""
         known = ", ".join(sorted(served)) or "none"
         return [
             f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
@@ -60,14 +60,14 @@ class ServingSettings:
         ]
 
     def flat(self) -> dict[str, Value]:
-        """Return all settings by dotted name; overrides begin with `models.NAME.`."""
+        """All settings by dotted name; overrides begin with `models.NAME.`."""
         flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}
         for model, own in self.models.items():
             flat |= {f"{_MODELS}.{model}.{name}": value for name, value in own.items()}
         return flat
 
     def nested(self) -> dict[str, Any]:
-        """Return the form of a settings file: a mapping per group."""
+        """Form of a settings file: a mapping per group."""
         tree: dict[str, Any] = {}
         for group, field, value in _walk(self):
             tree.setdefault(group, {})[field.name] = value
@@ -82,7 +82,7 @@ class ServingSettings:
     def taken_back(
         self, model: str, given: ServingSettings, knobs: Collection[str] = ()
     ) -> ServingSettings:
-        """Return a copy with the model's overrides of `given`, for `knobs` or, if empty, all."""
+        """Copy with the model's overrides of `given`, for `knobs` or, if empty, all."""
         now, then = self.models.get(model, {}), given.models.get(model, {})
         own = {knob: value for knob, value in now.items() if knobs and knob not in knobs}
         own |= {knob: value for knob, value in then.items() if not knobs or knob in knobs}
@@ -90,7 +90,7 @@ class ServingSettings:
         return dataclasses.replace(self, models={**others, model: own} if own else others)
 
     def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
-        """Return a copy with changes by dotted name or nested group; `source` is named in errors.
+        """Copy with changes by dotted name or nested group; `source` is named in errors.
 
         Raises:
             InvalidSettings: unknown name, wrong type, or out of range.
@@ -130,7 +130,7 @@ def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[An
 
 
 def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the settings of a nested form by dotted name."""
+    """Settings of a nested form by dotted name."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if key == _MODELS and isinstance(value, Mapping):

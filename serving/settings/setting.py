@@ -31,7 +31,7 @@ def setting(
     live: bool = True,
     check: Callable[[str], object] | None = None,
 ) -> Any:
-    """Return a field of a group, with its range as metadata."""
+    """Field of a group, with its range as metadata."""
     limits = SettingRange(unit, low, high, live, check)
     return dataclasses.field(default=default, metadata={"limits": limits})
 
@@ -48,7 +48,7 @@ class SettingSpec:
     limits: SettingRange
 
     def checked(self, value: object, source: str) -> Value:
-        """Return the value in the setting's type.
+        """Value in the setting's type.
 
         Raises:
             InvalidSettings: the value is not allowed.

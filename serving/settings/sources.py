@@ -22,7 +22,7 @@ _EXAMPLE = "a YAML file with settings in their groups, as {batching: {max_size: 
 
 
 def read_file(path: pathlib.Path) -> dict[str, Any]:
-    """Return the mapping in a YAML settings file.
+    """Mapping in a YAML settings file.
 
     Raises:
         InvalidSettings: missing file, invalid YAML, or no mapping.

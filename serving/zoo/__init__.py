@@ -29,7 +29,7 @@ _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def bundled_specs() -> tuple[ModelSpec, ...]:
-    """Return the bundled specs; models built on first use have a path only in `find`."""
+    """Bundled specs; models built on first use have a path only in `find`."""
     return tuple(read_spec(FOLDER / name, name=None, builds=False) for name in names())
 
 
@@ -40,7 +40,7 @@ def find(
     kind: str | None = None,
     is_trusted: bool = False,
 ) -> ModelSpec:
-    """Return the spec of a model.
+    """Spec of a model.
 
     Args:
         name_or_path: a bundled model's name, which wins; a folder with a `model.yaml`; a model file

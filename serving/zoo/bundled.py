@@ -13,7 +13,7 @@ SPEC_FILE = "model.yaml"
 
 
 def names() -> tuple[str, ...]:
-    """Return the bundled models' names, sorted."""
+    """The bundled models' names, sorted."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{SPEC_FILE}")))
 
 
@@ -29,12 +29,12 @@ def check_cache() -> None:
 
 
 def built_folder(name: str) -> pathlib.Path:
-    """Return the folder of a model built on first use."""
+    """Folder of a model built on first use."""
     return private_folder.cache_folder() / "zoo" / name
 
 
 def build_weights(name: str) -> pathlib.Path:
-    """Return a bundled model's weights, built if missing.
+    """A bundled model's weights, built if missing.
 
     Raises:
         ModelLoadFailed: they cannot be built.

@@ -48,7 +48,7 @@ def is_one(folder: pathlib.Path) -> bool:
 
 
 def read(folder: pathlib.Path) -> MlflowModel:
-    """Return a folder's served part.
+    """A folder's served part.
 
     Raises:
         ModelLoadFailed: invalid `MLmodel`.
@@ -73,7 +73,7 @@ def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def content(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Return the content of `MLmodel`.
+    """Content of `MLmodel`.
 
     Raises:
         ModelLoadFailed: not a YAML mapping, or too large.

@@ -20,7 +20,7 @@ _BUILT = "built:"
 
 
 def as_json(card: ModelSpec) -> dict[str, Any]:
-    """Return the JSON form."""
+    """JSON form."""
     variants = {
         name: {"path": _path_text(variant.path), "quality": dict(variant.quality)}
         for name, variant in card.variants.items()

@@ -64,12 +64,12 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
 def file_kind(path: pathlib.Path) -> str | None:
-    """Return a file's kind by content, else suffix, else None."""
+    """A file's kind by content, else suffix, else None."""
     return kind_of(path) or SUFFIXES.get(path.suffix.lower())
 
 
 def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
-    """Return the message for a file of unknown kind."""
+    """Message for a file of unknown kind."""
     text = TEXTS.get(path.suffix.lower())
     if text is not None:
         return f"it is not {text}; another kind is named with --kind or in a folder's {card_file}"

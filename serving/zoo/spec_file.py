@@ -128,7 +128,7 @@ def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) ->
 
 
 def _check_built(file: pathlib.Path) -> pathlib.Path:
-    """Return the weights of a spec with `build_weights`.
+    """Weights of a spec with `build_weights`.
 
     Raises:
         ModelLoadFailed: the build fails, or is a user's, whose code is not run.

@@ -99,7 +99,7 @@ def export(
     out: pathlib.PurePath | None = None,
     card: ModelSpec | None = None,
 ) -> Files:
-    """Return the files of one format.
+    """Files of one format.
 
     Args:
         record: the study.
@@ -120,7 +120,7 @@ def export(
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """Return how the export differs from the measured setup, or None.
+    """How the export differs from the measured setup, or None.
 
     Raises:
         UsageError: as for `export`.

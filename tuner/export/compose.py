@@ -13,7 +13,7 @@ _LABELS = "luthier-export"
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the service and its settings."""
+    """Service and its settings."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = subject.place.with_name(f"{subject.place.name}.yaml")

@@ -72,7 +72,7 @@ class Mount:
 
 
 def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
-    """Return the resources of gateway and replicas."""
+    """Resources of gateway and replicas."""
     knobs = Knobs(subject.advice.configuration)
     count = knobs.whole("replica.count")
     each = knobs.maybe("replica.cpu")
@@ -103,7 +103,7 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
 
 
 def cores_of(subject: ExportInput) -> int | None:
-    """Return the study machine's cores, or None if unknown."""
+    """The study machine's cores, or None if unknown."""
     cores = subject.record.environment.get("host", {}).get("cores")
     return cores if isinstance(cores, int) else None
 
@@ -126,7 +126,7 @@ def remarks(subject: ExportInput, needed: ResourceRequirements) -> Iterator[str]
 
 
 def caution(subject: ExportInput) -> str | None:
-    """Return a warning that per-replica limits do not hold here, or None."""
+    """Warning that per-replica limits do not hold here, or None."""
     knobs = Knobs(subject.advice.configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []
@@ -143,7 +143,7 @@ def caution(subject: ExportInput) -> str | None:
 
 
 def settings_text(subject: ExportInput, knobs: Knobs) -> str:
-    """Return the settings file for `SETTINGS`."""
+    """Settings file for `SETTINGS`."""
     taken = knobs.take_settings(without=OF_THE_MACHINE)
     settings = {**taken, "replica.home": "process", **subject.record.told}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
@@ -151,7 +151,7 @@ def settings_text(subject: ExportInput, knobs: Knobs) -> str:
 
 
 def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:
-    """Return the mount of a model outside the image: its whole folder.
+    """Mount of a model outside the image: its whole folder.
 
     Raises:
         UsageError: the model is a module installed only on this machine.
@@ -168,18 +168,18 @@ def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount
 
 
 def environment(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> dict[str, str]:
-    """Return the variables that locate built weights."""
+    """Variables that locate built weights."""
     return {} if _built_folder(subject) is None else {"XDG_CACHE_HOME": str(folder)}
 
 
 def image(subject: ExportInput) -> str:
-    """Return the image for the model kind."""
+    """Image for the model kind."""
     kind = subject.model.kind
     return f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE
 
 
 def arguments(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> list[str]:
-    """Return the arguments of `python -m serving` in the container."""
+    """Arguments of `python -m serving` in the container."""
     named = _model_location(subject)
     model = subject.record.target
     if named is not None:
@@ -199,7 +199,7 @@ def arguments(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> l
 
 
 def name_of(subject: ExportInput) -> str:
-    """Return a name of letters, digits and dashes, letter first (RFC 1035)."""
+    """Name of letters, digits and dashes, letter first (RFC 1035)."""
     words = re.sub(r"[^a-z0-9]+", "-", subject.record.model.lower())
     return f"luthier-{words}"[:MAX_NAME].strip("-")
 

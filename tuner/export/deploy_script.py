@@ -19,7 +19,7 @@ ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
 
 
 def text(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: str) -> str:
-    """Return the script; `place` is its path, `server` the command that starts the server."""
+    """Script; `place` is its path, `server` the command that starts the server."""
     told = [
         f"The models of study {study}, for a server that runs with its settings:",
         f"  {server}",

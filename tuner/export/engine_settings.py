@@ -21,12 +21,12 @@ FOR_HOOK = "give the knobs to the server as the hook did"
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the file."""
+    """File."""
     return {f"{subject.place.name}.yaml": _text(subject)}
 
 
 def text(record: StudyRecord, advice: Advice) -> str:
-    """Return the text of the study folder's `best.yaml`."""
+    """Text of the study folder's `best.yaml`."""
     place = pathlib.PurePath(record.folder) / "best"
     return _text(ExportInput(record=record, advice=advice, place=place))
 

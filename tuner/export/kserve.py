@@ -21,7 +21,7 @@ MODELS = pathlib.PurePosixPath("/mnt/models")
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the file."""
+    """File."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)

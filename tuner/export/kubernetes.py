@@ -23,7 +23,7 @@ MIN_TARGET, MAX_TARGET = 10, 90
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the file."""
+    """File."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)
@@ -57,7 +57,7 @@ def files(subject: ExportInput) -> Files:
 
 
 def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
-    """Return the CPU per cent at which a pod is added, and its explanation.
+    """CPU per cent at which a pod is added, and its explanation.
 
     Args:
         launches: evaluations of the configuration.

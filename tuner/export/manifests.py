@@ -24,18 +24,18 @@ def metadata(subject: ExportInput, **more: str) -> dict[str, Any]:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Return the labels that select the pods."""
+    """Labels that select the pods."""
     return {"app.kubernetes.io/name": name}
 
 
 def settings_digest(settings: str) -> dict[str, str]:
-    """Return an annotation that restarts pods when the settings change."""
+    """Annotation that restarts pods when the settings change."""
     digest = hashlib.sha256(settings.encode("utf-8", "replace")).hexdigest()
     return {f"{_PREFIX}settings-sha256": digest}
 
 
 def config_map(subject: ExportInput, settings: str) -> dict[str, Any]:
-    """Return the settings file."""
+    """Settings file."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -47,7 +47,7 @@ def config_map(subject: ExportInput, settings: str) -> dict[str, Any]:
 def server(
     subject: ExportInput, name: str, needed: container.ResourceRequirements, arguments: list[str]
 ) -> dict[str, Any]:
-    """Return the server's container, without ports and model mounts."""
+    """The server's container, without ports and model mounts."""
     resources = {"cpu": f"{round(1000 * needed.cpu)}m"}
     if needed.memory_mb is not None:
         resources["memory"] = f"{needed.memory_mb}Mi"
@@ -85,7 +85,7 @@ def server(
 
 
 def environment(subject: ExportInput, variables: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the container's variables, with an optional secret token."""
+    """The container's variables, with an optional secret token."""
     of_secret = {"name": _secret_name(subject), "key": _SECRET_KEY, "optional": True}
     return [
         *({"name": name, "value": yaml_text.literal(text)} for name, text in variables.items()),
@@ -94,7 +94,7 @@ def environment(subject: ExportInput, variables: Mapping[str, str]) -> list[dict
 
 
 def remarks(subject: ExportInput) -> list[str]:
-    """Return how to require a token."""
+    """How to require a token."""
     name = _secret_name(subject)
     return [
         "Whoever reaches the ports may ask, without TLS. For a token that requests must bring, make first:",

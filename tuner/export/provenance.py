@@ -108,7 +108,7 @@ def _workload(record: StudyRecord) -> dict[str, str]:
 
 
 def in_flight(subject: ExportInput) -> int:
-    """Return the requests in flight: concurrency, or rate times p99 (Little's law)."""
+    """Requests in flight: concurrency, or rate times p99 (Little's law)."""
     record = subject.record
     if not record.is_open:
         return record.concurrency
@@ -117,7 +117,7 @@ def in_flight(subject: ExportInput) -> int:
 
 
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
-    """Return the evaluations of the exported configuration, from a verdict if any."""
+    """Evaluations of the exported configuration, from a verdict if any."""
     record, configuration = subject.record, subject.advice.configuration
     if record.verdict is not None and configuration == record.best:
         return record.verdict.best

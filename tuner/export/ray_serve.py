@@ -25,7 +25,7 @@ REASONS = {
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the configuration and the program."""
+    """Configuration and the program."""
     if subject.model.kind == "command":
         raise UsageError(
             f"model {subject.model.name} is a program that speaks Luthier's replica wire, which Ray Serve does "

@@ -20,7 +20,7 @@ FILE_NAME = "best.yaml"
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the settings, and a scenario's deploy script."""
+    """Settings, and a scenario's deploy script."""
     file = subject.place.with_name(f"{subject.place.name}.yaml")
     made: Files = {file.name: _text(subject, file)}
     record = subject.record
@@ -35,7 +35,7 @@ def files(subject: ExportInput) -> Files:
 
 
 def of_study(record: StudyRecord, advice: Advice) -> Files:
-    """Return the study folder's files; `serving.settings.sources.resolve` reads `best.yaml`."""
+    """The study folder's files; `serving.settings.sources.resolve` reads `best.yaml`."""
     place = pathlib.PurePath(record.folder) / FILE_NAME
     return files(ExportInput(record=record, advice=advice, place=place.with_suffix("")))
 

@@ -6,6 +6,6 @@ import importlib.resources
 
 
 def text(name: str) -> str:
-    """Return the text of a file in `files/`."""
+    """Text of a file in `files/`."""
     folder = importlib.resources.files("tuner.export") / "files"
     return (folder / name).read_text(encoding="utf-8")

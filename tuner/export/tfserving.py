@@ -25,7 +25,7 @@ _FOLDER = "/batching.pbtxt"
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the parameters and the script."""
+    """Parameters and the script."""
     knobs = Knobs(subject.advice.configuration)
     parameters = "\n".join(_parameters(knobs))
     command = " \\\n    ".join(_command(subject, knobs))

@@ -20,7 +20,7 @@ _TYPES = {"BYTES": "TYPE_STRING"}
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the model's folder."""
+    """The model's folder."""
     card = subject.model
     if card.kind == "command":
         raise UsageError(

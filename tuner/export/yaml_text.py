@@ -20,7 +20,7 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
-    """Return one document."""
+    """One document."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 

@@ -142,7 +142,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
 
 
 def sentences(found: NoiseResult) -> tuple[str, ...]:
-    """Return the noise in words."""
+    """Noise in words."""
     launch_sd = found.components.launch_sd
     lines = [
         f"{found.model}, {found.launches} fresh launches: blocks of one launch differ by "

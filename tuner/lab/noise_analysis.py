@@ -139,7 +139,7 @@ def read(
 def detectable_gain(
     course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
 ) -> DetectableGain:
-    """Return the smallest gain detectable in a time, at the budget's cost of a comparison."""
+    """Smallest gain detectable in a time, at the budget's cost of a comparison."""
 
     def smallest(pairs: int) -> float | None:
         slices = budget.slices

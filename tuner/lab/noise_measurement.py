@@ -92,7 +92,7 @@ class _MeasurementRun:
         self._progress = Progress(terminal.console, default=arena.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
-        """Return the configurations to measure, default first, and their block length.
+        """Configurations to measure, default first, and their block length.
 
         Raises:
             UsageError: the space has one configuration.
@@ -191,7 +191,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Return the default, if seen, and the fastest others, and a block length of two latencies."""
+    """Default, if seen, and the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3
@@ -199,7 +199,7 @@ def chosen_of(
 
 
 def blocks_of(records: RequestRecords, measured: Measurement, block_s: float) -> tuple[float, ...]:
-    """Return the means of whole blocks, in ms."""
+    """Means of whole blocks, in ms."""
     counted = summary.is_measured(records, warmup_s=measured.warmup_s, seconds=measured.seconds)
     counted &= summary.is_ok(records)
     in_turn = np.argsort(records.finished_s[counted], kind="stable")

@@ -152,7 +152,7 @@ def _within(
 
 
 def make_problem(surface: BenchmarkTable) -> ProblemStatement:
-    """Return the recorded candidates as a problem statement."""
+    """Recorded candidates as a problem statement."""
     head = surface.head
     known = knob_schema.SERVING if head.engine == OUR_ENGINE else knob_schema.OF_ANY
     text = yaml.safe_dump(dict(head.space), sort_keys=False)

@@ -231,7 +231,7 @@ def _blocks(measured: Measurement) -> tuple[Block, ...]:
 def histogram_of(
     records: RequestRecords, warmup_s: float, seconds: float, *, is_open: bool = False
 ) -> LatencyHistogram:
-    """Return the measured phase's latency histogram."""
+    """The measured phase's latency histogram."""
     chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     chosen &= summary.is_ok(records)
     took_s = records.finished_s[chosen] - records.intended_s[chosen]

@@ -33,7 +33,7 @@ class ReplayResult:
     runs: tuple[ReplayRun, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data to recompute all metrics."""
+        """Data to recompute all metrics."""
         found, cells = self.ground.truth, self.ground.arena.candidates.cells
         each = [
             scoring.trials_to_tolerance(self.runs, found, share, cells=len(cells))

@@ -55,7 +55,7 @@ class ReplaySpec:
 
 
 def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
-    """Return a used profile's duration in trials, rounded up."""
+    """A used profile's duration in trials, rounded up."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
     if profile is None or not is_used:
@@ -122,7 +122,7 @@ def with_warm_start(
 
 
 def make_evaluator(ground: PreparedTable, wrappers: Perturbations, seed: int) -> TableEvaluator:
-    """Return one seed's evaluator."""
+    """One seed's evaluator."""
     rng = np.random.default_rng([_STREAM, seed])
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
@@ -149,7 +149,7 @@ def make_evaluator(ground: PreparedTable, wrappers: Perturbations, seed: int) ->
 def search_of(
     ground: PreparedTable, order: ReplaySpec, seed: int, launches: TableEvaluator
 ) -> Search:
-    """Return a study's search, in memory."""
+    """A study's search, in memory."""
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )

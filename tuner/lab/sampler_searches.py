@@ -87,7 +87,7 @@ def start_search(
 def search_settings(
     settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
 ) -> StudySettings:
-    """Return one search's settings."""
+    """One search's settings."""
     search = settings.search
     spent = predicted.trials if registry.takes(sampler, "guess") else 0
     trials = search.trials - spent
@@ -122,7 +122,7 @@ def take_turns(
 def sampler_run(
     run: SearchRun, winners: Mapping[str, Configuration], measured: verification.Rounds
 ) -> SamplerRun:
-    """Return the record of an ended search."""
+    """Record of an ended search."""
     objective = run.search.objective
     values = tuple(map(objective.of, run.search.trials))
     return SamplerRun(

@@ -101,7 +101,7 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Return the budgets within `trials`."""
+    """Budgets within `trials`."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 

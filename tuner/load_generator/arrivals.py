@@ -59,19 +59,19 @@ class OpenLoop:
         self._known_s = array("d")
 
     def due_s(self, sent: int, _finished: int, _now_s: float) -> float:
-        """Return the second at which request number `sent` (from 0) is due."""
+        """Second at which request number `sent` (from 0) is due."""
         while len(self._known_s) <= sent:
             self._known_s.append(self._next_s())
         return self._known_s[sent]
 
     def belonging(self, sent: int, end_s: float) -> int:
-        """Return how many requests of a phase that ends at `end_s` were due, sent or not."""
+        """How many requests of a phase that ends at `end_s` were due, sent or not."""
         while not self._known_s or self._known_s[-1] <= end_s:
             self._known_s.append(self._next_s())
         return max(sent, bisect.bisect_right(self._known_s, end_s))
 
     def _next_s(self) -> float:
-        """Return the second after those in `_known_s`."""
+        """Second after those in `_known_s`."""
         raise NotImplementedError
 
 
@@ -167,7 +167,7 @@ def make_open_loop(
     seed: int = 0,
     offsets_s: Sequence[float] = (),
 ) -> OpenLoop:
-    """Return an open loop.
+    """Open loop.
 
     Args:
         rate_per_s: mean rate, above 0.
@@ -198,7 +198,7 @@ def make_open_loop(
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Return the mean rate of a trace, from first to last arrival.
+    """Mean rate of a trace, from first to last arrival.
 
     Raises:
         ValueError: no two arrivals at different seconds.

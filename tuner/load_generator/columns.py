@@ -41,14 +41,14 @@ class Columns:
         self.connection.append(connection)
 
     def mean_ms(self, start_s: float) -> float:
-        """Return the mean latency of requests that finished after a time, or 0."""
+        """Mean latency of requests that finished after a time, or 0."""
         first = bisect.bisect_right(self.finished_s, start_s)
         count = len(self.finished_s) - first
         total_s = sum(self.finished_s[first:]) - sum(self.intended_s[first:])
         return 1e3 * total_s / count if count else 0.0
 
     def as_bytes(self) -> bytes:
-        """Return all columns in the order of `COLUMNS`."""
+        """All columns in the order of `COLUMNS`."""
         return b"".join(getattr(self, name).tobytes() for name, _ in COLUMNS)
 
 
@@ -70,5 +70,5 @@ class CpuReadings:
         self.used_s.append(used_s)
 
     def as_bytes(self) -> bytes:
-        """Return the times, then the CPU times."""
+        """Times, then the CPU times."""
         return self.at_s.tobytes() + self.used_s.tobytes()

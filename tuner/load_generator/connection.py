@@ -84,7 +84,7 @@ class ClientConnection:
         return opened.fileno()
 
     def failure(self) -> str | None:
-        """Return why the opening failed, or None."""
+        """Why the opening failed, or None."""
         assert self.socket is not None
         code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return os.strerror(code) if code else None

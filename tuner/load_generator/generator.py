@@ -269,7 +269,7 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Phas
 
 
 def message(body: str) -> str:
-    """Return the `error` text of a JSON body, perhaps truncated, else the body."""
+    """`error` text of a JSON body, perhaps truncated, else the body."""
     for whole in (body, f'{body}"}}'):
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(whole)

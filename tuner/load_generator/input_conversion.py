@@ -41,7 +41,7 @@ def convert(
 def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """Return an array of one sample in the shape that is sent.
+    """Array of one sample in the shape that is sent.
 
     Raises:
         UsageError: a wrong shape.
@@ -94,7 +94,7 @@ def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
 
 
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Return the array in the input's datatype.
+    """Array in the input's datatype.
 
     Raises:
         UsageError: another kind of datatype, or a value that does not fit.
@@ -123,12 +123,12 @@ def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def shape_text(spec: TensorSpec, signature: Signature) -> str:
-    """Return the shape of an item, or of the whole input, as text."""
+    """Shape of an item, or of the whole input, as text."""
     return str(list(_of_one(spec, shapes.item_axis(spec, signature))))
 
 
 def inputs_text(signature: Signature) -> str:
-    """Return all inputs with datatype and shape, for errors."""
+    """All inputs with datatype and shape, for errors."""
     return ", ".join(
         f"{spec.name} {spec.datatype} {shape_text(spec, signature)}" for spec in signature.inputs
     )

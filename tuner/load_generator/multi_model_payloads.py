@@ -35,7 +35,7 @@ class MultiModelPayloads:
             raise ValueError("a mixture of no requests: expected at least one")
 
     def order_bytes(self) -> bytes:
-        """Return the order as bytes."""
+        """Order as bytes."""
         return array(PAIR, [place for pair in self.order for place in pair]).tobytes()
 
 
@@ -58,6 +58,6 @@ class LazyRequests(Sequence[bytes]):
         return len(self._order) // 2
 
     def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
-        """Return one request; slices are not supported."""
+        """One request; slices are not supported."""
         body = self._bodies[self._order[2 * place + 1]]
         return b"%b%d\r\n\r\n%b" % (self._heads[self._order[2 * place]], len(body), body)

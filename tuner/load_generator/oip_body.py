@@ -43,7 +43,7 @@ class RequestInput(NamedTuple):
 
 
 def encode(items: Sequence[Sequence[RequestInput]]) -> tuple[tuple[bytes, ...], int]:
-    """Return one body per item, and the common length of their JSON headers."""
+    """One body per item, and the common length of their JSON headers."""
     parts = [_parts(inputs) for inputs in items]
     header_bytes = max(len(header) for header, _ in parts)
     return tuple(header.ljust(header_bytes) + data for header, data in parts), header_bytes
@@ -67,7 +67,7 @@ def _parts(inputs: Sequence[RequestInput]) -> tuple[bytes, bytes]:
 
 
 def tensor_bytes(item: RequestInput) -> bytes:
-    """Return the raw bytes of a tensor."""
+    """Raw bytes of a tensor."""
     if item.spec.datatype != "BYTES":
         return np.ascontiguousarray(item.array, DTYPES[item.spec.datatype]).tobytes()
     elements = [

@@ -30,7 +30,7 @@ MAX_BYTES = 256 << 20
 def from_file(
     path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
-    """Return payloads from a .npz, .jsonl, .ndjson or .json file.
+    """Payloads from a .npz, .jsonl, .ndjson or .json file.
 
     Raises:
         UsageError: another ending, or the reader's error.
@@ -50,7 +50,7 @@ def from_npz(
     most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """Return payloads from arrays by input name, and optional `labels`.
+    """Payloads from arrays by input name, and optional `labels`.
 
     Args:
         most: maximum items taken.
@@ -121,7 +121,7 @@ def from_json_lines(
     model: str,
     client_batch: int = 1,
 ) -> Payloads:
-    """Return payloads from one item per line: a protocol request or {input name: nested list}.
+    """Payloads from one item per line: a protocol request or {input name: nested list}.
 
     The list may have a batch dimension of 1.
 

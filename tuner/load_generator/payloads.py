@@ -132,5 +132,5 @@ def of_requests(
 
 
 def infer_path(model: str) -> str:
-    """Return the inference path of the model's newest version."""
+    """Inference path of the model's newest version."""
     return f"/v2/models/{urllib.parse.quote(model, safe='')}/infer"

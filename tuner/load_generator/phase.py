@@ -31,7 +31,7 @@ def is_warm(
 
 
 def fell_behind(due: int, more_waiting: int) -> float:
-    """Return the share of due requests by which a server fell behind, or 0.
+    """Share of due requests by which a server fell behind, or 0.
 
     The backlog's growth counts if it exceeds `MAX_BEHIND` and three standard deviations (Poisson)
     of the due requests.

@@ -29,7 +29,7 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str = ""
 ) -> Payloads:
-    """Return a file as one body, or JSON lines as one body each.
+    """File as one body, or JSON lines as one body each.
 
     Args:
         to: path of the request.
@@ -58,7 +58,7 @@ def from_file(
 def tensors(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str
 ) -> Payloads:
-    """Return the bytes of one input as bodies.
+    """Bytes of one input as bodies.
 
     Raises:
         UsageError: unreadable, or not exactly one numeric input.

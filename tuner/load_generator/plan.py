@@ -111,7 +111,7 @@ class PhasePlan:
         )
 
     def at(self, load: OpenLoopPlan) -> PhasePlan:
-        """Return the plan as an open loop."""
+        """Plan as an open loop."""
         return dataclasses.replace(
             self,
             rate_per_s=load.rate_per_s,
@@ -121,7 +121,7 @@ class PhasePlan:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Plain data."""
         return dataclasses.asdict(self)
 
     @classmethod

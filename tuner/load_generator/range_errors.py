@@ -15,7 +15,7 @@ _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
 
 
 def hint(answer: str, inputs: Sequence[str]) -> str:
-    """Return the option to try if a message reports an index out of range, else empty."""
+    """Option to try if a message reports an index out of range, else empty."""
     if not inputs or not _OUT_OF_RANGE.search(answer):
         return ""
     high = "HIGH"

@@ -107,7 +107,7 @@ class ResponseReader:
         return self._count(self._begun[end + 4 :])
 
     def end(self) -> HttpResponse | None:
-        """Return the response if the peer's close ends its body, else None."""
+        """Response if the peer's close ends its body, else None."""
         return None if self._parser is None else self._parser.end()
 
     def _count(self, data: bytes | bytearray) -> HttpResponse | None:

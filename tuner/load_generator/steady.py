@@ -54,7 +54,7 @@ def has_settled(took: Sequence[float]) -> bool:
 
 
 def beginning(means: Sequence[float]) -> int:
-    """Return how many values to drop for the least standard error of the mean.
+    """How many values to drop for the least standard error of the mean.
 
     At most three quarters, since the error of few values is uncertain.
     """

@@ -47,7 +47,7 @@ class SyntheticInputs:
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
     def checked(self) -> SyntheticInputs:
-        """Return the plan if complete.
+        """Plan if complete.
 
         Raises:
             UnknownSize: a size is not known.
@@ -57,7 +57,7 @@ class SyntheticInputs:
         return self
 
     def shape(self, spec: TensorSpec) -> str:
-        """Return an input's shape without the item axis; `?`: missing."""
+        """An input's shape without the item axis; `?`: missing."""
         items = shapes.item_axis(spec, self.signature)
         sizes = [
             "?" if size is None else size.text
@@ -132,7 +132,7 @@ def plan_inputs(
 
 
 def unknown(signature: Signature, lacking: list[FreeAxis]) -> UnknownSize:
-    """Return the error for undeclared sizes."""
+    """Error for undeclared sizes."""
     free = "; ".join(map(str, lacking))
     return UnknownSize(
         f"{free}: the model takes any size there, so say what its requests have (or give --payload FILE)",

@@ -17,7 +17,7 @@ MAX_BYTES = 4 << 20
 
 
 def read(path: pathlib.Path) -> tuple[float, ...]:
-    """Return the offsets of a file.
+    """Offsets of a file.
 
     Raises:
         UsageError: unreadable, too large, an invalid or descending second, or no two different times.

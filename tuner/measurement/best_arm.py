@@ -78,7 +78,7 @@ def choose(belief: Posterior, values: Array, preference: Sequence[object]) -> Be
 
 
 def evaluation_sd(logs: Array, presumed: float) -> float:
-    """Return the residual sd of (rounds, k) logs, shrunk towards an assumed sd."""
+    """Residual sd of (rounds, k) logs, shrunk towards an assumed sd."""
     return _pooled_sd(logs, presumed)[0]
 
 
@@ -125,7 +125,7 @@ class _Spread:
         )
 
     def ratio(self, one: int, other: int) -> tuple[float, Interval]:
-        """Return the ratio of one configuration to another."""
+        """Ratio of one configuration to another."""
         if one == other:
             return 1.0, Interval(low=1.0, high=1.0)
         if math.isinf(self.error):

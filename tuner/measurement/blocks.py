@@ -80,7 +80,7 @@ def cut(
 
 
 def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
-    """Return the 95 % interval of the evaluation's mean; unknown under 4 blocks."""
+    """95 % interval of the evaluation's mean; unknown under 4 blocks."""
     counts = np.array([block.requests for block in blocks], dtype=float)
     return ratio_interval(counts, counts * np.array([block.mean_ms for block in blocks]), mean_ms)
 
@@ -88,7 +88,7 @@ def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
 def ratio_interval(
     counts: NDArray[np.float64], sums: NDArray[np.float64], ratio: float
 ) -> Interval:
-    """Return the 95 % interval of a sum per request; unknown under 4 blocks or for sum 0.
+    """95 % interval of a sum per request; unknown under 4 blocks or for sum 0.
 
     Blocks have unequal `counts` (n,), so it is a ratio's interval (Cochran, Sampling Techniques,
     section 6.3), on the log scale with Student's t, around the phase's `ratio`.
@@ -106,7 +106,7 @@ def ratio_interval(
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
-    """Return the 95 % interval of the evaluation's spread, from its blocks' spreads.
+    """95 % interval of the evaluation's spread, from its blocks' spreads.
 
     Student's t on the log scale. Unknown under 4 blocks, or with too few requests in one.
     """

@@ -41,7 +41,7 @@ MAX_IN_PERCENT = 3.0
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval]:
-    """Return the geometric mean of paired ratios with its 95 % interval.
+    """Geometric mean of paired ratios with its 95 % interval.
 
     Raises:
         UsageError: fewer than two pairs, or unequal numbers.
@@ -78,7 +78,7 @@ def compare(
     rule: StoppingRule | None = None,
     names: tuple[str, str] = NAMES,
 ) -> Verdict:
-    """Return the verdict over pairs of evaluations, matched by position.
+    """Verdict over pairs of evaluations, matched by position.
 
     `second` is counted in the rule. Without a rule, the number of pairs was fixed.
 
@@ -149,7 +149,7 @@ def _second_objective_verdict(
 def between_session_interval(
     ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA
 ) -> Interval:
-    """Return the prediction interval of the ratio in another session, at confidence 1 - alpha."""
+    """Prediction interval of the ratio in another session, at confidence 1 - alpha."""
     assert interval.low is not None
     assert interval.high is not None
     moved = float(special.ndtri(1 - alpha / 2)) * SESSION_SD
@@ -187,7 +187,7 @@ def compare_with_prediction(
 def differences_of(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> list[float]:
-    """Return the pairs' log ratios, best over default."""
+    """Pairs' log ratios, best over default."""
     return _differences(default, best, objectives.find_objective(objective))
 
 
@@ -208,7 +208,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Return both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
+    """Both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None
@@ -230,7 +230,7 @@ def _ratio(
 def _p99_ratio(
     default: Sequence[Measurement], best: Sequence[Measurement]
 ) -> tuple[float | None, Interval]:
-    """Return the ratio over pairs with both p99s; None under two of them."""
+    """Ratio over pairs with both p99s; None under two of them."""
     told = [pair for pair in zip(default, best, strict=True) if all(one.has_p99 for one in pair)]
     if len(told) < MIN_PAIRS:
         return None, UNKNOWN
@@ -261,7 +261,7 @@ class _Sentence:
         *,
         is_small: bool,
     ) -> str:
-        """Return the sentence."""
+        """Sentence."""
         objective, pairs = self.objective, len(self.best)
         values = middles(self.default, self.best, objective.name)
         assert values is not None, "the pairs have a ratio"

@@ -8,7 +8,7 @@ from tuner.values.measurement import Measurement
 
 
 def log_cpu_per_request(measurement: Measurement) -> float | None:
-    """Return the log of core-seconds per request in gateway, replicas and client, if known.
+    """Log of core-seconds per request in gateway, replicas and client, if known.
 
     Server time counts from the start of the warm-up, client time from its end.
     """

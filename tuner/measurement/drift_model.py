@@ -73,7 +73,7 @@ class DriftModel:
         return {name: part / self.variance for name, part in parts.items()}
 
     def covariance(self, lag_s: Array) -> Array:
-        """Return the covariance (...) of machine speed at this lag."""
+        """Covariance (...) of machine speed at this lag."""
         parts = (
             part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
@@ -81,7 +81,7 @@ class DriftModel:
 
 
 def fit(blocks: Blocks) -> DriftModel | None:
-    """Return the fitted drift model; None with too few blocks."""
+    """Fitted drift model; None with too few blocks."""
     columns = _columns(blocks)
     launches = len(np.unique(blocks.launch))
     if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:

@@ -30,7 +30,7 @@ MIN_PARTS = 5
 def part_of(
     at_s: NDArray[np.float64], *, start_s: float, seconds: float, mean_s: float
 ) -> NDArray[np.intp]:
-    """Return the number (n,) of each request's part of the phase.
+    """Number (n,) of each request's part of the phase.
 
     `at_s` (n,) is when requests count, `start_s` the end of the warm-up.
     """
@@ -42,7 +42,7 @@ def part_of(
 
 
 def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float:
-    """Return the design effect of the share above the percentile, at least 1.
+    """Design effect of the share above the percentile, at least 1.
 
     Args:
         is_above: (n,) whether each request lies above it; n at least 1.

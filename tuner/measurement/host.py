@@ -56,7 +56,7 @@ def noise_between(
     knows_server: bool = True,
     share: float = 1.0,
 ) -> HostNoise:
-    """Return what happened between two readings.
+    """What happened between two readings.
 
     Server time covers processes alive at the second one. Neighbours have the rest, less the
     measuring processes' (`beside_s`), if the readings cover every local server process

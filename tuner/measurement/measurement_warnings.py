@@ -18,7 +18,7 @@ MAX_STOLEN = 0.05
 
 
 def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
-    """Return why the metrics may be wrong; `cores` are the machine's."""
+    """Why the metrics may be wrong; `cores` are the machine's."""
     found = []
     if measurement.little_error is not None and measurement.little_error > MAX_LITTLES_LAW_ERROR:
         found.append(

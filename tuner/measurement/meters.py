@@ -35,7 +35,7 @@ class EnergyCounter(Protocol):
     text: str
 
     def joules(self) -> float:
-        """Return the joules used so far, from any origin.
+        """Joules used so far, from any origin.
 
         Raises:
             AcceleratorUnavailable, OSError, ValueError: the counter can no longer be read.
@@ -62,7 +62,7 @@ class GpuCounter:
         self.text = f"{gpu.name} ({how})"
 
     def joules(self) -> float:
-        """Return the GPU's count, or else its power integrated between readings."""
+        """The GPU's count, or else its power integrated between readings."""
         if self._is_counted:
             return self.gpu.energy_j()
         now_s, power_w = time.monotonic(), self.gpu.power_w()
@@ -87,7 +87,7 @@ class PackageCounter:
         self.text = f"{count} CPU package{'s' * (count > 1)} (RAPL)"
 
     def joules(self) -> float:
-        """Return the joules of all packages."""
+        """Joules of all packages."""
         for place, domain in enumerate(self._domains):
             now = _number(domain / "energy_uj")
             self._sum_uj += (now - self._last[place]) % (self._ranges[place] + 1)
@@ -146,7 +146,7 @@ class EnergyMeter:
         self._take()
 
     def trace(self) -> Trace:
-        """Return the readings."""
+        """Readings."""
         width = 1 + len(self._counters) + 1
         rows = np.array(self._rows, dtype=float).reshape(-1, width)
         joules = {c.name: rows[:, place] for place, c in enumerate(self._counters, 1)}

@@ -144,13 +144,13 @@ def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
 
 
 def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
-    """Return the outcome if an open loop's rate cannot be served."""
+    """Outcome if an open loop's rate cannot be served."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
 def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
-    """Return the outcome if p99 misses its limit at every tried rate."""
+    """Outcome if p99 misses its limit at every tried rate."""
     reason = (
         f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {rate_in_words(lowest_per_s)}, the "
         "lowest rate that was tried"
@@ -182,7 +182,7 @@ class EvaluationRequirements:
         return "p99" in self.names or any(one.metric == "p99_ms" for one in self.limits)
 
     def remark(self, measurement: Measurement) -> str | None:
-        """Return a warning if slower configurations may lack requests for a p99."""
+        """Warning if slower configurations may lack requests for a p99."""
         is_safe = measurement.effective >= SAFE * MIN_FOR_P99
         if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
@@ -219,7 +219,7 @@ class EvaluationRequirements:
         return OK
 
     def outcome(self, measurement: Measurement) -> Outcome:
-        """Return the same, or infeasible with cause `constraint`."""
+        """The same, or infeasible with cause `constraint`."""
         outcome = self.told(measurement)
         why = violated(self.limits, [measurement])
         if outcome.status != "ok" or why is None:

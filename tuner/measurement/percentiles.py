@@ -37,7 +37,7 @@ def spread(ordered: NDArray[np.float64]) -> float:
 def interval(
     ordered: NDArray[np.float64], share: float, *, effective: float | None = None
 ) -> Interval:
-    """Return the 95 % interval of the true percentile.
+    """95 % interval of the true percentile.
 
     Args:
         ordered: (n,) ascending.

@@ -23,12 +23,12 @@ BIN_S = 0.1
 
 
 def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
-    """Return how many pairs of evaluations fit into a time."""
+    """How many pairs of evaluations fit into a time."""
     return math.floor(time_s / (2 * (start_s + measured_s)))
 
 
 def smallest_gain(trial_sd: float, pairs: int) -> float | None:
-    """Return the smallest gain that the pairs are likely to show; None under two.
+    """Smallest gain that the pairs are likely to show; None under two.
 
     `trial_sd` is the sd of an evaluation's log mean.
     """
@@ -38,7 +38,7 @@ def smallest_gain(trial_sd: float, pairs: int) -> float | None:
 
 
 def gain_from_differences(difference_sd: float, pairs: int) -> float:
-    """Return the same from the sd of at least two pairs' log differences."""
+    """The same from the sd of at least two pairs' log differences."""
     shift = _needed_shift(pairs - 1) * difference_sd / math.sqrt(pairs)
     return 1 - math.exp(-shift)
 
@@ -77,7 +77,7 @@ class RoundLayout:
 
 
 def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float:
-    """Return the standard error of a log ratio measured in at least one round."""
+    """Standard error of a log ratio measured in at least one round."""
     at_s, weights = rounds.lay_out()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
@@ -86,7 +86,7 @@ def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> floa
 
 
 def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float | None:
-    """Return the smallest gain that the rounds are likely to show; None under two rounds."""
+    """Smallest gain that the rounds are likely to show; None under two rounds."""
     if rounds.number < 2:
         return None
     shift = _needed_shift(rounds.number - 1) * error_of(course, rounds, block_s=block_s)

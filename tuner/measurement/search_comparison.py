@@ -21,7 +21,7 @@ Pair = tuple[float, float]
 
 
 def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:
-    """Return the best value after each trial; None before the first value."""
+    """Best value after each trial; None before the first value."""
     found: list[float | None] = []
     best: float | None = None
     for value in values:

@@ -54,7 +54,7 @@ MAX_WIDER = 1.5
 
 
 def looks(most: int) -> tuple[int, ...]:
-    """Return the numbers of pairs at which to look, up to `most`."""
+    """Numbers of pairs at which to look, up to `most`."""
     found: list[int] = []
     at = MIN_PAIRS
     while at < most:
@@ -85,7 +85,7 @@ class StoppingBoundaries:
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
 
     def presumed(self, differences: Sequence[float], look: int) -> float:
-        """Return the sd for a look: the assumed one, or the pairs' if larger at any look."""
+        """Sd for a look: the assumed one, or the pairs' if larger at any look."""
         return max(
             self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
         )
@@ -125,7 +125,7 @@ class RobustMean(NamedTuple):
 
 
 def robust_mean(differences: Sequence[float]) -> RobustMean:
-    """Return the robust mean of two or more pairs' differences, in order.
+    """Robust mean of two or more pairs' differences, in order.
 
     Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
     count as a first-order autoregression, with Kendall's bias correction and Bartlett's variance of
@@ -177,7 +177,7 @@ def robust(values: Array) -> Array:
 
 
 def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> InterimResult:
-    """Return what the look with this index shows."""
+    """What the look with this index shows."""
     count = plan.looks[look]
     mean = robust_mean(differences[:count]).mean
     reach = plan.boundaries[look] * plan.presumed(differences, look) / math.sqrt(count)
@@ -185,14 +185,14 @@ def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> I
 
 
 def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
-    """Return the robust mean of two or more differences, with a 1 - alpha interval."""
+    """Robust mean of two or more differences, with a 1 - alpha interval."""
     mean, sd, degrees = robust_mean(differences)
     reach = float(special.stdtrit(degrees, 1 - alpha / 2)) * sd / math.sqrt(len(differences))
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
 
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
-    """Return the two-sided error to spend by this share of the pairs.
+    """Two-sided error to spend by this share of the pairs.
 
     Lan and DeMets' first function at a power of the share, as early pairs cannot reveal drift.
     """
@@ -231,7 +231,7 @@ class _Density:
             self._go_on(count, boundary)
 
     def beyond(self, count: int, z: float) -> float:
-        """Return the chance of no earlier crossing and a statistic of `count` pairs above `z`."""
+        """Chance of no earlier crossing and a statistic of `count` pairs above `z`."""
         away = z * math.sqrt(count) - self._sums
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 

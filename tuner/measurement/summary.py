@@ -143,7 +143,7 @@ def nothing_measured(
     *,
     is_open: bool = False,
 ) -> str:
-    """Return why nothing could be measured."""
+    """Why nothing could be measured."""
     finished = int(np.count_nonzero(measured))
     if finished:
         return f"all {finished} requests in {seconds:g} s failed: {statuses(records, measured)}"
@@ -185,7 +185,7 @@ class _Latencies:
         self.mean_s = float(self.ordered_s.mean())
 
     def blocks(self, block_s: float, client_cpu: CpuTimeSeries | None) -> tuple[Block, ...]:
-        """Return the blocks, longer than `block_s` for long latencies."""
+        """Blocks, longer than `block_s` for long latencies."""
         in_turn = np.argsort(self._at_s, kind="stable")
         return blocks.cut(
             self._at_s[in_turn],
@@ -197,7 +197,7 @@ class _Latencies:
         )
 
     def fields(self, parts: tuple[Block, ...]) -> dict[str, Any]:
-        """Return the fields of a `Measurement` about latencies."""
+        """Fields of a `Measurement` about latencies."""
         mean_ms = 1e3 * self.mean_s
         spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(self.ordered_s))
         found = self._percentiles()

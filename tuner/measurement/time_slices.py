@@ -40,7 +40,7 @@ class TimeSlices:
     def of(
         cls, *, round_trip_s: float, launch_s: float, measured_s: float = 0.0, roles: int = 2
     ) -> Self:
-        """Return the layout for these latencies and launch times.
+        """Layout for these latencies and launch times.
 
         Slices get as much time as the launch, which is optimal if evaluations and quartets vary
         alike (Cochran, Sampling Techniques, section 10.6).
@@ -60,7 +60,7 @@ class TimeSlices:
 
     @classmethod
     def whole(cls, load_s: float) -> Self:
-        """Return an uncut load, warm-up included."""
+        """Uncut load, warm-up included."""
         return cls(seconds=load_s / 2, dropped_s=0.0, quartets=1)
 
     @property

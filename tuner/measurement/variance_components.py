@@ -25,7 +25,7 @@ class VarianceComponents:
     """None without repeated evaluations; 0 if blocks explain all."""
 
     def trial_sd(self, blocks: int) -> float:
-        """Return the sd of a mean of so many blocks; without repeats, from blocks alone."""
+        """Sd of a mean of so many blocks; without repeats, from blocks alone."""
         return math.sqrt((self.launch_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
 
 
@@ -71,7 +71,7 @@ def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceCo
 
 
 def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float) -> float:
-    """Return the most cost-effective trial length; infinite without evaluation spread.
+    """Most cost-effective trial length; infinite without evaluation spread.
 
     A trial of t seconds costs start + t and has variance launch_sd^2 + block_sd^2 x block_s / t;
     the product is least at t = (block_sd / launch_sd) x sqrt(block_s x start).

@@ -78,7 +78,7 @@ class SamplerResult:
     sampler_ms: float
 
     def reached(self, share: float) -> TimeToTolerance:
-        """Return the time to a tolerance."""
+        """Time to a tolerance."""
         return next(one for one in self.within if one.share == share)
 
 
@@ -126,7 +126,7 @@ class TableBenchmark:
     rate_per_s: float | None = None
 
     def of(self, sampler: str) -> SamplerResult | None:
-        """Return a sampler's searches, or None."""
+        """A sampler's searches, or None."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 
@@ -146,7 +146,7 @@ class BenchmarkRecord:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, as in `tune replay --json`."""
+        """Plain data, as in `tune replay --json`."""
         data = dataclasses.asdict(self)
         for surface in data["surfaces"]:
             for name in ("good_cells", "tolerances", "random_median"):
@@ -155,7 +155,7 @@ class BenchmarkRecord:
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """Return the value that this share of runs does not exceed; None if infinite."""
+    """Value that this share of runs does not exceed; None if infinite."""
     return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
 
 

@@ -32,7 +32,7 @@ class Metric:
     """1 if it rises with the mean latency, -1 if it falls, else 0."""
 
     def value(self, measurement: Measurement) -> float:
-        """Return the metric of one evaluation; NaN if unknown."""
+        """Metric of one evaluation; NaN if unknown."""
         found: float | None = (
             measurement.noise.peak_memory_mb
             if self.field == "peak_memory_mb"
@@ -126,7 +126,7 @@ class MetricConstraint:
         return beyond if self.is_upper else -beyond
 
     def missed(self, value: float) -> str | None:
-        """Return a sentence about a violation, or None."""
+        """Sentence about a violation, or None."""
         if not self.slack(value) > 0:
             return None
         unit = f" {self.of.unit}" if self.of.unit else ""
@@ -162,7 +162,7 @@ def parse(text: str) -> MetricConstraint:
 
 
 def canonical(text: str) -> str:
-    """Return a constraint in its canonical form; errors as for `parse`."""
+    """Constraint in its canonical form; errors as for `parse`."""
     return parse(text).text
 
 
@@ -195,6 +195,6 @@ def of_slo(slo_ms: float) -> MetricConstraint:
 
 
 def violated(limits: Iterable[MetricConstraint], measurements: Sequence[Measurement]) -> str | None:
-    """Return a sentence about the first constraint that evaluations violate together."""
+    """Sentence about the first constraint that evaluations violate together."""
     sentences = (limit.missed(limit.of.together(measurements)) for limit in limits)
     return next(filter(None, sentences), None) if measurements else None

@@ -29,12 +29,12 @@ class Objective:
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """Return the objective of one evaluation, in `unit`; NaN if unknown."""
+        """Objective of one evaluation, in `unit`; NaN if unknown."""
         value: float = getattr(measurement, self.field)
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """Return the positive value that a sampler minimises.
+        """Positive value that a sampler minimises.
 
         In ms; energy in J, costs in their own unit. Throughput and goodput become the mean time
         between two responses.
@@ -47,7 +47,7 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Return its 95 % interval, for throughput, time per item and costs from the mean's."""
+        """Its 95 % interval, for throughput, time per item and costs from the mean's."""
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms
@@ -70,7 +70,7 @@ class Objective:
         return value if math.isfinite(value) else None
 
     def judged(self, interval: Interval) -> VerdictOutcome:
-        """Return what the interval of a ratio, first over second, shows of the first."""
+        """What the interval of a ratio, first over second, shows of the first."""
         assert interval.low is not None
         assert interval.high is not None
         if interval.low <= 1 <= interval.high:
@@ -78,7 +78,7 @@ class Objective:
         return "worse" if (interval.low > 1) == self.is_minimised else "better"
 
     def better(self, first: float, second: float) -> float:
-        """Return the better of two values."""
+        """Better of two values."""
         return min(first, second) if self.is_minimised else max(first, second)
 
 
@@ -184,7 +184,7 @@ def parse_names(text: str) -> str:
 
 
 def find_objective(name: str) -> Objective:
-    """Return the objective of that name.
+    """Objective of that name.
 
     Raises:
         UsageError: there is none.

@@ -33,7 +33,7 @@ class Prices:
     text: str = ""
 
     def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
-        """Return the price."""
+        """Price."""
         hours = cpu_s * self.core_hour + memory_mib_s / 1024 * self.gib_hour + gpu_s * self.gpu_hour
         return hours / _HOUR_S
 
@@ -110,7 +110,7 @@ class AllocatedResources:
 def allocated_by(
     configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False
 ) -> AllocatedResources:
-    """Return what a configuration reserves."""
+    """What a configuration reserves."""
     count = int(configuration.get("replica.count", 1))
     limits = ("replica.cpu", count), ("engine.cpu", 1)
     reserved = sum(float(configuration.get(name) or 0) * times for name, times in limits)
@@ -128,7 +128,7 @@ def allocated_by(
 def cost_of(
     measurement: Measurement, reserved: AllocatedResources, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
-    """Return the cost of 1,000 responses, if known.
+    """Cost of 1,000 responses, if known.
 
     Args:
         loaded_s: warm-up and measured time, over which CPU time was counted.

@@ -47,7 +47,7 @@ class TailLatency:
 
 
 def of_evaluation(measurement: Measurement) -> TailLatency:
-    """Return the tail of one evaluation."""
+    """Tail of one evaluation."""
     why = "" if measurement.has_p99 else too_few(measurement)
     return TailLatency(
         value_ms=measurement.told_p99_ms,
@@ -59,7 +59,7 @@ def of_evaluation(measurement: Measurement) -> TailLatency:
 
 
 def pooled(measurements: Sequence[Measurement]) -> TailLatency:
-    """Return the tail of the pooled requests."""
+    """Tail of the pooled requests."""
     if len(measurements) == 1:
         return of_evaluation(measurements[0])
     effective = sum(one.effective for one in measurements)

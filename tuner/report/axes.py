@@ -54,7 +54,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
 
 
 def log_axis(values: Iterable[float], title: str, *, pad: float = 0.06) -> dict[str, Any]:
-    """Return a padded log axis around positive values; linear without any."""
+    """Padded log axis around positive values; linear without any."""
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
         return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
@@ -86,7 +86,7 @@ class KnobAxis:
         return (max(places) - min(places)) or 1.0
 
     def shown(self, *, gap: float, letter: float = 0.0) -> list[Value]:
-        """Return the values whose labels fit, including both ends.
+        """Values whose labels fit, including both ends.
 
         Args:
             gap: minimum distance between labels, as a share of the axis.
@@ -107,7 +107,7 @@ class KnobAxis:
         return [*kept, last]
 
     def axis(self, title: str) -> dict[str, Any]:
-        """Return a horizontal Plotly axis for about 300 pixels."""
+        """Horizontal Plotly axis for about 300 pixels."""
         shown = self.shown(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
@@ -123,7 +123,7 @@ class KnobAxis:
 
 
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
-    """Return the axis of the knob's grid and further values."""
+    """Axis of the knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
     labels = {value: escape(formatting.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]

@@ -23,7 +23,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 
 def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
-    """Return the document.
+    """Document.
 
     Args:
         title: of the window.
@@ -65,7 +65,7 @@ def figure(
     has_heading: bool = True,
     is_wide: bool = False,
 ) -> Markup:
-    """Return a figure with heading and caption.
+    """Figure with heading and caption.
 
     Args:
         drawn: what to draw; the reader's theme replaces its template.

@@ -58,7 +58,7 @@ def figure(study: StudyRecord) -> go.Figure:
 
 
 def points(study: StudyRecord) -> Markup:
-    """Return a row per front point."""
+    """Row per front point."""
     first, second = sides(study)
     rows = []
     for point in study.front:
@@ -80,7 +80,7 @@ def points(study: StudyRecord) -> Markup:
 
 
 def sides(study: StudyRecord) -> tuple[objectives.Objective, objectives.Objective]:
-    """Return both objectives."""
+    """Both objectives."""
     assert study.second is not None
     return objectives.find_objective(study.objective), objectives.find_objective(study.second)
 

@@ -55,7 +55,7 @@ class Importance:
 
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
-    """Return the trials to analyse, and their description."""
+    """Trials to analyse, and their description."""
     usable = study_view.successful_trials(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
@@ -74,7 +74,7 @@ def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
 def main_effects(
     study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
 ) -> Importance | None:
-    """Return the main effects, or None with too few or equal values."""
+    """Main effects, or None with too few or equal values."""
     trials, words = basis(study)
     objective = objectives.find_objective(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
@@ -91,7 +91,7 @@ def main_effects(
 
 
 def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
-    """Return each trial's level (n,), 0..k-1, after merging small neighbours."""
+    """Each trial's level (n,), 0..k-1, after merging small neighbours."""
     tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
     others = sorted(
         {v for v in tried if v not in knob.values}, key=lambda v: (isinstance(v, str), v)
@@ -111,7 +111,7 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
 
 
 def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
+    """Bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
 
     Can be negative; 0 if undefined.
     """

@@ -19,7 +19,7 @@ VOID = frozenset({"meta", "br", "hr"})
 
 
 def element(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """Return one element.
+    """One element.
 
     Args:
         name: tag.
@@ -45,14 +45,14 @@ def join(children: Iterable[Child]) -> Markup:
 
 
 def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None = None) -> Markup:
-    """Return a table of `tr` rows that scrolls on narrow screens."""
+    """Table of `tr` rows that scrolls on narrow screens."""
     head = element("thead", element("tr", *(element("th", each, scope="col") for each in heads)))
     body = element("tbody", *rows)
     return element("div", element("table", head, body, class_=class_), class_="scroll")
 
 
 def bullets(items: Iterable[Child], *, class_: str | None = None) -> Markup | None:
-    """Return an unordered list, or None without items."""
+    """Unordered list, or None without items."""
     made = [element("li", item) for item in items]
     return element("ul", *made, class_=class_) if made else None
 

@@ -60,7 +60,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
 
 
 def section(study: StudyRecord) -> tuple[Markup, ...]:
-    """Return the headed table, or nothing."""
+    """Headed table, or nothing."""
     found = study.open_loop
     if found is None:
         return ()

@@ -64,7 +64,7 @@ def answer(study: StudyRecord) -> Markup:
 
 
 def notes(texts: tuple[str, ...]) -> Markup | None:
-    """Return the cautions, important ones in bold."""
+    """Cautions, important ones in bold."""
     items = [
         element("strong", text) if any(word in text.lower() for word in WARNING_WORDS) else text
         for text in texts
@@ -74,7 +74,7 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 
 def remarks(texts: tuple[str, ...]) -> Markup | None:
-    """Return the notes for information."""
+    """Notes for information."""
     made = bullets(texts, class_="soft")
     return join((element("h3", "Notes"), made)) if made else None
 

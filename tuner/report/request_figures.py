@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 def phases(study: StudyRecord) -> dict[study_view.ArmName, PhaseRequests]:
-    """Return the recorded phases by arm."""
+    """Recorded phases by arm."""
     found: dict[study_view.ArmName, PhaseRequests] = {}
     for role in study_view.ARMS if study_view.has_two_arms(study) else study_view.ARMS[:1]:
         kept = phase(study, role)

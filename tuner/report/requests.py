@@ -42,7 +42,7 @@ class PhaseRequests:
 
 
 def phase(study: StudyRecord, role: study_view.ArmName) -> PhaseRequests | None:
-    """Return an arm's phase up to the end of its measured part, or None."""
+    """An arm's phase up to the end of its measured part, or None."""
     records = study.records.get(role)
     if records is None:
         return None
@@ -88,7 +88,7 @@ def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array
 
 
 def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
-    """Return at most `limit` indices: the slowest hundredth and an even sample."""
+    """At most `limit` indices: the slowest hundredth and an even sample."""
     count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)

@@ -23,7 +23,7 @@ IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", study_view.P99, "throughput_per
 
 
 def configurations(study: StudyRecord) -> Markup:
-    """Return every knob's default and best value."""
+    """Every knob's default and best value."""
     changed = study_view.changed_knobs(study)
     rows = []
     for knob in study.knobs:
@@ -45,7 +45,7 @@ def _not_searched(knob: KnobInfo) -> tuple[Child, ...]:
 
 
 def side_by_side(study: StudyRecord) -> Markup | None:
-    """Return the metrics of default and best, or None."""
+    """Metrics of default and best, or None."""
     sides = [study_view.arm_measurements(study, role) for role in study_view.ARMS]
     sides = sides if study_view.has_two_arms(study) else sides[:1]
     if not any(side.measurements for side in sides):
@@ -97,7 +97,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
 
 
 def trials(study: StudyRecord) -> Markup:
-    """Return every trial with metrics, configuration and failure reason."""
+    """Every trial with metrics, configuration and failure reason."""
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
     own = [objective.axis for objective in _own(study)]
@@ -133,7 +133,7 @@ def trials(study: StudyRecord) -> Markup:
 
 
 def sorter(label: str) -> Markup:
-    """Return a sorting heading; knob names may break at dots and underscores."""
+    """Sorting heading; knob names may break at dots and underscores."""
     parts: list[Child] = []
     for part in re.split(r"(?<=[._])", label):
         parts += [part, Markup("<wbr>")]
@@ -163,7 +163,7 @@ def environment(record: StudyRecord | ComparisonRecord) -> Markup:
 
 
 def cell(value: float | None, *, text: str | None = None) -> Markup:
-    """Return a sortable number; "–" for None."""
+    """Sortable number; "–" for None."""
     shown = formatting.number(value) if text is None else text
     return element("td", shown, class_="number", data_value=value)
 

@@ -23,7 +23,7 @@ WIDTH = 100
 
 
 def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.console.RenderableType:
-    """Return the summary for a terminal.
+    """Summary for a terminal.
 
     Args:
         study: the finished or stopped study.

@@ -46,7 +46,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def mark(kind: str) -> MarkerStyle:
-    """Return an origin's, arm's or outcome's marker; unknown ones look guided."""
+    """Origin's, arm's or outcome's marker; unknown ones look guided."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 
 
@@ -91,7 +91,7 @@ DARK = _template(
 
 
 def figure(*, height: int, has_legend: bool = True, **layout: Any) -> go.Figure:
-    """Return an empty light figure with its legend above the plot.
+    """Empty light figure with its legend above the plot.
 
     The layout is set at once, as Plotly checks the template at each update.
     """

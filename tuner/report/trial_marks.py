@@ -123,7 +123,7 @@ def add_best(drawn: go.Figure, study: StudyRecord, *, at: PlotContext = BY_NUMBE
 
 
 def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> str:
-    """Return the hover text: outcome or metrics, then knobs."""
+    """Hover text: outcome or metrics, then knobs."""
     objective = objectives.find_objective(study.objective)
     lines = [f"<b>trial {trial.number}</b>, {escape(theme.mark(trial.origin).label)}"]
     if trial.measurement is None:

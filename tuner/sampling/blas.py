@@ -14,7 +14,7 @@ from typing import Any
 
 
 def single_threaded() -> contextlib.AbstractContextManager[Any]:
-    """Return a context with one BLAS thread, where possible."""
+    """Context with one BLAS thread, where possible."""
     controller = _controller()
     if controller is None:
         return contextlib.nullcontext()

@@ -79,13 +79,13 @@ class SamplerContext:
         return kept if len(kept) else np.arange(len(self.candidates.cells))
 
     def design_point(self) -> Array:
-        """Return the next space-filling design point (design_width,) in [0, 1)."""
+        """Next space-filling design point (design_width,) in [0, 1)."""
         rng = stream(self.seed, _DESIGN_STREAM)
         points = sobol(self.candidates.design_width, self.history.earlier + 1, rng)
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
-        """Return a random untried candidate, or else any that did not fail.
+        """Random untried candidate, or else any that did not fail.
 
         In an infinite space each parameter is drawn from its distribution.
         """
@@ -141,12 +141,12 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
     @abc.abstractmethod
     def propose(self, situation: SamplerContext) -> Proposal:
-        """Return the configuration to try."""
+        """Configuration to try."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the distributions shared by ended trials, of the candidates' knobs."""
+        """Distributions shared by ended trials, of the candidates' knobs."""
         del trial  # the space is the same for every trial
         if len(study.directions) > 1:
             raise UsageError(
@@ -160,7 +160,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the proposed values."""
+        """Proposed values."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -266,7 +266,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
 
 def stream(seed: int, *path: int) -> np.random.Generator:
-    """Return a random stream, independent for each path."""
+    """Random stream, independent for each path."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 

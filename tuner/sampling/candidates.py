@@ -164,13 +164,13 @@ class CandidateSet:
         return {_key(cell): index for index, cell in enumerate(self.cells)}
 
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
-        """Return the position of the candidate with these values, or None."""
+        """Position of the candidate with these values, or None."""
         if not self.names <= configuration.keys():
             return None
         return self._index.get(_key({name: configuration[name] for name in self.names}))
 
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
-        """Return the vector (d,) of a configuration, or None."""
+        """Vector (d,) of a configuration, or None."""
         index = self.index_of(configuration)
         if index is not None:
             return np.asarray(self.vectors[index], dtype=float)
@@ -181,7 +181,7 @@ class CandidateSet:
     def placed(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
-        """Return the vector (d,) with other features, or None."""
+        """Vector (d,) with other features, or None."""
         if not isinstance(self.encode, _VaryingEncoding):
             return None
         encode = self.encode
@@ -190,25 +190,25 @@ class CandidateSet:
         return encode_values(configuration, self.names, encode)
 
     def unseen(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
-        """Return the ascending positions of candidates not in `seen`."""
+        """Ascending positions of candidates not in `seen`."""
         is_free = np.ones(len(self.cells), dtype=bool)
         is_free[[index for index in map(self.index_of, seen) if index is not None]] = False
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: NDArray[np.intp]) -> int:
-        """Return the position of the nearest candidate, the first of equals."""
+        """Position of the nearest candidate, the first of equals."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: NDArray[np.intp]) -> Configuration:
-        """Return the nearest candidate, or in a sample the nearest legal configuration."""
+        """Nearest candidate, or in a sample the nearest legal configuration."""
         return (
             self.cells[self.nearest(vector, among)] if self.decode is None else self.decode(vector)
         )
 
     def agreeing(self, fixed: Mapping[str, Any]) -> CandidateSet:
-        """Return the candidates with these values, or all if none has them."""
+        """Candidates with these values, or all if none has them."""
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:
             return self

@@ -50,7 +50,7 @@ class ConstraintModel:
         return bool(self.worth_trying.any())
 
     def log_probability(self, at: NDArray[np.intp]) -> Array:
-        """Return log P (k,) at candidates; 0 without constraints."""
+        """Log P (k,) at candidates; 0 without constraints."""
         found = np.zeros(len(at))
         for model in self._models:
             found += UNKNOWN if model is None else _log_kept(*model.predict(at))
@@ -77,7 +77,7 @@ def fit(
 
 
 def observed_without_candidates(history: History) -> Array:
-    """Return log P (n,) at the evaluations of a study without candidates."""
+    """Log P (n,) at the evaluations of a study without candidates."""
     found = np.zeros(len(history.targets))
     for slack in history.slacks.values():
         told = _of_limit(history, slack)
@@ -90,7 +90,7 @@ def observed_without_candidates(history: History) -> Array:
 
 
 def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which evaluations (n,) may be recommended.
+    """Which evaluations (n,) may be recommended.
 
     Those likely enough to keep the constraints, else the likeliest that kept them once.
     """
@@ -101,7 +101,7 @@ def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]
 
 
 def kept_once(history: History) -> NDArray[np.bool_]:
-    """Return which evaluations (n,) kept all constraints."""
+    """Which evaluations (n,) kept all constraints."""
     kept = np.ones(len(history.targets), dtype=bool)
     for slack in history.slacks.values():
         kept &= slack.values <= 0  # False if unknown

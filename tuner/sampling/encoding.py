@@ -61,7 +61,7 @@ class ChoiceAxis:
         return len(self.choices)
 
     def values(self) -> list[Any]:
-        """Return all values."""
+        """All values."""
         return list(self.choices)
 
     def contains(self, value: Any) -> bool:
@@ -69,14 +69,14 @@ class ChoiceAxis:
         return value in self.choices
 
     def encode(self, values: Sequence[Any]) -> Array:
-        """Return the vectors (n, width)."""
+        """Vectors (n, width)."""
         positions = np.array([self.choices.index(value) for value in values])
         if self.is_ordered:
             return (positions / max(1, self.size - 1))[:, None]
         return np.asarray(_ONE_HOT * np.eye(self.size)[positions])
 
     def decode(self, block: Array) -> list[Any]:
-        """Return the nearest values to vectors (n, width)."""
+        """Nearest values to vectors (n, width)."""
         ranks = np.rint(np.clip(block[:, 0], 0, 1) * (self.size - 1))
         positions = ranks.astype(int) if self.is_ordered else np.argmax(block, axis=1)
         return [self.choices[position] for position in positions.tolist()]
@@ -103,7 +103,7 @@ class NumberAxis:
         return None if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def values(self) -> list[Any]:
-        """Return all values, ascending; needs a finite `size`."""
+        """All values, ascending; needs a finite `size`."""
         assert self.size is not None
         assert self.step is not None
         return self._legal(self.low + self.step * np.arange(self.size, dtype=np.float64))
@@ -118,7 +118,7 @@ class NumberAxis:
         return bool(abs(steps - round(steps)) < 1e-8)
 
     def encode(self, values: Sequence[Any]) -> Array:
-        """Return the vectors (n, 1)."""
+        """Vectors (n, 1)."""
         column = np.asarray(values, dtype=float)[:, None]
         if self.log:
             if np.any(column <= 0):
@@ -127,7 +127,7 @@ class NumberAxis:
         return np.asarray((column - self.low) / (self.high - self.low))
 
     def decode(self, block: Array) -> list[Any]:
-        """Return the nearest values to vectors (n, 1)."""
+        """Nearest values to vectors (n, 1)."""
         share = np.clip(block[:, 0], 0.0, 1.0)
         if self.log:
             return self._legal(self.low * (self.high / self.low) ** share)
@@ -153,7 +153,7 @@ Axis = ChoiceAxis | NumberAxis
 
 
 def axis_of(distribution: BaseDistribution) -> Axis:
-    """Return a distribution's axis.
+    """A distribution's axis.
 
     Raises:
         UsageError: unknown type.
@@ -217,7 +217,7 @@ class Cube:
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def encode(self, configuration: Mapping[str, Any]) -> Array:
-        """Return the vector (d,) of a configuration.
+        """Vector (d,) of a configuration.
 
         Raises:
             KeyError, TypeError, ValueError: a value is missing or illegal.
@@ -225,21 +225,21 @@ class Cube:
         return np.asarray(self.encode_all([configuration])[0])
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
-        """Return the vector (d,); KeyError, TypeError or ValueError if a value is missing or illegal."""
+        """Vectors (n, d)."""
         return np.hstack(
             [axis.encode([c[name] for c in configurations]) for name, axis in self.axes.items()]
         )
 
     def vector_of(self, values: Mapping[str, Any]) -> Array | None:
-        """Return the vector (d,), or None outside the space; other parameters are ignored."""
+        """Vector (d,), or None outside the space; other parameters are ignored."""
         return encode_values(values, self.names, self.encode)
 
     def decode(self, vector: Array) -> Configuration:
-        """Return the legal configuration nearest to a vector (d,)."""
+        """Legal configuration nearest to a vector (d,)."""
         return self.decode_all(vector[None])[0]
 
     def decode_all(self, vectors: Array) -> list[Configuration]:
-        """Return the legal configurations nearest to vectors (n, d)."""
+        """Legal configurations nearest to vectors (n, d)."""
         columns, start = [], 0
         for axis in self.axes.values():
             columns.append(axis.decode(vectors[:, start : start + axis.width]))
@@ -252,7 +252,7 @@ class Cube:
 def encode_values(
     values: Mapping[str, Any], names: AbstractSet[str], encode: Callable[[Configuration], Array]
 ) -> Array | None:
-    """Return the vector (d,), or None if a value is missing or outside the space."""
+    """Vector (d,), or None if a value is missing or outside the space."""
     if not names <= values.keys():
         return None
     try:

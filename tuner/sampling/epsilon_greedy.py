@@ -45,7 +45,7 @@ class EpsilonGreedySampler(CandidateSampler):
 
 
 def incumbent(history: History) -> Configuration:
-    """Return the configuration with the lowest mean target, earliest of equals."""
+    """Configuration with the lowest mean target, earliest of equals."""
     targets: dict[Configuration, list[float]] = defaultdict(list)
     for configuration, target in zip(history.configurations, history.targets, strict=True):
         targets[configuration].append(float(target))

@@ -19,7 +19,7 @@ _TAIL = -1e4
 
 
 def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
-    """Return log E[max(0, incumbent - target)] for targets of mean (m,) and positive sd (m,)."""
+    """Log E[max(0, incumbent - target)] for targets of mean (m,) and positive sd (m,)."""
     z = (incumbent - mean) / sd
     result = np.empty_like(z)
     near, far = z > -1.0, z < _TAIL
@@ -36,7 +36,7 @@ def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
 
 
 def gain_ratio(mean: Array, sd: Array, incumbent: float, *, is_log: bool) -> Array:
-    """Return the expected improvement (m,) as a share of the incumbent: 0.01 is 1 %.
+    """Expected improvement (m,) as a share of the incumbent: 0.01 is 1 %.
 
     Log targets, with lognormal Y = exp(target) (its reciprocal if maximised) and I =
     exp(incumbent): E[max(0, I - Y)] / I = Phi(z) - exp(mean - incumbent + sd^2 / 2) Phi(z - sd).

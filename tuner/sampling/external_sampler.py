@@ -36,7 +36,7 @@ def is_too_early(situation: SamplerContext) -> bool:
 
 
 def at_random(situation: SamplerContext) -> Proposal:
-    """Return a random candidate."""
+    """Random candidate."""
     found = situation.at_random()
     if found.origin != "replicate":
         return found
@@ -44,7 +44,7 @@ def at_random(situation: SamplerContext) -> Proposal:
 
 
 def expectation(gains: Array) -> dict[str, Any]:
-    """Return the largest of the expected improvements (m,), which can end a search."""
+    """Largest of the expected improvements (m,), which can end a search."""
     return {"largest_expected_improvement": float(np.max(gains))}
 
 
@@ -87,4 +87,4 @@ class ExternalSampler(CandidateSampler):
     def asked(
         self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
     ) -> ExternalProposal:
-        """Return the library's proposal from (n, d) and (n,), and predictions at (m, d)."""
+        """The library's proposal from (n, d) and (n,), and predictions at (m, d)."""

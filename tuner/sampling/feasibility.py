@@ -43,7 +43,7 @@ class Feasibility:
     """Laplace's estimate of the log marginal likelihood."""
 
     def log_probability(self, vectors: Array) -> Array:
-        """Return log P(feasible) (m,) at vectors (m, d)."""
+        """Log P(feasible) (m,) at vectors (m, d)."""
         cross = self.prior.covariance(vectors, self._vectors)
         mean = _MEAN + cross @ self._pull
         spread = solve_triangular(self._factor, (self._root * cross).T, lower=True)
@@ -61,7 +61,7 @@ class Prior:
     texture: tuple[float, float]
 
     def covariance(self, a: Array, b: Array) -> Array:
-        """Return the covariance (len(a), len(b))."""
+        """Covariance (len(a), len(b))."""
         sd, reach = self.texture
         squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
         r = np.sqrt(5 * np.maximum(squared, 0.0)) / (reach * np.sqrt(a.shape[1]))
@@ -70,7 +70,7 @@ class Prior:
         return np.asarray(_BIAS_SD**2 + plane + sd**2 * matern)
 
     def variance(self, a: Array) -> Array:
-        """Return the diagonal (len(a),) of the covariance."""
+        """Diagonal (len(a),) of the covariance."""
         plane = (((a - 0.5) * self.slopes) ** 2).sum(axis=1)
         return np.asarray(_BIAS_SD**2 + plane + self.texture[0] ** 2)
 

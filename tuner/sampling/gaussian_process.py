@@ -78,7 +78,7 @@ class GaussianProcess:
     """Its unknown part."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
-        """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
+        """Mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
         standard = self._standard(guess)
         cross = self._prior(vectors, standard, self.vectors, self.guess)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
@@ -94,7 +94,7 @@ class GaussianProcess:
         guess_a: Array | None = None,
         guess_b: Array | None = None,
     ) -> Array:
-        """Return the posterior covariance (len(a), len(b)) of the latent function."""
+        """Posterior covariance (len(a), len(b)) of the latent function."""
         first, second = self._standard(guess_a), self._standard(guess_b)
         left = solve_triangular(
             self._chol,
@@ -111,7 +111,7 @@ class GaussianProcess:
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
     def expecting(self, pending: Array) -> GaussianProcess:
-        """Return a process without a guess as if running trials (p, d) had their predicted means.
+        """Process without a guess as if running trials (p, d) had their predicted means.
 
         This spreads parallel trials ("kriging believer": Ginsbourger et al., "Kriging is
         well-suited to parallelize optimization", 2010).
@@ -128,7 +128,7 @@ class GaussianProcess:
         return _conditioned(self, vectors, None, residuals, shares, drift)
 
     def drift(self) -> tuple[Array, Array]:
-        """Return each target's drift (n,) and its error (n,), in units of the targets."""
+        """Each target's drift (n,) and its error (n,), in units of the targets."""
         if self._drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
         mean = self._drift @ self._pull
@@ -151,7 +151,7 @@ class GaussianProcess:
         return self._factor * math.exp(self.hyperparameters.noise)
 
     def leave_one_out(self) -> Array:
-        """Return the leave-one-out log predictive density (n,), in units of the targets.
+        """Leave-one-out log predictive density (n,), in units of the targets.
 
         Rasmussen and Williams, equations 5.10 to 5.12.
         """

@@ -91,7 +91,7 @@ class GpSampler(CandidateSampler):
         """
 
     def recommend(self, study: Study) -> Configuration | None:
-        """Return the best configuration by posterior mean, or None without successes."""
+        """Best configuration by posterior mean, or None without successes."""
         known = PriorKnowledge(guess=self._guess, earlier=self._earlier, latency=self._latency)
         return recommendation.recommend(study, candidates=self._candidates, known=known)
 
@@ -144,7 +144,7 @@ class GpSampler(CandidateSampler):
         log_feasible: Array,
         kept: ConstraintModel,
     ) -> tuple[int, dict[str, Any]]:
-        """Return a position in `among`, and its expectations."""
+        """Position in `among`, and its expectations."""
         history, candidates = situation.history, situation.candidates
         known, told = self._known(situation), {}
         if history.second is not None:
@@ -247,7 +247,7 @@ class StructuredSampler(GpSampler):
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
-    """Return which candidates (m,) are likely feasible, at least a quarter.
+    """Which candidates (m,) are likely feasible, at least a quarter.
 
     Without this filter a search that has little left to gain would keep trying infeasible
     candidates.
@@ -258,7 +258,7 @@ def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
 def next_design_candidate(
     situation: SamplerContext, classifier: feasibility.Feasibility | None
 ) -> Configuration:
-    """Return the likely feasible untried candidate nearest to the next design point."""
+    """Likely feasible untried candidate nearest to the next design point."""
     among, point = situation.unseen, situation.design_point()
     if classifier is None:
         return situation.candidates.realise(point, among)

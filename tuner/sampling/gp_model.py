@@ -46,13 +46,13 @@ class GpyModel:
     hyperparameters: Hyperparameters
 
     def predict(self, vectors: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation (m,) of the latent function at (m, d)."""
+        """Mean and standard deviation (m,) of the latent function at (m, d)."""
         mean, variance = self._model.predict_noiseless(vectors)
         sd = np.sqrt(np.maximum(variance[:, 0], 1e-12))
         return self._shift + self._factor * mean[:, 0], self._factor * sd
 
     def expecting(self, pending: Array) -> GpyModel:
-        """Return the process as if running trials (p, d) had returned their predicted means."""
+        """Process as if running trials (p, d) had returned their predicted means."""
         if not len(pending):
             return self
         mean, _ = self._model.predict_noiseless(pending)

@@ -31,7 +31,7 @@ class Headroom:
     _process: GaussianProcess
 
     def log_probability(self, vectors: Array) -> Array:
-        """Return log P(peak < limit) (m,) at vectors (m, d)."""
+        """Log P(peak < limit) (m,) at vectors (m, d)."""
         mean, sd = self._process.predict(vectors)
         return np.asarray(log_ndtr(-mean / np.hypot(sd, self._process.noise_sd)))
 

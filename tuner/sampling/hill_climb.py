@@ -95,7 +95,7 @@ class ClimbState:
         )
 
     def gain(self, place: int, home: int) -> float:
-        """Return the symmetric relative difference over home; positive is better.
+        """Symmetric relative difference over home; positive is better.
 
         For a and b: 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
         """
@@ -124,7 +124,7 @@ class Climb:
         self._known = seen.first.keys() | seen.lost
 
     def next_cell(self) -> int | None:
-        """Return the candidate to measure next, or None at the end."""
+        """Candidate to measure next, or None at the end."""
         home = self._nearest(self._points.min(axis=0))
         homes = {home}
         while True:
@@ -177,7 +177,7 @@ class Climb:
         return None, best if best is not None and gains[best] > 0 else None
 
     def _newest(self, open_: list[int], measured: list[int]) -> int:
-        """Return the candidate with most values new to the measured ones, first of equals."""
+        """Candidate with most values new to the measured ones, first of equals."""
         covered = [set(column) for column in self._points[measured].T.tolist()]
         new = [
             sum(value not in values for value, values in zip(point, covered, strict=True))

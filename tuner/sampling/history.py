@@ -51,7 +51,7 @@ class Encoder(Protocol):
         """Entries d of a vector."""
 
     def vector_of(self, configuration: Mapping[str, Any], /) -> Array | None:
-        """Return the vector (d,), or None."""
+        """Vector (d,), or None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class _Observed:
     told: Mapping[str, Any]
 
     def number(self, name: str) -> float:
-        """Return a numeric attribute, or NaN."""
+        """Numeric attribute, or NaN."""
         return float(self.told.get(name, math.nan))
 
     @property
@@ -116,7 +116,7 @@ class History:
         return not len(self.targets) and not len(self.lost_vectors)
 
     def value_of(self, target: float) -> float:
-        """Return the objective in the study's unit; a median on the log scale."""
+        """Objective in the study's unit; a median on the log scale."""
         if self.scale == "raw":
             return self.sign * target
         return math.exp(self.sign * target)
@@ -136,7 +136,7 @@ def read(trial: FrozenTrial) -> Reading:
 
 
 def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Return the values of a trial: run, else suggested, else planned."""
+    """Values of a trial: run, else suggested, else planned."""
     stated = trial.user_attrs.get("configuration")
     proposed = trial.user_attrs.get(PROPOSAL, {}).get("configuration", {})
     fixed = trial.system_attrs.get("fixed_params", {}) if not trial.state.is_finished() else {}
@@ -144,7 +144,7 @@ def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
 
 
 def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Return the parameters that every ended trial has, with equal distributions.
+    """Parameters that every ended trial has, with equal distributions.
 
     Failed trials, which may lack parameters, count only if there are no others.
     """

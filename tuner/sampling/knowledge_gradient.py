@@ -36,7 +36,7 @@ def knowledge_gradient(
     may_launch: NDArray[np.intp],
     may_be_best: NDArray[np.intp],
 ) -> tuple[NDArray[np.intp], Array]:
-    """Return the scored positions (k,) and their expected gains (k,) >= 0.
+    """Scored positions (k,) and their expected gains (k,) >= 0.
 
     Args:
         process: fitted to the targets so far.

@@ -34,12 +34,12 @@ class Hyperparameters:
     noise: float
 
     def as_tuple(self) -> tuple[float, ...]:
-        """Return plain numbers for the store."""
+        """Plain numbers for the store."""
         return (self.variance, *self.lengths, self.noise)
 
     @classmethod
     def medians(cls, width: int, *, variance: float, noise_sd: float) -> Hyperparameters:
-        """Return the priors' medians over `width` axes."""
+        """Priors' medians over `width` axes."""
         length = math.log(LENGTH_SCALE * math.sqrt(width))
         return cls(math.log(variance), (length,) * width, math.log(noise_sd))
 
@@ -146,14 +146,14 @@ class HyperparameterPosterior:
 
 
 def roughness(a: Array, b: Array) -> Array:
-    """Return the correlation (len(a), len(b)) of the rough part."""
+    """Correlation (len(a), len(b)) of the rough part."""
     squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
     r = np.sqrt(5 * np.maximum(squared, 0.0)) / ROUGH_LENGTH
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
 def matern(a: Array, b: Array, at: Hyperparameters) -> Array:
-    """Return the Matern-5/2 covariance (len(a), len(b))."""
+    """Matern-5/2 covariance (len(a), len(b))."""
     lengths = np.exp(np.array(at.lengths))
     first, second = a / lengths, b / lengths
     squared = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T

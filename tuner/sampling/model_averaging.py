@@ -45,7 +45,7 @@ class AveragedModel:
     _context: Array  # (c,)
 
     def drift(self) -> tuple[Array, Array]:
-        """Return each evaluation's machine drift (n,) and its error (n,)."""
+        """Each evaluation's machine drift (n,) and its error (n,)."""
         process = self.plain
         if self.structured is not None and self.weight >= 0.5:
             process = self.structured
@@ -60,12 +60,12 @@ class AveragedModel:
         return own + (1 - self.weight) * self.plain.noise_sd
 
     def predict(self, at: Positions) -> tuple[Array, Array]:
-        """Return mean and standard deviation (k,) at candidates."""
+        """Mean and standard deviation (k,) at candidates."""
         guess = None if self._guess is None else self._guess[at]
         return self._mixed(self._inputs[at], guess)
 
     def covariance(self, at: Positions) -> Array:
-        """Return the covariance (k, k) at candidates, from the process with more weight."""
+        """Covariance (k, k) at candidates, from the process with more weight."""
         vectors = self._inputs[at]
         if self.structured is None or self._guess is None or self.weight < 0.5:
             return self.plain.covariance(vectors, vectors)
@@ -73,7 +73,7 @@ class AveragedModel:
         return self.structured.covariance(vectors, vectors, guess, guess)
 
     def predict_observed(self) -> tuple[Array, Array]:
-        """Return mean and standard deviation (n,) at the observations."""
+        """Mean and standard deviation (n,) at the observations."""
         return self._mixed(self._observed, self._observed_guess)
 
     def _mixed(self, vectors: Array, guess: Array | None) -> tuple[Array, Array]:
@@ -88,7 +88,7 @@ class AveragedModel:
         return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
 
     def expecting(self, pending: Array) -> AveragedModel:
-        """Return the model as if running trials (p, d) had returned their predicted means.
+        """Model as if running trials (p, d) had returned their predicted means.
 
         Pending points have no prediction, so the structured process is dropped.
         """

@@ -64,7 +64,7 @@ def scalarised(history: History, weight: float) -> History:
 
 
 def non_dominated(points: Array) -> NDArray[np.intp]:
-    """Return the non-dominated positions of points (n, 2), ascending in the first coordinate.
+    """Non-dominated positions of points (n, 2), ascending in the first coordinate.
 
     Of equal points, the first.
     """
@@ -79,7 +79,7 @@ def non_dominated(points: Array) -> NDArray[np.intp]:
 
 
 def knee(points: Array) -> int:
-    """Return the knee's position in a front (k, 2) of `non_dominated`."""
+    """The knee's position in a front (k, 2) of `non_dominated`."""
     span = np.ptp(points, axis=0)
     if len(points) < 3 or not (span > 0).all():
         return 0
@@ -89,7 +89,7 @@ def knee(points: Array) -> int:
 def pareto_front(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> ParetoFront | None:
-    """Return the Pareto front of evaluated configurations that keep the metric constraints.
+    """Pareto front of evaluated configurations that keep the metric constraints.
 
     `known` concerns the first objective. None if empty, or if an objective has no logarithm.
     """

@@ -42,7 +42,7 @@ def recommend(
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Configuration | None:
-    """Return the configuration of `incumbent`."""
+    """Configuration of `incumbent`."""
     found = incumbent(study, candidates=candidates, known=known)
     return None if found is None else found.configuration
 
@@ -53,7 +53,7 @@ def incumbent(
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Incumbent | None:
-    """Return the observed configuration with the best posterior mean, or None without one.
+    """Observed configuration with the best posterior mean, or None without one.
 
     Configurations that also failed count only if all did. Under metric constraints it must be
     `constraint_model.recommendable`. The study may be running.
@@ -91,7 +91,7 @@ def incumbent(
 def estimate_drift(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> tuple[Array, Array]:
-    """Return the machine drift: means (n,) and errors (n,) of the successful evaluations, in order.
+    """Machine drift: means (n,) and errors (n,) of the successful evaluations, in order.
 
     On the log scale.
     """
@@ -108,7 +108,7 @@ def estimate_drift(
 def likely_kept(
     history: History, candidates: CandidateSet | None, known: PriorKnowledge
 ) -> NDArray[np.bool_]:
-    """Return which evaluations (n,) the metric constraints allow to recommend."""
+    """Which evaluations (n,) the metric constraints allow to recommend."""
     if not history.slacks:
         return np.ones(len(history.targets), dtype=bool)
     if candidates is None:

@@ -85,7 +85,7 @@ def knots_of(vectors: Array) -> list[Array]:
 
 
 def basis(vectors: Array, knots: list[Array]) -> Array:
-    """Return the basis: for each entry its straight line, then a hat per knob.
+    """Basis: for each entry its straight line, then a hat per knob.
 
     Straight lines are scaled by 1 / sqrt(`SLOPE`) for a smaller penalty.
     """

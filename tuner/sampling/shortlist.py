@@ -43,7 +43,7 @@ def make_shortlist(
     but: Configuration | None = None,
     most: int,
 ) -> Shortlist | None:
-    """Return at most `most` configurations, or None without successes or logarithms.
+    """At most `most` configurations, or None without successes or logarithms.
 
     `but` is evaluated anyway: the default.
     """

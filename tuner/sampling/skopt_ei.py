@@ -24,7 +24,7 @@ class SkoptSampler(ExternalSampler):
     def asked(
         self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
     ) -> ExternalProposal:
-        """Return the point that a new optimizer proposes, and its predictions."""
+        """Point that a new optimizer proposes, and its predictions."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
 
         optimizer: Any = skopt.Optimizer(

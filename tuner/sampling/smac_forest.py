@@ -50,7 +50,7 @@ class SmacSampler(CandidateSampler):
 def expected_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator, *, is_log: bool
 ) -> Array:
-    """Return the relative expected improvement (m,) at (m, d), from data (n, d), (n,)."""
+    """Relative expected improvement (m,) at (m, d), from data (n, d), (n,)."""
     import ConfigSpace  # noqa: PLC0415 - an extra, and slow to import
     from smac.model.random_forest.random_forest import RandomForest  # noqa: PLC0415
 

@@ -128,7 +128,7 @@ def _fit(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> Gau
 
 
 def drift(at_s: Array) -> Array:
-    """Return the prior covariance (n, n) of machine drift on the log scale.
+    """Prior covariance (n, n) of machine drift on the log scale.
 
     A Matern-5/2 in time (seconds); unknown times share nothing.
     """
@@ -138,7 +138,7 @@ def drift(at_s: Array) -> Array:
 
 
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
-    """Return the noise prior, given standard errors within evaluations (NaN if unknown).
+    """Noise prior, given standard errors within evaluations (NaN if unknown).
 
     Evaluations with noisy blocks differ more; `left` is the unexplained share of that.
     """
@@ -168,7 +168,7 @@ def _key(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> byt
 
 
 def weights(errors: Array, *, left: float = 1.0) -> Array:
-    """Return each target's noise variance as a share of the common one; see `noise_prior`."""
+    """Each target's noise variance as a share of the common one; see `noise_prior`."""
     known = np.isfinite(errors)
     if not known.any():
         return np.ones(len(errors))

@@ -47,7 +47,7 @@ class EventLog(logging.Handler):
         self._append("".join(waiting))
 
     def path_for_details(self) -> pathlib.Path:
-        """Return the log file, if need be a temporary one."""
+        """Log file, if need be a temporary one."""
         if self._path is None:
             with tempfile.NamedTemporaryFile(
                 prefix="luthier-", suffix=".jsonl", delete=False

@@ -19,7 +19,7 @@ COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")
 
 
 def encode(records: RequestRecords) -> bytes:
-    """Return the bytes of the npz file."""
+    """Bytes of the npz file."""
     columns = {name: getattr(records, name) for name in COLUMNS}
     if np.array_equal(columns["intended_s"], columns["started_s"]):
         del columns["intended_s"]
@@ -34,7 +34,7 @@ def encode(records: RequestRecords) -> bytes:
 
 
 def read(path: pathlib.Path) -> RequestRecords | None:
-    """Return the records of a file, None if missing.
+    """Records of a file, None if missing.
 
     Raises:
         UsageError: the file is broken.

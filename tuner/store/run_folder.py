@@ -254,7 +254,7 @@ def _is_ours(name: str) -> bool:
 
 
 def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
-    """Return the names of the studies in a folder, sorted."""
+    """Names of the studies in a folder, sorted."""
     if not runs_dir.is_dir():
         return ()
     return tuple(
@@ -265,7 +265,7 @@ def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
 
 
 def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
-    """Return the folder of a study by name or path.
+    """Folder of a study by name or path.
 
     Raises:
         UnknownStudy: there is none; lists the known ones.

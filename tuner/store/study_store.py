@@ -130,7 +130,7 @@ class StudyStore:
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
     def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
-        """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
+        """Next configuration to evaluate; its trial is RUNNING until `tell`.
 
         `else_origin` applies if neither queue nor sampler gives an origin.
         """
@@ -183,7 +183,7 @@ class StudyStore:
             return tuple(frozen.number for frozen in running)
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return all trials that ended, by number."""
+        """All trials that ended, by number."""
         with _storage_errors(self._where):
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
@@ -195,12 +195,12 @@ class StudyStore:
                 self.study.set_user_attr("notes", [*notes, text])
 
     def notes(self) -> tuple[str, ...]:
-        """Return the notes in order."""
+        """Notes in order."""
         with _storage_errors(self._where):
             return tuple(self.study.user_attrs.get("notes", []))
 
     def facts(self) -> dict[str, Any]:
-        """Return the plain data saved with the study."""
+        """Plain data saved with the study."""
         with _storage_errors(self._where):
             return dict(self.study.user_attrs.get("luthier", {}))
 
@@ -210,7 +210,7 @@ class StudyStore:
             return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
     def used_s(self) -> float:
-        """Return the study's saved seconds over all its processes."""
+        """The study's saved seconds over all its processes."""
         with _storage_errors(self._where):
             return float(self.study.user_attrs.get("used_s", 0.0))
 
@@ -240,7 +240,7 @@ def delete(name: str, *, url: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """Return a storage URL with its password hidden."""
+    """Storage URL with its password hidden."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:

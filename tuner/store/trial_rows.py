@@ -54,7 +54,7 @@ class TrialResult:
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:
-    """Return the user attributes of a result."""
+    """User attributes of a result."""
     values: dict[str, Any] = {
         "outcome": dataclasses.asdict(result.outcome),
         "facts": {

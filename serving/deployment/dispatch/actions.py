@@ -21,7 +21,7 @@ MAX_RESENT_BYTES = 2**28
 def infer_message(
     action: Action, jobs: dict[int, InflightRequest], model: int, *, has_rows: bool
 ) -> list[Buffer]:
-    """Return an INFER message in pieces.
+    """INFER message in pieces.
 
     Args:
         action: the batch.
@@ -61,7 +61,7 @@ def infer_message(
 
 
 def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
-    """Return a LOAD message; `model` is the wire id."""
+    """LOAD message; `model` is the wire id."""
     card = wanted.card
     weights = _wire_path(wanted.weights or card.path, wanted.root)
     samples = _wire_path(card.sample, wanted.root)
@@ -90,13 +90,13 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
 
 
 def unload_message(action: Action, model: int) -> bytes:
-    """Return an UNLOAD message; `model` is the wire id."""
+    """UNLOAD message; `model` is the wire id."""
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
 
 
 def window_ns(action: Action) -> tuple[int, int]:
-    """Return the window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
+    """Window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
 

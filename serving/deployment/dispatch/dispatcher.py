@@ -128,7 +128,7 @@ class Dispatcher:
     # Requests
 
     def answering(self) -> BatchInfo | None:
-        """Return the batch whose responses are being delivered."""
+        """Batch whose responses are being delivered."""
         return None if self._answering is None else BatchInfo(*self._answering)
 
     @property
@@ -142,15 +142,15 @@ class Dispatcher:
         return self._scheduler.waiting_items
 
     def unfinished_of(self, model: ModelId) -> int:
-        """Return the in-flight requests of a model."""
+        """In-flight requests of a model."""
         return self._unfinished.get(model, 0)
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model."""
+        """Queued items of a model."""
         return self._scheduler.waiting_of(model)
 
     def refusals_of(self, model: ModelId) -> Mapping[str, int]:
-        """Return a model's rejections by the scheduler, by reason."""
+        """A model's rejections by the scheduler, by reason."""
         return self._refusals.get(model, {})
 
     def submit(
@@ -191,7 +191,7 @@ class Dispatcher:
         self._scheduler.on(event, self._clock())
 
     def number_of(self, model: ModelId) -> int:
-        """Return the wire id of a model."""
+        """Wire id of a model."""
         return self._numbers.setdefault(model, len(self._numbers) + 1)
 
     def has_numbered(self, model: ModelId) -> bool:
@@ -273,12 +273,12 @@ class Dispatcher:
         self._pump()
 
     def holds(self, worker: int) -> int:
-        """Return a worker's unfinished actions."""
+        """A worker's unfinished actions."""
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
 
     def held(self) -> dict[int, frozenset[ModelId]]:
-        """Return the loaded models per worker."""
+        """Loaded models per worker."""
         return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
 
     def is_loading(self, worker: int) -> bool:

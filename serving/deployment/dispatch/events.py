@@ -57,7 +57,7 @@ class ActionEnded(NamedTuple):
 
 
 def make_action_ended(action: Action, status: int, times: StageTimes | None) -> ActionEnded:
-    """Return the event for an action's status."""
+    """Event for an action's status."""
     outcome = "ok" if status == wire.ActionStatus.OK else "failed"
     took_s = None if times is None else times.input_s + times.exec_s + times.output_s
     if status in NOT_STARTED:

@@ -44,7 +44,7 @@ class Canceller(Protocol):
         ...
 
     def answering(self) -> BatchInfo | None:
-        """Return the batch whose responses are being delivered."""
+        """Batch whose responses are being delivered."""
         ...
 
 

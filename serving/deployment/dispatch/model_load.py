@@ -106,7 +106,7 @@ def declared_inputs(
     pad_to: int | None,
     known: Signature | None = None,
 ) -> DeclaredInputs:
-    """Return the declared inputs of a model.
+    """Declared inputs of a model.
 
     Args:
         card: model spec.
@@ -156,7 +156,7 @@ def parse_load_report(detail: Mapping[str, Any]) -> LoadReport:
 
 
 def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
-    """Return the delay and duration of a load; None if not reported."""
+    """Delay and duration of a load; None if not reported."""
     started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
     if started_ns is None or load_s is None:
         return None

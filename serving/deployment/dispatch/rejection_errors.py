@@ -18,7 +18,7 @@ from serving.scheduling.interface import Rejection, RejectionReason
 
 
 def error_for(refusal: Rejection) -> ServingError:
-    """Return the error for a rejection."""
+    """Error for a rejection."""
     match refusal.reason:
         case RejectionReason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)

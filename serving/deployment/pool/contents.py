@@ -26,11 +26,11 @@ class ReplicaContents(Protocol):
         ...
 
     def wanted(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return how a replica loads a model."""
+        """How a replica loads a model."""
         ...
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """Return a replica's page budget; None: no limit."""
+        """A replica's page budget; None: no limit."""
         ...
 
     def loaded(self, model: ModelId, told: LoadReport, member: Member, *, reads_json: bool) -> bool:
@@ -42,5 +42,5 @@ class ReplicaContents(Protocol):
         ...
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """Return the settings as far as the contents can follow them."""
+        """Settings as far as the contents can follow them."""
         ...

@@ -73,14 +73,14 @@ class Pool:
         return sum(member.state == "ready" for member in self._members.values())
 
     def states(self) -> dict[str, int]:
-        """Return the number of replicas by state."""
+        """Number of replicas by state."""
         counts = {"starting": 0, "ready": 0, "draining": 0}
         for member in self._members.values():
             counts[member.state] = counts.get(member.state, 0) + 1
         return counts
 
     def members(self) -> list[dict[str, Any]]:
-        """Return each replica's worker, pid, state and usage."""
+        """Each replica's worker, pid, state and usage."""
         return [member.facts() for member in self._members.values()]
 
     def served(self, worker: int) -> None:

@@ -36,7 +36,7 @@ class Replica(Protocol):
         ...
 
     def usage(self) -> Usage:
-        """Return the usage so far; after the end, the last one."""
+        """Usage so far; after the end, the last one."""
         ...
 
     def kill(self, *, asked: bool = True) -> None:

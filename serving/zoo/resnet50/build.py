@@ -37,7 +37,7 @@ SHA256 = "ba6d07dc6f2fe0689c3283a0630b6f7e2a62cc343aeab45e461f462317aa3ae5"
 
 
 def weights() -> pathlib.Path:
-    """Return the file, rebuilt if missing or invalid.
+    """File, rebuilt if missing or invalid.
 
     Raises:
         OSError: the cache is not writable.

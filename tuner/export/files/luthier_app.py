@@ -59,7 +59,7 @@ class Model:
         return JSONResponse({"model_name": self.name, "outputs": outputs})
 
     async def infer(self, body: bytes) -> list[dict[str, Any]]:
-        """Return the outputs of one request as JSON."""
+        """Outputs of one request as JSON."""
         tensors = json_tensors.decode_inputs(body)
         check_inputs([tensor[:3] for tensor in tensors], self.model.signature)
         answer = await self.predict({tensor.name: array_of(tensor) for tensor in tensors})
@@ -75,7 +75,7 @@ class Model:
 
 
 def array_of(tensor: Tensor) -> Any:
-    """Return one input as an array."""
+    """One input as an array."""
     if tensor.datatype != "BYTES":
         return arrays.array_of(tensor.datatype, tensor.shape, [tensor.data])
     count = 1

@@ -38,7 +38,7 @@ class CandidateEstimate:
 
 
 def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
-    """Return a typical candidate's log-scale sd between evaluations.
+    """A typical candidate's log-scale sd between evaluations.
 
     A weighted median, each variance over its chi-squared median, against disturbed candidates.
     """

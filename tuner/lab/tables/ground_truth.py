@@ -66,7 +66,7 @@ class GroundTruth:
         return float(self.se[self.best])
 
     def tolerance(self, share: float) -> float:
-        """Return the tolerance: `share`, or twice the optimum's error if larger."""
+        """Tolerance: `share`, or twice the optimum's error if larger."""
         return max(share, 2 * self.optimum_se)
 
     def good(self, share: float) -> frozenset[Configuration]:
@@ -84,7 +84,7 @@ class GroundTruth:
         return math.expm1(float(self.log_mean[place] - self.log_mean[self.best]))
 
     def ratio(self, one: Configuration, other: Configuration) -> float | None:
-        """Return one candidate's minimised value over another's; None if either fails."""
+        """One candidate's minimised value over another's; None if either fails."""
         first, second = self._places.get(one), self._places.get(other)
         if first is None or second is None:
             return None
@@ -110,7 +110,7 @@ def ground_truth(
     objective: Objective,
     candidates: CandidateSet,
 ) -> GroundTruth:
-    """Return the candidates' ground truth, from held-out evaluations."""
+    """Candidates' ground truth, from held-out evaluations."""
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
     slower = drift(surface, objective)

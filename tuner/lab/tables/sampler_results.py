@@ -79,7 +79,7 @@ def quartiles(values: Array) -> Quartiles:
 def time_to_tolerance(
     runs: Sequence[ReplayRun], seconds: Array, truth: GroundTruth, share: float
 ) -> TimeToTolerance:
-    """Return how soon the runs stay within a share of the optimum."""
+    """How soon the runs stay within a share of the optimum."""
     good = truth.good(share)
     trials = [scoring.trials_to(run, good) for run in runs]
     took = [

@@ -61,7 +61,7 @@ def due(
     *,
     seed: int,
 ) -> tuple[int, list[Configuration]]:
-    """Return the current pass and its remaining candidates; none at the end."""
+    """Current pass and its remaining candidates; none at the end."""
     done = _done_keys(recorded)
     sweep = 0
     while True:
@@ -109,7 +109,7 @@ def _known_estimates(
 def best(
     known: Mapping[Configuration, CandidateEstimate], thoroughness: RepeatRule
 ) -> list[Configuration]:
-    """Return the best candidates that are not yet well known; `known` is sorted, best first."""
+    """Best candidates that are not yet well known; `known` is sorted, best first."""
     chosen = list(known)[: math.ceil(thoroughness.best_share * len(known))]
     return [
         cell
@@ -146,7 +146,7 @@ def is_feasible(
     values: Mapping[Configuration, Sequence[float]],
     lost: Mapping[Configuration, int],
 ) -> bool:
-    """Return whether more of a candidate's evaluations worked than failed."""
+    """Whether more of a candidate's evaluations worked than failed."""
     return len(values.get(cell, ())) > lost.get(cell, 0)
 
 

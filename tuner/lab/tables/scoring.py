@@ -46,7 +46,7 @@ class ReplayedVerdict:
         return low is not None and high is not None and low <= self.true_ratio <= high
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Plain data."""
         return {
             **dataclasses.asdict(self),
             "best": None if self.best is None else dict(self.best),
@@ -88,7 +88,7 @@ class TrialsToTolerance:
 
 
 def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
-    """Return the trials until the recommendation stays good, or infinity."""
+    """Trials until the recommendation stays good, or infinity."""
     first = math.inf
     for number in range(len(run.recommended), 0, -1):
         if run.recommended[number - 1] not in good:
@@ -115,7 +115,7 @@ def trials_to_tolerance(
 
 
 def random_median(cells: int, good: int) -> int:
-    """Return the trials in which half of random searches meet a good candidate."""
+    """Trials in which half of random searches meet a good candidate."""
     if not good:
         return cells + 1
     missed, every, trials = 1, 1, 0

@@ -60,7 +60,7 @@ class RecordedEvaluation:
         cores: int | None = None,
         paid: Prices = DEFAULT,
     ) -> Measurement | None:
-        """Return a study's measurement, to the width of a bucket; None unless ok.
+        """A study's measurement, to the width of a bucket; None unless ok.
 
         Requests count as independent, as their order was not recorded. Goodput needs a
         `deadline_ms`, costs need the machine's `cores`.
@@ -187,7 +187,7 @@ class BenchmarkTable:
         return {}
 
     def measured(self, launch: RecordedEvaluation) -> Measurement | None:
-        """Return an evaluation's measurement, cached."""
+        """An evaluation's measurement, cached."""
         known = self._known.get(launch.number)
         if known is None:
             known = self._known[launch.number] = (launch, self._measured(launch))
@@ -195,7 +195,7 @@ class BenchmarkTable:
         return known[1] if known[0] is launch else self._measured(launch)
 
     def minimised(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
-        """Return an evaluation's objective, minimised; None if unknown."""
+        """An evaluation's objective, minimised; None if unknown."""
         measured = self.measured(launch)
         value = math.nan if measured is None else objective.to_minimise(measured)
         return value if math.isfinite(value) else None
@@ -212,7 +212,7 @@ class BenchmarkTable:
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:
-    """Return the outcome of a status in a file."""
+    """Outcome of a status in a file."""
     if status == "ok":
         return OK
     kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
@@ -220,5 +220,5 @@ def outcome_of(status: Status, reason: str) -> Outcome:
 
 
 def status_of(outcome: Outcome) -> Status:
-    """Return the status for a file."""
+    """Status for a file."""
     return "ok" if outcome.status == "ok" else outcome.cause or "errors"

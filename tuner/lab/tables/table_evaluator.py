@@ -227,13 +227,13 @@ def _smooth(
 
 
 def log_cpu_per_request_of(surface: BenchmarkTable, launch: RecordedEvaluation) -> float | None:
-    """Return an evaluation's log CPU time per request; None if unknown."""
+    """An evaluation's log CPU time per request; None if unknown."""
     measured = surface.measured(launch)
     return None if measured is None else log_cpu_per_request(measured)
 
 
 def shortened(launch: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
-    """Return the evaluation with its first blocks only; the histogram stays whole."""
+    """Evaluation with its first blocks only; the histogram stays whole."""
     kept = launch.blocks[:blocks]
     if len(kept) == len(launch.blocks):
         return launch
@@ -258,7 +258,7 @@ def _part(seconds: float | None, share: float) -> float | None:
 
 
 def raced(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
-    """Return the evaluation up to the first look with a mean above its limit."""
+    """Evaluation up to the first look with a mean above its limit."""
     requests, sums = 0, 0.0
     for number, block in enumerate(launch.blocks):
         if number >= min(len(race.limits_ms), len(launch.blocks) - 1):
@@ -271,7 +271,7 @@ def raced(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
 
 
 def slowed(launch: RecordedEvaluation, factor: float, effort: float = 1.0) -> RecordedEvaluation:
-    """Return the evaluation with latencies times `factor`, CPU time per request times `effort`."""
+    """Evaluation with latencies times `factor`, CPU time per request times `effort`."""
     blocks = tuple(
         dataclasses.replace(
             block,
@@ -313,7 +313,7 @@ def null(
 def with_oom(
     candidates: CandidateSet, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
-    """Return the candidates beyond a plane through two axes that spares `kept`.
+    """Candidates beyond a plane through two axes that spares `kept`.
 
     Of `PLANES` random planes, the one with most candidates beyond it.
     """

@@ -142,7 +142,7 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
 
 
 def rank_samplers(surface: TableBenchmark, reference: str) -> list[SamplerResult]:
-    """Return the reference, then the others by mean regret."""
+    """Reference, then the others by mean regret."""
     return sorted(
         surface.contestants,
         key=lambda one: (one.sampler != reference, sum(one.regret.mean)),

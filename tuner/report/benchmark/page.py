@@ -21,7 +21,7 @@ from tuner.settings.workload import SCENARIO, workload_in_words
 
 
 def render(record: BenchmarkRecord) -> str:
-    """Return the page."""
+    """Page."""
     sections = [
         (f"surface-{place}", surface.name, _table_section(record, surface, place))
         for place, surface in enumerate(record.surfaces)
@@ -33,7 +33,7 @@ def render(record: BenchmarkRecord) -> str:
 
 
 def title_of(record: BenchmarkRecord) -> str:
-    """Return the page's title."""
+    """The page's title."""
     others = formatting.plural(len(record.samplers) - 1, "other sampler")
     where = (
         record.surfaces[0].name

@@ -12,14 +12,14 @@ from tuner.report.markup import Child, Markup, element, table
 
 
 def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
-    """Return the decisive results and their unit: tables if several, else seeds."""
+    """Decisive results and their unit: tables if several, else seeds."""
     if record.over_surfaces:
         return record.over_surfaces, "surface"
     return record.surfaces[0].noninferiority, "seed"
 
 
 def summary_table(record: BenchmarkRecord) -> Markup:
-    """Return a row per sampler, means over the tables."""
+    """Row per sampler, means over the tables."""
     found, _ = decisive(record)
     budgets = sorted({one.budget for one in found}) or [record.trials]
     rows = []
@@ -47,7 +47,7 @@ def summary_table(record: BenchmarkRecord) -> Markup:
 
 
 def by_regret(record: BenchmarkRecord) -> list[str]:
-    """Return the reference, then the others by mean regret."""
+    """Reference, then the others by mean regret."""
 
     def mean(sampler: str) -> float:
         each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
@@ -77,7 +77,7 @@ def _name(record: BenchmarkRecord, sampler: str) -> Markup:
 
 
 def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
-    """Return a row per sampler, for one table."""
+    """Row per sampler, for one table."""
     budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
     rows = []
     for one in rank_samplers(surface, record.reference):
@@ -110,7 +110,7 @@ def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
 
 
 def noninferiority_table(found: Sequence[NonInferiority]) -> Markup:
-    """Return a row per peer, with results by budget."""
+    """Row per peer, with results by budget."""
     budgets = sorted({one.budget for one in found})
     by_pair = {(one.peer, one.budget): one for one in found}
     rows = []

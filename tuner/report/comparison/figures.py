@@ -30,13 +30,13 @@ def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
 
 
 def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
-    """Return a sampler's runs, by repeat."""
+    """A sampler's runs, by repeat."""
     chosen = (run for run in record.runs if run.sampler == sampler)
     return tuple(sorted(chosen, key=lambda run: run.repeat))
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Return the best so far (runs, trials), NaN before the first; ended runs keep their last."""
+    """Best so far (runs, trials), NaN before the first; ended runs keep their last."""
     runs = runs_of(record, sampler)
     length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)

@@ -41,7 +41,7 @@ def _money(study: StudyRecord) -> str:
 
 
 def headline(study: StudyRecord) -> str:
-    """Return the result in one or two sentences."""
+    """Result in one or two sentences."""
     if not study.is_finished:
         return f"The study is not finished: {_so_far(study)}."
     found = advices.best_status(study)
@@ -99,7 +99,7 @@ def _nearest(study: StudyRecord) -> str:
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
-    """Return whether the best was shown better or worse."""
+    """Whether the best was shown better or worse."""
     if not study.is_finished:
         return None
     found = advices.best_status(study)
@@ -109,13 +109,13 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
-    """Return what to run and why, unless already reported."""
+    """What to run and why, unless already reported."""
     found = advise(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
 
 
 def to_try(study: StudyRecord) -> str | None:
-    """Return the export command for the best, if not recommended."""
+    """Export command for the best, if not recommended."""
     return export_of_best(study) if study.is_finished and study.best != study.default else None
 
 

@@ -47,13 +47,13 @@ def is_plain(note: str) -> bool:
 
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
-    """Return all doubts about the result."""
+    """All doubts about the result."""
     own = (note for note in study.notes if not is_plain(note))
     return (*own, *cautions(study), *open_loop.cautions(study))
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
-    """Return the notes for information."""
+    """Notes for information."""
     meant = meaning_of_default(study)
     return (
         *filter(is_plain, study.notes),

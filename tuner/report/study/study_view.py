@@ -122,12 +122,12 @@ def models(study: StudyRecord) -> str:
 
 
 def successful_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the trials that were ok and measured."""
+    """Trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
 def failed_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the infeasible and failed trials."""
+    """Infeasible and failed trials."""
     return tuple(trial for trial in trials if trial.outcome.status != "ok")
 
 
@@ -147,12 +147,12 @@ def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
 
 
 def configuration_of(study: StudyRecord, role: ArmName) -> Configuration | None:
-    """Return the arm's configuration."""
+    """The arm's configuration."""
     return study.default if role == "default" else study.best
 
 
 def arm_measurements(study: StudyRecord, role: ArmName) -> ArmMeasurements:
-    """Return the arm's measurements, from the verdict if any, else the search."""
+    """The arm's measurements, from the verdict if any, else the search."""
     if study.verdict is not None:
         found = study.verdict.default if role == "default" else study.verdict.best
         if found:
@@ -167,7 +167,7 @@ def arm_measurements(study: StudyRecord, role: ArmName) -> ArmMeasurements:
 
 
 def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
-    """Return the knob's tried values, in grid order, others last."""
+    """The knob's tried values, in grid order, others last."""
     seen = {trial.configuration.get(knob.name) for trial in study.trials}
     inside = tuple(value for value in knob.values if value in seen)
     outside = {value for value in seen if value is not None and value not in knob.values}
@@ -175,12 +175,12 @@ def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
 
 
 def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
-    """Return the knobs with at least two tried values."""
+    """Knobs with at least two tried values."""
     return tuple(knob for knob in study.knobs if len(tried_values(study, knob)) > 1)
 
 
 def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
-    """Return the knobs whose best value differs from the default."""
+    """Knobs whose best value differs from the default."""
     if study.best is None:
         return ()
     best = study.best
@@ -195,7 +195,7 @@ def has_two_arms(study: StudyRecord) -> bool:
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
-    """Return the study's own and the common objectives."""
+    """The study's own and the common objectives."""
     second = () if study.second is None else (study.second,)
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
@@ -239,7 +239,7 @@ def has_energy(study: StudyRecord) -> bool:
 
 
 def in_short(study: StudyRecord, configuration: Configuration) -> str:
-    """Return the knobs that differ from the default, by short names."""
+    """Knobs that differ from the default, by short names."""
     changed = [
         f"{name.rpartition('.')[2]}={formatting.knob_value(value)}"
         for name, value in configuration.items()
@@ -249,7 +249,7 @@ def in_short(study: StudyRecord, configuration: Configuration) -> str:
 
 
 def is_luckier_than_best(study: StudyRecord) -> Trial | None:
-    """Return the trial with the best measurement, unless of the best configuration."""
+    """Trial with the best measurement, unless of the best configuration."""
     objective = objectives.find_objective(study.objective)
     measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
     if not measured or study.best is None or not study.is_finished:
@@ -260,11 +260,11 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 
 
 def causes_in_words(trials: Iterable[Trial]) -> str:
-    """Return the causes with counts, most frequent first: "oom 9, timeout 3"."""
+    """Causes with counts, most frequent first: "oom 9, timeout 3"."""
     return ", ".join(f"{cause} {count}" for cause, count in count_causes(trials))
 
 
 def count_causes(trials: Iterable[Trial]) -> list[tuple[str, int]]:
-    """Return the causes with counts, most frequent first."""
+    """Causes with counts, most frequent first."""
     counts = collections.Counter(trial.outcome.cause or trial.outcome.status for trial in trials)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
