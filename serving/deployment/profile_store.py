@@ -1,4 +1,4 @@
-"""Store of model profiles, in memory and in a file, so that nothing is measured twice.
+"""Store of model profiles, in memory and in a file.
 
 If the file fails, a warning is logged and models are measured. All methods belong to the event
 loop's thread; a second thread writes the file.

@@ -41,12 +41,10 @@ class ModelProfile:
     load_s: float
     """Seconds of a load and one call."""
     batch_s: dict[int, float]
-    """Items -> seconds of a batch: inputs, model and outputs."""
     memory_bytes: int
     """Memory beside other models in a replica."""
     told: LoadReport
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
-    """Items -> seconds of a batch's inputs, model and outputs; empty if not reported."""
 
     def as_json(self) -> dict[str, Any]:
         """Saved form."""
@@ -318,7 +316,6 @@ class _ProfilingRun:
 
 
 def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
-    """Memory beside other models, from that measured alone."""
     share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
     return alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES))
 

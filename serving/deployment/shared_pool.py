@@ -138,7 +138,6 @@ class SharedPool:
     async def _measured_anew(
         self, settings: ServingSettings
     ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
-        """Profiles and keys of models under other limits, as time permits."""
         until_s = time.monotonic() + MAX_PROFILING_S
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
@@ -232,7 +231,6 @@ class SharedPool:
         key: str | None,
         identity: Fingerprint | None,
     ) -> ModelProfile:
-        """A saved profile for equal content and limits, or a new one."""
         known = self._profiles.of(key)
         if known is not None and await asyncio.to_thread(still_holds, known):
             return known
@@ -335,7 +333,6 @@ def _of_no_model(settings: ServingSettings) -> ServingSettings:
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:
-    """Settings of the pool on which durations depend."""
     replica, accelerator = settings.replica, settings.accelerator
     return (
         *(replica.cpu, replica.threads, replica.memory_mb),

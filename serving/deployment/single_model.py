@@ -41,7 +41,6 @@ class SingleModelContents:
         self.signature: Signature | None = None
         self.told: LoadReport | None = None
         self._judged_for: tuple[ModelSettings, int | None] | None = None
-        """Settings for which item axes were checked; equal replicas skip it."""
 
     def wanted(self, _model: ModelId, member: Member) -> LoadSpec:
         """Return how a replica loads it."""
@@ -77,7 +76,6 @@ class SingleModelContents:
         return True
 
     def _say(self, told: LoadReport) -> None:
-        """Log a failed warm-up, once for all replicas."""
         failure = told.warmup.get("failure")
         if isinstance(failure, str):
             log.warning("not warmed up", extra={"model": self.card.name, "reason": failure})
@@ -103,5 +101,4 @@ class SingleModelContents:
 
 
 def _form_of(member: Member) -> tuple[ModelSettings, int | None]:
-    """Settings that decide how the model takes batches."""
     return member.model, member.pad_to

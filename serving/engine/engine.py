@@ -111,11 +111,10 @@ class Engine:
         """Cache of `resolve`, always the same object, which the routes read first."""
         self._changing = asyncio.Lock()
         self._unsettled: set[Deployment | SharedPool] = set()
-        """Deployments and pools left with other settings by a failed change."""
         self._pools = SharedPools(homes, ProfileStore() if profiles is None else profiles)
         self._endings: dict[asyncio.Task[None], Deployment] = {}
         self.editing = asyncio.Lock()
-        """Held while settings are read, changed and applied, so that no change is lost."""
+        """Held while settings are read, changed and applied."""
         self._draining = False
         self.unresolved_responses: dict[int, int] = {}
 

@@ -121,7 +121,6 @@ class InflightQuery:
         self._end()
 
     def _pass_on(self, model: str, frame: memoryview) -> None:
-        """Pass on the only model's response; log the decision if readable."""
         try:
             (answer,) = model_output.model_outputs(
                 self._app.application.task, wire.decode_frame(frame)

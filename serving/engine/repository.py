@@ -3,7 +3,7 @@
 A new version is loaded and made current; then older ones beyond the number to retain are retired,
 as are versions whose folders disappear. A version set by hand stays current until a new one
 appears. A version is taken up once two scans see the same files; a failed load is retried when they
-change. The disk is read in a thread.
+change.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Repository:
         self._found: dict[ModelId, VersionFolder] = {}
         self._tried: dict[ModelId, Stamp] = {}
         self._taken: dict[ModelId, Stamp] = {}
-        """Versions loaded from the folder, with their files then."""
         self._changing = asyncio.Lock()
 
     async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:

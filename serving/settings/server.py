@@ -74,8 +74,7 @@ class ServerSettings:
     Requests without `Authorization: Bearer TOKEN` get 401. Default none: the port is open.
     """
     tls_certificate: str | None = setting(None, live=False)
-    """File with the inference ports' certificate chain (PEM), for `tls_key`. Default none: no TLS.
-    """
+    """File with the inference ports' certificate chain (PEM), for `tls_key`. Default none: no TLS."""
     tls_key: str | None = setting(None, live=False)
     """File with the private key (PEM) of `tls_certificate`."""
     cors: str | None = setting(None, live=False)

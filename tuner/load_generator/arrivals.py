@@ -16,11 +16,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
-"""How an open loop spreads its requests over time."""
 BURST_PERIOD_S = 0.5
 BURST_S = 0.1
 BURST_FACTOR = 3.0
-"""Rate within a burst over the mean rate."""
 MIN_OFFSETS = 2
 
 
@@ -47,10 +45,7 @@ class ClosedLoop:
 
 
 class OpenLoop:
-    """Open loop of at most `connections` in flight: requests are due regardless of responses.
-
-    Subclasses implement `_next_s`.
-    """
+    """Open loop of at most `connections` in flight: requests are due regardless of responses."""
 
     is_open = True
 

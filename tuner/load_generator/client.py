@@ -53,7 +53,6 @@ class Client:
         self._due_s = arrivals.due_s
         self._each_its_own = plan.each_its_own
         self._next_due_s = math.inf
-        """Infinite if unknown or no connection is free."""
         self._heads: dict[bytes, ResponseHead] = {}
         self._sent = 0
         self._finished = 0
@@ -293,7 +292,6 @@ class Client:
             self._lose(connection, error.strerror or str(error))
 
     def _read(self, connection: ClientConnection, data: bytes) -> None:
-        """Pass bytes to the full reader; b"" ends the stream."""
         if connection.state is not ConnectionState.BUSY:
             self._renew(connection)  # closed while unused, or unrequested bytes
             return

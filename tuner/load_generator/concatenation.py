@@ -53,7 +53,6 @@ def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
 
 
 def _readings(part: PhaseResult) -> int:
-    """CPU readings in the measured part, plus its ends."""
     at_s = part.client_cpu.at_s
     inside = (at_s > part.warmup_end_s) & (at_s < part.measured_end_s)
     return 2 + int(np.count_nonzero(inside))

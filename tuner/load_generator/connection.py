@@ -50,7 +50,6 @@ class ClientConnection:
         self.socket: socket.socket | None = None
         self.intended_s = 0.0
         self.started_s = 0.0
-        """When its request was sent, or its opening began."""
         self.retry_s = 0.0
         self.losses = 0
         """Lost requests and failed openings in a row."""
@@ -58,7 +57,6 @@ class ClientConnection:
         self.unsent: memoryview | None = None
         """Unsent rest of a request; empty if unsendable."""
         self.reader: ResponseReader | None = None
-        """Set while a response has arrived in part."""
 
     def open(self, family: int, address: tuple[object, ...]) -> int:
         """Start to connect; the descriptor turns writable on success or failure.

@@ -32,7 +32,7 @@ from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
-"""Maximum silence of a client; it allows a short swap or sleep."""
+"""Maximum silence of a client; allows a short swap or sleep."""
 END_TIMEOUT_S = 2.0
 MAX_RETAINED = 2
 MAX_REPORTED = 200
@@ -43,7 +43,6 @@ class PhaseResult:
     """Result of one phase, in seconds since its first send."""
 
     records: RequestRecords
-    """Every request, including warm-up and those in flight at the end."""
     origin_s: float
     """First send, on the system's monotonic clock."""
     warmup_end_s: float
@@ -54,12 +53,10 @@ class PhaseResult:
     """Over the whole phase."""
     wall_s: float
     reconnects: int
-    """Connections replaced after a close or a lost request."""
     last_loss: str
     fell_behind: float
     """See `phase.fell_behind`."""
     first_error: str
-    """Message of the first non-2xx response, on one line."""
     hint: str = ""
 
     @property
@@ -84,7 +81,6 @@ class LoadGenerator:
         self._errors: Any = None
         self._payloads: Payloads | MultiModelPayloads | None = None
         self._kept: list[Payloads | MultiModelPayloads] = []
-        """What the client has, least recently used first."""
 
     def __enter__(self) -> Self:
         self._start()

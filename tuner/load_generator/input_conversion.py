@@ -67,7 +67,6 @@ def _arrange(
 def _disagreement(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> UsageError:
-    """Error for the first input with a wrong shape or sample count."""
     counts = {}
     for spec in signature.inputs:
         array = arrays[spec.name]
@@ -89,7 +88,6 @@ def _wrong_shape(
 
 
 def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
-    """Shape of an item, or of an input without an item axis; -1 where free."""
     return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
 
 

@@ -28,7 +28,6 @@ class MultiModelPayloads:
     heads: tuple[RequestRoute, ...]
     bodies: tuple[bytes, ...]
     order: Sequence[tuple[int, int]]
-    """Indexes of head and body for each request."""
 
     def __post_init__(self) -> None:
         if not len(self.order):

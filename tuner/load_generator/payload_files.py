@@ -94,7 +94,6 @@ def from_npz(
 
 
 def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
-    """Arrays of all inputs, and labels, by name."""
     wanted = [spec.name for spec in signature.inputs]
     if not path.is_file():
         raise UsageError(f"payload file {path}: there is no such file")

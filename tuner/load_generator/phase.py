@@ -52,18 +52,14 @@ class Phase:
         self.arrivals = plan.arrivals
         self.warmup_end_s: float | None = None
         self.measured_end_s: float | None = None
-        """End of the measured part: after `seconds`, or when the last of `requests` finished."""
         self.limit: float = math.inf
-        """Maximum requests sent, however late the clock is read."""
         self.total: float = math.inf
         """Set to `limit` once the end is due; reaching it ends the phase."""
         self._lasts = False
         self._finished_before = 0
         self._looks = 0
         self.fell_behind = 0.0
-        """Share by which the server fell behind in an open loop."""
         self._begun: tuple[int, int] | None = None
-        """Requests due and finished by the end of the warm-up, until judged."""
 
     @property
     def next_s(self) -> float:
@@ -126,7 +122,6 @@ class Phase:
         self._look_back(now_s, finished)
 
     def _is_short(self, now_s: float, finished: int) -> bool:
-        """Whether the measured part waits for more responses."""
         if self.arrivals.is_open or finished - self._finished_before >= self.plan.answers:
             return False
         assert self.warmup_end_s is not None

@@ -21,7 +21,7 @@ class Warmup:
     seconds: float = 0.1
     """Replicas forked from a warm process are steady after 0.05 s."""
     round_trips: int = 3
-    """The first fills the batches, the second is shaped by the first."""
+    """The first fills the batches, which shape the second."""
     cap_s: float = 10.0
     settling_s: float = 0.0
     """Maximum further wait for steady latencies (`steady`)."""
@@ -51,7 +51,6 @@ class OpenLoopPlan:
     rate_per_s: float
     spread: arrivals.Spread = "poisson"
     offsets_s: tuple[float, ...] = ()
-    """Seconds of a trace, scaled to the rate."""
     seed: int = 0
 
 
@@ -68,7 +67,6 @@ class PhasePlan:
     spread: arrivals.Spread = "poisson"
     seed: int = 0
     offsets_s: tuple[float, ...] = ()
-    """Arrival seconds: of `trace`, scaled to the rate; of `listed`, as they are."""
     each_its_own: bool = False
     """Whether each connection sends its own request, as one model's client."""
     cuts_overload: bool = False

@@ -9,7 +9,6 @@ _OUT_OF_RANGE = re.compile(
     r"\bind(ex|ices)\b.*\b(out of (data )?(bounds|range)|not in \[)|out of (bounds|range).*\bind(ex|ices)\b",
     re.IGNORECASE,
 )
-"""Index errors of ONNX Runtime, PyTorch, NumPy and TensorFlow."""
 _LAST = re.compile(r"inclusive range \[-?\d+, ?(\d+)\]")
 _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
 

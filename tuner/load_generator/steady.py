@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 BATCH = 5
 MIN_BATCHES, MAX_BATCHES = 8, 40
-"""Fewest batches to judge, and the number above which batches grow."""
 LOOK_S = 0.1
 
 

@@ -5,7 +5,7 @@ alone: simultaneous intervals (Bonferroni) over the spread left without configur
 effects.
 
 Configurations that the evaluations cannot tell from the leader, with a posterior mean within
-`CLOSE` of it, are tied; the most preferred wins, as a few per cent do not justify another core.
+`CLOSE` of it, are tied; the most preferred wins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ Array = NDArray[np.float64]
 CLOSE = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 PRIOR_DEGREES = 8.0
-"""Weight of the search's spread, in degrees of freedom."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

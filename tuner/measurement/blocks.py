@@ -1,9 +1,8 @@
 """Blocks of a measured phase, and intervals from their means.
 
-Consecutive requests are alike, so intervals that take them as independent are too narrow. Means of
-long blocks are nearly independent (batch means: Schmeiser 1982, Operations Research 30:556; 10 to
-30 suffice). A block is a multiple of 0.1 s, the CPU quota period, and spans at least two mean
-latencies.
+Consecutive requests are alike; means of long blocks are nearly independent (batch means: Schmeiser
+1982, Operations Research 30:556; 10 to 30 suffice). A block is a multiple of 0.1 s, the CPU quota
+period, and spans at least two mean latencies.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def cut(
     """Cut the measured part, from `start_s`, into whole blocks; drop the rest.
 
     `finished_s` (n,) are ascending, with latencies `took_s` (n,); `block_s` is from
-    `block_seconds`. Blocks without a response are left out.
+    `block_seconds`. Empty blocks are left out.
     """
     count = math.floor(seconds / block_s + 1e-6)
     edges_s = start_s + block_s * np.arange(count + 1, dtype=np.float64)

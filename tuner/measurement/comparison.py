@@ -1,8 +1,8 @@
 """Verdict of default against best from pairs of evaluations: a ratio with an interval.
 
 The ratio is best over default. Evaluations of a pair are close in time, so machine drift cancels.
-`measurement.sequential` decides when to stop, at a false-alarm rate of 5 % that the objectives
-share. Other intervals (throughput, p99, the prediction's choice) are plain and decide nothing.
+`measurement.sequential` decides when to stop, at an error of 5 % shared by the objectives. Other
+intervals are plain and decide nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ SESSION_SD = 0.035
 """Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with a margin."""
 NAMES = ("the default", "the best configuration")
 MAX_IN_PERCENT = 3.0
-"""Ratio above which sentences give a multiple, not per cent."""
 
 
 def ratio_interval(

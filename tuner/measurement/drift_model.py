@@ -22,10 +22,8 @@ from scipy import optimize
 Array = NDArray[np.float64]
 
 QUICK_S, SLOW_S = (0.5, 20.0), (20.0, 600.0)
-"""Bounds of the time constants of the two processes."""
 MIN_SD, MAX_SD = 1e-4, 1.0
 STARTS = ((0.05, 5.0, 0.05, 100.0, 0.02, 0.05), (0.02, 2.0, 0.02, 60.0, 0.05, 0.03))
-"""Starts of the optimiser: quick part, slow part, evaluations, blocks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,7 +115,6 @@ def _drift_model(parameters: Array) -> DriftModel:
 
 
 def _columns(blocks: Blocks) -> Array:
-    """The logs, and an indicator column per configuration: (n, 1 + k)."""
     _, numbered = np.unique(blocks.configuration, return_inverse=True)
     effects = np.eye(int(numbered.max()) + 1)[numbered]
     return np.column_stack([blocks.logs - blocks.logs.mean(), effects])
@@ -146,7 +143,6 @@ def _likelihood(course: DriftModel, steps: Sequence[tuple[float, bool]], columns
 def _filter(
     course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
-    """Each column's innovations (n, 1 + k), and their variances (n,)."""
     quick, slow = course.quick.sd**2, course.slow.sd**2
     launch, block = course.launch_sd**2, course.block_sd**2
     # Covariances of the state (quick, slow, evaluation), and the state per column.

@@ -24,7 +24,6 @@ from tuner.settings.measurement import QUOTA_PERIOD_S
 
 MAX_PARTS = 20
 MIN_PARTS = 5
-"""Fewer parts cannot show how alike requests are."""
 
 
 def part_of(

@@ -60,8 +60,7 @@ def noise_between(
 
     Server time covers processes alive at the second one. Neighbours have the rest, less the
     measuring processes' (`beside_s`), if the readings cover every local server process
-    (`knows_server`). `share` is the measured requests' share of the server's work, `peak_memory_mb`
-    that of any one replica.
+    (`knows_server`). `share` is the measured requests' share of the server's work.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:
@@ -103,7 +102,6 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
 
 
 def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """CPU time of the processes in `after`; new ones count in full."""
     return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
 
 

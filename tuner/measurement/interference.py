@@ -10,7 +10,7 @@ import statistics
 from tuner.values.measurement import HostNoise
 
 MAX_MORE = 0.05
-"""Disturbing share of CPU time above the usual: about how much configurations differ."""
+"""Disturbing share of CPU time above the usual."""
 MIN_S = 0.05
 """CPU time that cannot be told from none: procfs ticks are 10 ms."""
 MIN_KNOWN = 3

@@ -1,7 +1,7 @@
 """Little's law as a check of the load: requests in flight = throughput x mean latency.
 
-A large difference in a closed loop means too few requests in flight (slow client, lost connections)
-or a phase too short for its latencies. Little 1961, Operations Research 9:383.
+A large difference in a closed loop means too few requests in flight, or a phase too short for its
+latencies. Little 1961, Operations Research 9:383.
 """
 
 from __future__ import annotations

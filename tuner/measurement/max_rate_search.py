@@ -1,10 +1,10 @@
 """Search for the highest open-loop rate that keeps a latency limit.
 
-No single load is trusted with a p99. Growing steps enclose the limit; a miss is tried once more.
-Then the rate walks up after a kept limit and down after a miss (up-and-down method: Dixon and Mood,
-Journal of the American Statistical Association 43:109, 1948). Steps shrink at turns and grow after
-three equal results (Kesten, Annals of Mathematical Statistics 29:41, 1958). The walk's geometric
-mean is the rate at which half of the loads keep the limit.
+Growing steps enclose the limit; a miss is tried once more. Then the rate walks up after a kept
+limit and down after a miss (up-and-down method: Dixon and Mood, Journal of the American Statistical
+Association 43:109, 1948). Steps shrink at turns and grow after three equal results (Kesten, Annals
+of Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half of the
+loads keep the limit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ ENCLOSED = 1.3
 """Ratio of a missed to a kept rate at which the walk begins."""
 WALKED = 8
 MIN_WALK, FIRST_WALK, MAX_WALK = 1.06, 1.15, 1.4
-"""Smallest, first and largest step factor of the walk."""
 ALIKE = 3
-"""Equal results in a row after which steps grow."""
 MAX_MISSES = 0.01
 
 
@@ -46,9 +44,8 @@ class MaxRateSearch:
     def __init__(
         self, first_per_s: float, *, least_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Start at `first_per_s` (above 0), and try at most `most` rates.
-
-        Later rates are at least `least_per_s`.
+        """Start at `first_per_s` (above 0); try at most `most` rates, later ones at least
+        `least_per_s`.
         """
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")

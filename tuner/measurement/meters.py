@@ -158,7 +158,6 @@ class EnergyMeter:
             self._take()
 
     def _take(self) -> None:
-        """Append time, joules per counter and clock; stop at the first failure."""
         if self.failure:
             return
         try:
@@ -177,7 +176,6 @@ class EnergyMeter:
 
 
 def _packages(powercap: pathlib.Path) -> PackageCounter | str:
-    """Counter of the CPU packages, or why there is none."""
     domains = tuple(
         path
         for path in sorted(powercap.glob("intel-rapl:*"))  # AMD uses this name, too

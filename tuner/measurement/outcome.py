@@ -24,7 +24,6 @@ MAX_ERROR_SHARE = 0.01
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 """Statuses of an overloaded server."""
 REJECTIONS = OF_OVERLOAD - {0}
-"""Too late, which is no failure in a scenario."""
 
 SAFE = 2
 """Multiple of the minimum that likely suffices for slower configurations."""
@@ -95,7 +94,6 @@ class _RequestCounts:
     failed: int
     overloaded: int
     turned_down: int
-    """Rejected as too late, which is no failure."""
 
     @classmethod
     def of(

@@ -26,10 +26,10 @@ def percentile(ordered: NDArray[np.float64], share: float) -> float:
 
 
 def spread(ordered: NDArray[np.float64]) -> float:
-    """Return p95 - p5 of ascending values (n,), n at least 1.
+    """p95 - p5 of ascending values (n,), n at least 1.
 
-    Unlike a standard deviation, few outliers cannot move it (Huber and Ronchetti, Robust
-    Statistics, chapter 5); unlike a quartile range, it sees both of two latency clusters.
+    Robust to outliers (Huber and Ronchetti, Robust Statistics, chapter 5); unlike a quartile range,
+    it sees both of two latency clusters.
     """
     return percentile(ordered, 0.95) - percentile(ordered, 0.05)
 

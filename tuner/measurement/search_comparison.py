@@ -1,7 +1,7 @@
 """Comparison of samplers by best value so far and by winners.
 
 The unit is a repeat, as evaluations of one winner cannot show what another search would find. With
-a single repeat it is a round, for these two winners alone.
+a single repeat it is a round.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
 def _pairs(
     first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: Objective
 ) -> list[Pair]:
-    """One pair per unit; a repeat without a winner has none."""
     by_repeat = [
         [
             (objective.value(a), objective.value(b))

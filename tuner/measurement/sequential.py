@@ -6,11 +6,11 @@ Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's 
 from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132:235,
 1969).
 
-Stopping uses a spread assumed beforehand, since samples whose own spread is small by chance would
-stop early (decisions/0011). A wrong assumption costs pairs or power, not coverage.
+Stopping uses a spread assumed beforehand (decisions/0011). A wrong assumption costs pairs or power,
+not coverage.
 
-The final interval is Student's, with the pairs' own spread. Early stopping hardly biases it: it
-holds in 94 to 96 of 100 simulated comparisons (tests/tuner/measurement/test_verdict.py).
+The final interval is Student's, with the pairs' own spread; early stopping hardly biases it
+(tests/tuner/measurement/test_verdict.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALIKE = -float(special.ndtri(1 / 3))
 """Neighbour correlation, in standard errors, that one null sample in three exceeds."""
 MIN_DEGREES = 3.0
 MAX_ALIKE = 0.8
-"""Upper bound of the autocorrelation; beyond it few pairs cannot show drift."""
+"""Upper bound of the autocorrelation."""
 FAR = 2.5
 """Standard deviations of an outlier."""
 MAX_STEPS = 50
@@ -136,7 +136,6 @@ def robust_mean(differences: Sequence[float]) -> RobustMean:
 
 @functools.lru_cache(maxsize=256)
 def _robust_mean(differences: tuple[float, ...]) -> RobustMean:
-    """Cached, as each look repeats all earlier ones."""
     values = robust(np.asarray(differences, dtype=float))
     count, mean, own = len(values), float(values.mean()), float(values.std(ddof=1))
     if count < MIN_PAIRS or not own:
@@ -279,7 +278,6 @@ class StoppingRule:
         )
 
     def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        """Whether a look shows something that the pairs' own interval confirms."""
         reading = read(plan, differences, look)
         found = estimate(differences, alpha=self.alpha)
         if reading.is_crossed:

@@ -1,8 +1,7 @@
 """Summary of one phase's request records as a `Measurement`.
 
 A closed loop counts requests that *finish* in the measured part, so latencies, throughput and
-Little's law agree. Requests in flight at the end count nowhere; a stall at the end shows in the
-Little's-law error, not in p99.
+Little's law agree. A stall at the end shows in the Little's-law error, not in p99.
 
 An open loop counts requests that were *due* in the measured part, with latency from the due time
 (coordinated omission, Tene 2013). Throughput is still what was answered within the part.
@@ -30,7 +29,6 @@ from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
-"""The last request of a counted phase finishes exactly at its end."""
 
 
 def is_ok(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

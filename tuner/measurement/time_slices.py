@@ -7,12 +7,8 @@ import math
 from typing import Self
 
 SLICE_S = 0.1
-"""Measured per slice: a CPU quota period.
-
-Shorter slices leave less drift but lose more to their beginnings (benchmarks/verdict/slices.py).
-"""
+"""Measured per slice: a CPU quota period (benchmarks/verdict/slices.py)."""
 PARTS = 8
-"""Most slices per evaluation of a set time."""
 DROPPED_S = 0.06
 """Uncounted start of a slice: first batches, and a running quota period."""
 LATENCIES, DROPPED_LATENCIES = 6.0, 2.0

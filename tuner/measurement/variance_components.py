@@ -2,7 +2,7 @@
 
 On the log scale, block mean = configuration + evaluation + block: one-way random effects, pooled
 over configurations, by analysis of variance (Searle, Casella and McCulloch, Variance Components,
-chapter 3). Drift over hours appears as spread between evaluations.
+chapter 3).
 """
 
 from __future__ import annotations

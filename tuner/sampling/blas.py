@@ -1,7 +1,6 @@
-"""Limit BLAS to one thread while a proposal is made.
+"""Limit BLAS to one thread while a proposal is made, as more slow busy cores down.
 
-More threads gain nothing on matrices of hundreds of rows, and slow busy cores down. The limit holds
-for the whole process until restored, and needs threadpoolctl.
+The limit holds for the whole process until restored, and needs threadpoolctl.
 """
 
 from __future__ import annotations

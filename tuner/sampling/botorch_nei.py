@@ -21,7 +21,6 @@ Array = NDArray[np.float64]
 DRAWS = 128
 """Posterior samples."""
 TOGETHER = 512
-"""Candidates scored at once, which bounds the memory."""
 
 
 class BotorchSampler(CandidateSampler):

@@ -1,11 +1,11 @@
 """Base class of the samplers: one proposal per trial out of Optuna's calls.
 
-`propose` is called once per trial and its proposal is kept in the trial (`history.PROPOSAL`) for
-parallel trials, resumed studies and reports. Without candidates, the space is what ended trials
-share, and other parameters are drawn from their distributions.
+The proposal is kept in the trial (`history.PROPOSAL`) for parallel trials, resumed studies and
+reports. Without candidates, the space is what ended trials share, and other parameters are drawn
+from their distributions.
 
-All state derives from the study and the seed, and random streams are seeded by (seed, trial
-number), so a study resumes exactly. Thread-safe.
+All state derives from the study and the seed, with random streams by (seed, trial number), so a
+study resumes exactly. Thread-safe.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ Origin = Literal["initial", "guided", "replicate"]
 _TRIAL_STREAM, _DESIGN_STREAM, _PARAMETER_STREAM = range(3)
 _RETAINED = 256
 _CENTRES = 5
-"""Best configurations around which a sample is denser."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,6 @@ class Proposal:
     origin: Origin
     """`initial`: from the initial design; `replicate`: a deliberate repeat."""
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Plain data for the store, such as predictions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +56,6 @@ class SamplerContext:
     study: Study
     trial: FrozenTrial
     distributions: Mapping[str, BaseDistribution]
-    """Distributions shown so far; may be incomplete with candidates."""
     candidates: CandidateSet
     history: History
     unseen: NDArray[np.intp]  # positions of candidates that no trial has had

@@ -1,8 +1,7 @@
 """Candidates of a sampler, as configurations and as points of the unit cube.
 
-They come from a search space (`CandidateSet.of`) or from Optuna distributions: a finite grid is
-listed up to a limit, otherwise each proposal samples Sobol points and steps around the best
-configurations.
+From a search space (`CandidateSet.of`) or Optuna distributions: a finite grid is listed up to a
+limit, otherwise each proposal samples Sobol points and steps around the best configurations.
 
 Shapes: m candidates, d entries in [0, 1].
 """
@@ -26,7 +25,6 @@ from tuner.values.configuration import Configuration
 Array = NDArray[np.float64]
 
 LIMIT = 10_000
-"""Largest listed grid; each proposal scores all of it."""
 
 _STEPS = (0.2, 0.05, 0.01)
 """Standard deviations of steps around good configurations, as shares of an axis."""
@@ -34,8 +32,6 @@ _STEPS = (0.2, 0.05, 0.01)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _VaryingEncoding:
-    """Encoding without constant entries, with derived features appended."""
-
     encode: Callable[[Configuration], Array]
     features: Callable[[Configuration], Array] | None
     entries: NDArray[np.intp]
@@ -57,7 +53,7 @@ class CandidateSet:
     cells: tuple[Configuration, ...]
     vectors: Array  # (m, d) in [0, 1]
     encode: Callable[[Configuration], Array] | None = None
-    """Vector (d,) of any legal configuration; without it only candidates have one."""
+    """Vector (d,) of any legal configuration; None: only of candidates."""
     decode: Callable[[Array], Configuration] | None = None
     """Legal configuration nearest to a vector; only for samples."""
     extra: int = 0
@@ -238,7 +234,6 @@ def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
 
 
 def _key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Values by name, with floats rounded against rounding errors."""
     return tuple(
         float(f"{value:.12g}") if isinstance(value, float) else value
         for _, value in sorted(configuration.items())

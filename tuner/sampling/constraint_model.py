@@ -27,7 +27,6 @@ Array = NDArray[np.float64]
 UNKNOWN = float(np.log(0.5))
 """Log P without evaluations."""
 ENOUGH = 0.8
-"""Probability of keeping all constraints that a recommendation needs."""
 WORTH_TRYING = 0.5
 """Probability from which a search scores a candidate: the best often lies at a bound."""
 
@@ -109,7 +108,6 @@ def kept_once(history: History) -> NDArray[np.bool_]:
 
 
 def _of_limit(history: History, slack: Column) -> History:
-    """Evaluations with a known excess, as the target."""
     told = np.isfinite(slack.values)
     return dataclasses.replace(
         history,
@@ -131,7 +129,6 @@ def _of_limit(history: History, slack: Column) -> History:
 
 
 def _knowledge(text: str, known: PriorKnowledge) -> PriorKnowledge:
-    """The predicted latency, if the constrained metric follows it."""
     limit = parse(text)
     if known.latency is None or not limit.of.grows:
         return NO_PRIOR_KNOWLEDGE

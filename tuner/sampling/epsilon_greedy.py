@@ -27,7 +27,7 @@ class EpsilonGreedySampler(CandidateSampler):
         candidates: CandidateSet | None = None,
         epsilon: float = EPSILON,
     ) -> None:
-        """Store the arguments; see `CandidateSampler`. `epsilon` is a probability, 0 to 1."""
+        """Store the arguments; `epsilon` is a probability."""
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if not 0 <= epsilon <= 1:
             raise UsageError(

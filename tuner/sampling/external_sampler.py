@@ -1,7 +1,7 @@
 """Base class for samplers of other libraries: points of the unit cube with targets.
 
-Targets are scaled as for our own process, so that methods are compared. An unsuccessful trial
-counts as the worst value, as these libraries know no feasibility.
+Targets are scaled as for our own process. An unsuccessful trial counts as the worst value, as these
+libraries know no feasibility.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class ExternalProposal(NamedTuple):
 class ExternalSampler(CandidateSampler):
     """Sampler that takes the untried candidate nearest to a library's point.
 
-    Each proposal builds the library's state anew from the trial's stream, so a study resumes
-    exactly.
+    Each proposal builds the library's state anew from the trial's stream.
     """
 
     def propose(self, situation: SamplerContext) -> Proposal:

@@ -2,8 +2,8 @@
 
 Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen &
 Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. Running out of
-memory is mostly linear in a few knobs, so the kernel is a plane plus a Matern-5/2 term, chosen by
-the marginal likelihood.
+memory is mostly linear in a few knobs, so the kernel, chosen by the marginal likelihood, is a plane
+plus a Matern-5/2 term.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
     target = shift + b0 + b1 x guess + f(x) + rough(x) + drift + noise
     f ~ GP(0, variance x Matern-5/2)
 
-- guess is an optional prediction. b0 and b1 are integrated out under normal priors (Rasmussen and
+- guess is an optional prediction; b0 and b1 are integrated out under normal priors (Rasmussen and
   Williams, Gaussian Processes for Machine Learning, section 2.7, equation 2.40 with finite B).
 - drift has the caller's covariance and is not predicted.
-- rough(x), a second Matern-5/2 of fixed short length and variance, models steps, so that a few
-  lucky points cannot make untried candidates certain.
+- rough(x), a second Matern-5/2 of fixed short length and variance, models steps.
 - Length scales, variance and noise maximise the log posterior (L-BFGS, gradient of equation 5.9).
 
 Log-normal priors (median, spread of the logarithm):
@@ -73,7 +72,6 @@ class GaussianProcess:
     _drift: Array | None  # (n, n) standardised covariance of machine drift
     rough: float
     moment_sd: float = 0.0
-    """Standard deviation of the subtracted host slowdown, in units of the targets."""
     left_sd: float = 0.0
     """Its unknown part."""
 
@@ -168,8 +166,7 @@ class GaussianProcess:
         """Give less weight to outlying evaluations.
 
         One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals, so
-        that an isolated evaluation is no outlier.
+        Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals.
         """
         inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
         squared = self._pull**2 / np.diag(inverse)

@@ -5,9 +5,8 @@ scrambled Sobol design among likely feasible candidates. Each later trial
 
 1. fits the process to the log objectives (`surrogate`), and a second one to predictions
    (`model_averaging`);
-2. scores likely feasible candidates, evaluated or not, by `knowledge_gradient` times the
-   probability of success (`feasibility`, `headroom`) and of keeping the metric constraints
-   (`constraint_model`);
+2. scores likely feasible candidates by `knowledge_gradient` times the probability of success
+   (`feasibility`, `headroom`) and of keeping the metric constraints (`constraint_model`);
 3. proposes the best, which may be a replicate.
 
 Two objectives are combined by a random weight (`pareto_front`). Until something is feasible,
@@ -45,7 +44,6 @@ from tuner.values.configuration import Configuration
 Array = NDArray[np.float64]
 
 LIKELY = 0.75
-"""Less likely feasible candidates are skipped while enough others remain."""
 MIN_GAIN = 1e-5
 """Smaller knowledge gradients are rounding errors: expected improvement decides."""
 TURNS = 4
@@ -84,10 +82,10 @@ class GpSampler(CandidateSampler):
         self._earlier = earlier
         self._latency: Array | None = None
         self.largest_expected_improvement: float | None = None
-        """Largest expected improvement of an untried candidate, at the latest proposal.
+        """Largest expected improvement of an untried candidate, times P(feasible), at the latest
+        proposal.
 
-        A share of the incumbent, times P(feasible). None after a design proposal, or before
-        anything was feasible.
+        A share of the incumbent. None after a design proposal, or before anything was feasible.
         """
 
     def recommend(self, study: Study) -> Configuration | None:
@@ -144,7 +142,6 @@ class GpSampler(CandidateSampler):
         log_feasible: Array,
         kept: ConstraintModel,
     ) -> tuple[int, dict[str, Any]]:
-        """Position in `among`, and its expectations."""
         history, candidates = situation.history, situation.candidates
         known, told = self._known(situation), {}
         if history.second is not None:
@@ -249,8 +246,7 @@ class StructuredSampler(GpSampler):
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
     """Which candidates (m,) are likely feasible, at least a quarter.
 
-    Without this filter a search that has little left to gain would keep trying infeasible
-    candidates.
+    Without it, a search with little left to gain would keep trying infeasible ones.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 

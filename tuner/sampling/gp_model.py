@@ -1,11 +1,10 @@
-"""Gaussian-process regression with GPy: Matern-5/2, a length scale per axis, priors.
+"""Gaussian-process regression with GPy: Matern-5/2, a length scale per axis.
 
 Log-normal priors (median, spread of the logarithm):
 
 - length scales 0.6 sqrt(d), 1.3 (Hvarfner et al., see `gaussian_process`);
 - kernel variance 1, 1: targets are standardised;
-- noise standard deviation 5 % of a latency, factor 1.65, floor 1 %, as evaluations differ by 3 to
-  10 % on a quiet machine.
+- noise standard deviation 5 % of a latency, factor 1.65, floor 1 %.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ Hyperparameters = tuple[float, ...]
 """Logs of kernel variance, length scales (d) and noise variance, standardised."""
 
 NOISE_SD = 0.05
-"""Prior median of the noise: 5 % of a latency."""
 NOISE_FLOOR_SD = 0.01
 """Minimum noise; less is luck and makes the matrix hard to invert."""
 _NOISE_SPREAD = 1.0
@@ -33,7 +31,6 @@ _LENGTH_SCALE_SPREAD = 1.3
 _VARIANCE_SPREAD = 1.0
 _ITERATIONS = 60
 _MIN_SD = 0.02
-"""Minimum scale of standardisation, lest noise look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""GPy's regression with expected improvement, as in the study that this tuner follows.
+"""GPy's regression with expected improvement (an extra), as in the study that this tuner follows.
 
 Models log objectives of the knobs without derived features. An unsuccessful trial counts as the
-worst value. GPy is an extra.
+worst value.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class Climb:
         return np.asarray(np.rint(step * min(1.0, MAX_STEP / longest) if longest else step))
 
     def _best_beside(self, home: int) -> tuple[int | None, int | None]:
-        """Return (a direct neighbour to measure, None), or (None, the best if better than home)."""
+        """(A direct neighbour to measure, None), or (None, the best if better than home)."""
         beside = self._within(home, 1.0)
         for place in beside:
             if place not in self._seen.visited:

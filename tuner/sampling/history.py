@@ -40,7 +40,7 @@ PROPOSAL = "sampler:proposal"
 
 
 class Encoder(Protocol):
-    """Encoder of configurations: candidates, or the axes of a cube."""
+    """Encoder of configurations."""
 
     @property
     def names(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSy
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
 With h and f independent and jointly normal, targets lose SHARE x E[e], and their noise gains the
-uncertainty of e and of the share. That h and f rise together on full cores is not modelled.
+uncertainty of e and of the share.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ SHARE, SHARE_SD = 1.0, 0.3
 LEFT = 0.35
 """Share of the noise's standard deviation left once CPU times are known."""
 COST_SD = 0.2
-"""Prior standard deviation of one knob's effect on CPU time.
+"""Prior standard deviation of one knob's effect on CPU time: twice the observed value.
 
-Twice the observed value: an effect that the prior rejects would count as slowdown.
+An effect that the prior rejects would count as slowdown.
 """
 COST_LENGTH = 0.7
 INTERACTION = 0.6
 """Standard deviation of knob interactions, as a share of single effects."""
 LEVEL_SD = 1.0
 NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
-"""Standard deviations of the slowdown to average over."""
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
 """Their prior: median, and spread of the logarithm."""
 MIN_KNOWN = 3
@@ -49,7 +48,6 @@ class HostSlowdown:
     mean: Array  # (n,) to subtract from the targets; 0 if unknown
     covariance: Array  # (n, n) of the remaining uncertainty
     sd: float
-    """Standard deviation of a slowdown before its CPU time is known."""
     left_sd: float
 
 

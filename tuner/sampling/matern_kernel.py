@@ -103,7 +103,6 @@ class HyperparameterPosterior:
         return Hyperparameters.of(found.x), float(found.fun)
 
     def _parts(self, at: Array) -> tuple[Array, Array, Array, Array]:
-        """The targets' covariance and the parts of its gradient."""
         variance, lengths, noise = math.exp(at[0]), np.exp(2 * at[1:-1]), math.exp(2 * at[-1])
         r = np.sqrt(5 * np.tensordot(1 / lengths, self._squares, axes=1))
         decay = np.exp(-r)

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 ODDS = 10.0
-"""Prior odds of the structured process, which a few noisy evaluations cannot outweigh."""
+"""Prior odds of the structured process, against a few noisy evaluations."""
 MIN_SHARE = 1e-3
 
 
@@ -183,7 +183,6 @@ def _with(vectors: Array, context: Array) -> Array:
 
 
 def _of_observed(history: History, candidates: CandidateSet, guess: Array | None) -> Array | None:
-    """Each observation's prediction (n,), or None if one is missing."""
     if guess is None:
         return None
     places = [candidates.index_of(one) for one in history.configurations]

@@ -29,7 +29,6 @@ Array = NDArray[np.float64]
 AUGMENTED = 0.05
 """Weight of the sum; without it dominated points count as equal."""
 MIN_SPREAD = 0.02
-"""Minimum log distance of best and median evaluation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

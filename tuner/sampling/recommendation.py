@@ -31,7 +31,7 @@ class Incumbent:
     minimised: float
     """Posterior objective, in the minimised unit."""
     sd: float
-    """Its posterior standard deviation; on the log scale if `is_log`."""
+    """Posterior standard deviation; on the log scale if `is_log`."""
     noise_sd: float
     is_log: bool
 
@@ -91,10 +91,7 @@ def incumbent(
 def estimate_drift(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> tuple[Array, Array]:
-    """Machine drift: means (n,) and errors (n,) of the successful evaluations, in order.
-
-    On the log scale.
-    """
+    """Machine drift: means (n,) and errors (n,) of the successful evaluations, on the log scale."""
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
         return np.empty(0), np.empty(0)

@@ -1,9 +1,8 @@
 """Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-A simple baseline without interactions or uncertainty. The log objective is a sum of one polygon per
-knob, with a value per level, or interpolated beyond `KNOTS` levels. Straight lines are penalised
-less than deviations, and the penalty minimises the leave-one-out error. An unsuccessful trial
-counts as the worst value.
+A simple baseline. The log objective is a sum of one polygon per knob, with a value per level, or
+interpolated beyond `KNOTS` levels. Straight lines are penalised less than deviations, and the
+penalty minimises the leave-one-out error. An unsuccessful trial counts as the worst value.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ KNOTS = 8
 SLOPE = 0.1
 """Penalty of a straight line relative to deviations from it."""
 STRENGTHS = np.logspace(-3, 2, 11)
-"""Penalties to try, for targets of unit variance."""
 
 
 class RidgeSampler(CandidateSampler):

@@ -22,7 +22,6 @@ MIN_CHANCE = 0.1
 """Minimum probability of being the best."""
 DRAWS = 2000
 WITHIN = 30
-"""Configurations with the best means that are drawn."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,7 +84,6 @@ def make_shortlist(
 
 
 def _chances(mean: Array, covariance: Array) -> Array:
-    """Share of draws (k,) in which each is lowest."""
     lower = np.linalg.cholesky(covariance + 1e-10 * np.eye(len(mean)))
     draws = mean[:, None] + lower @ np.random.default_rng(0).normal(size=(len(mean), DRAWS))
     return np.bincount(np.argmin(draws, axis=0), minlength=len(mean)) / DRAWS

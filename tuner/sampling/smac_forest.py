@@ -4,8 +4,6 @@ As in SMAC's facade for hyper-parameters: ten trees on log objectives, log expec
 proposal of five at random. Differences: every untried candidate is scored; no racing of repeats, as
 in MLOS (`deterministic=True`); `gain_ratio` computes the improvement, because SMAC's own raises on
 rounding errors.
-
-Each proposal grows a new forest seeded by the trial's stream.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A target's noise has three parts: host slowdown, as far as CPU times show it (`host_slowdown`);
 differences between evaluations of one configuration, learned under a prior; and the error within
-the evaluation (`History.errors`), shrunk towards the common value because it rests on a few blocks.
+the evaluation (`History.errors`), shrunk towards the common value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ EVALUATION_OVER_ERROR = 2.5
 """Noise between evaluations over the standard error within one (four blocks)."""
 MIN_NOISE, MAX_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
-"""Share of the targets' variance that a prediction leaves."""
 ERROR_DEGREES = 3.0
 """Degrees of freedom of an evaluation's standard error: four blocks."""
 DRIFT_SD = 0.03
@@ -38,11 +37,10 @@ DRIFT_SD = 0.03
 DRIFT_S = 120.0
 """Time scale of machine drift in seconds."""
 TAIL_DEGREES = 4.0
-"""Degrees of freedom of Student's t noise, for occasional outliers."""
+"""Degrees of freedom of Student's t noise."""
 ROUGH_SD = 0.12
-"""Steps and kinks of ten per cent, without which the process is too certain of untried candidates."""
+"""Steps and kinks, without which the process is too certain of untried candidates."""
 RETAINED = 16
-"""Cached fits; each metric constraint has its own."""
 PRIOR_DEGREES = 9.0
 """Weight of the evaluations' common error."""
 
@@ -153,7 +151,6 @@ def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
 
 
 def _without(error: float, sd: float, left: float) -> float:
-    """Noise if only a share `left` of its part beyond `error` is unexplained."""
     return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
 
 

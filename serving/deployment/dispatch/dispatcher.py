@@ -106,7 +106,6 @@ class Dispatcher:
         self._on_batch = on_batch
         self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
-        """Wire ids of models; none is given twice."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Timer(self._loop, self._pump)
@@ -120,7 +119,6 @@ class Dispatcher:
         """Removed models that had in-flight requests."""
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
-        """When the current batch was sent, and its times in the replica."""
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
         self._told = LogRateLimiter(_LOG_EVERY_S)

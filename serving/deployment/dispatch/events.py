@@ -13,7 +13,6 @@ NOT_STARTED = (
     wire.ActionStatus.UNKNOWN_MODEL,
     wire.ActionStatus.NO_ROOM,
 )
-"""Statuses of actions that a replica has not started."""
 
 
 class BatchDone:

@@ -62,8 +62,8 @@ NO_HANDLER = _NoHandler()
 class InflightRequest(Submitted):
     """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
-    A finished job drops its handler, which mostly holds the job: a reference cycle would leave the
-    buffers to the garbage collector, which stops the server for milliseconds.
+    A finished job drops its handler: a reference cycle would leave the buffers to the garbage
+    collector, which stops the server for milliseconds.
     """
 
     __slots__ = ("_dispatcher", "arrived_s", "request", "split", "waiter")

@@ -60,7 +60,6 @@ class LoadReport(NamedTuple):
     memory_bytes: int | None = None
     """Growth of the process."""
     optimised: str | None = None
-    """Folder of the optimised model that was loaded, if any."""
 
     @property
     def batch_s(self) -> dict[int, float]:

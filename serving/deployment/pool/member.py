@@ -55,7 +55,7 @@ class Member:
         self.state = "starting"
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False
-        """Whether new settings drop it, so that its end does not count against them."""
+        """Whether new settings drop it, so that its end is no failure."""
         self.failure: tuple[str, str] | None = None
         """Reason and text of an unexpected end."""
 
