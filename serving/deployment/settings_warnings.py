@@ -31,7 +31,6 @@ def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -
 
 
 def _notes_of_batches(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
-    """Warnings for batch sizes that models sharing replicas do not reach."""
     notes = []
     of_pool = settings.batching.max_size
     names: dict[tuple[int, int], dict[str, None]] = {}

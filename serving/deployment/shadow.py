@@ -13,8 +13,6 @@ from serving.values import ModelId, Signature
 
 
 class _ShadowResponseHandler:
-    """Response handler of a copy: only counts."""
-
     __slots__ = ("_served", "_started_s")
 
     def __init__(self, served: Deployment) -> None:

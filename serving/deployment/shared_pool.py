@@ -297,7 +297,6 @@ class SharedPool:
         ]
 
     def _named(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
-        """Models by their served names."""
         ids = [self._tenants[model].card.id for model in models if model in self._tenants]
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
@@ -328,7 +327,6 @@ class SharedPool:
 
 
 def _of_no_model(settings: ServingSettings) -> ServingSettings:
-    """Remove the settings with which a single model is loaded."""
     return dataclasses.replace(settings.changed({"batching.pad_to": None}), model=ModelSettings())
 
 

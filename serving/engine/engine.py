@@ -429,7 +429,6 @@ class Engine:
     async def _put_back(
         self, changed: Sequence[Deployment], changed_pools: Sequence[SharedPool]
     ) -> None:
-        """Restore the settings in force for what had changed, and the GPU's clock."""
         self._unsettled |= {*changed, *changed_pools}  # each until it is restored
         try:
             await self._hold_clock(self.settings)

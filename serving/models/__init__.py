@@ -82,13 +82,11 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "catboost": ("catboost",),
     "mlflow": ("mlflow", "mlflow-skinny"),
 }
-"""Kind -> alternative packages of its runtime."""
 
 ONLY_TRUSTED = ("mlflow",)
 """Kinds whose files run code when loaded; the operator must allow them."""
 
 ON_DEVICE = ("onnx", "torch")
-"""Kinds that run on the device of `accelerator.device`."""
 OF_THEIR_OWN = ("python", "command")
 """Kinds whose code chooses a device among the visible GPUs."""
 

@@ -70,7 +70,6 @@ class Model:
         )
 
     def _mixed(self, inputs: Arrays) -> catboost.Pool:
-        """Pool of all features in training order."""
         count = len(next(iter(inputs.values())))
         rows = np.empty((count, sum(map(len, self._columns.values()))), object)
         for name, columns in self._columns.items():

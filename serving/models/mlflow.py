@@ -200,7 +200,6 @@ def _blank(spec: TensorSpec) -> NDArray[Any]:
 def _example(
     folder: pathlib.Path, data: Mapping[str, Any], inputs: Sequence[TensorSpec], fields: Fields
 ) -> Arrays | None:
-    """A folder's input example as inputs, if any."""
     about = data.get("saved_input_example_info") or {}
     if about.get("type") not in {"dataframe", "ndarray"}:
         return None

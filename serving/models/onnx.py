@@ -92,7 +92,6 @@ class Model:
             if quick is None and optimises and write_copy(copy, path, digest):
                 quick = open_copy(copy, threads)
         self.optimised = None if quick is None else str(copy)
-        """Folder of the optimised model that was loaded, if any."""
         try:
             self._session = quick or open_session(
                 path, session_options(threads=threads), self.device
@@ -167,7 +166,6 @@ def _spec(item: onnxruntime.NodeArg, path: pathlib.Path) -> TensorSpec:
 
 
 def _why_unbatched(path: pathlib.Path) -> str | None:
-    """Why responses depend on the batch, if known."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
         if any(data.find(mark) >= 0 for mark in _DYNAMIC):
             return "it is quantised dynamically: its scales are those of all items of a batch"

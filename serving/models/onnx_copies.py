@@ -36,10 +36,8 @@ COPIES = "optimised"
 MOST_BYTES = 16 * 2**30
 MOST_DAYS = 30
 _LEAST_FREE = 4
-"""Required free space, in multiples of the model's size."""
 _UNFINISHED = ".new-"
 _LEFT_S = 3600.0
-"""Age at which incomplete folders count as abandoned."""
 _DAY_S = 86_400.0
 _GRAPH, _WEIGHTS = "model.onnx", "weights.bin"
 _MAPPED_BYTES = 65_536
@@ -69,7 +67,6 @@ def copy_of(digest: str) -> pathlib.Path | None:
 
 @functools.cache
 def _tell(reason: str) -> None:
-    """Log once why there are no optimised models."""
     log.warning("models are loaded from their own files", extra={"reason": reason})
 
 

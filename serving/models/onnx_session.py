@@ -12,7 +12,6 @@ import onnxruntime
 from serving.models import cuda
 
 _ERRORS_ONLY, _FATAL = 3, 4
-"""ONNX Runtime's log severities."""
 
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"

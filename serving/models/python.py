@@ -127,7 +127,6 @@ class Model:
         return self._arrays(self._finish(outputs), None)
 
     def _arrays(self, answer: Any, count: int | None) -> Arrays:
-        """Convert a result to the declared arrays, of `count` items if given."""
         if not isinstance(answer, Mapping):
             answer = {self.signature.outputs[0].name: answer}
         return {spec.name: _check_output(answer, spec, count) for spec in self.signature.outputs}
@@ -190,7 +189,6 @@ def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSp
 def _check_output(
     answer: Mapping[str, Any], spec: TensorSpec, count: int | None
 ) -> NDArray[np.generic]:
-    """Output in its declared datatype, checked for `count` entries."""
     if spec.name not in answer:
         raise InferenceFailed(
             f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"

@@ -162,7 +162,6 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
 
 
 def _is_doubtful(part: str) -> bool:
-    """Whether a part is pickled or compiled code."""
     constant = part.removeprefix("data/constants/")
     is_object = constant != part and not constant.startswith(("tensor_", "model_"))
     return is_object or part.startswith("data/aotinductor/")

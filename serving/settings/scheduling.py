@@ -79,8 +79,9 @@ class SchedulingSettings:
     `default_deadline_s` may be longer. Default 300 s: ten default deadlines, for slow models.
     """
     default_priority: int = setting(2, "", 1, 2**31 - 1)
-    """Priority of a request that names none, from 1, the most urgent. Default 2: room on both
-    sides.
+    """Priority of a request that names none; 1 is the most urgent.
+
+    Default 2: leaves room on both sides.
     """
 
 

@@ -140,7 +140,6 @@ def _spec_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelSpec:
 def _folder_spec(
     folder: pathlib.Path, kind: str, path: pathlib.Path, *, name: str | None
 ) -> ModelSpec:
-    """Spec of a framework's folder; version folders are named by number, below the model's."""
     is_version = folder.name.isdecimal()
     own_name = folder.parent.name if is_version else folder.name
     return ModelSpec(

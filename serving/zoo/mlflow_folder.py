@@ -87,7 +87,6 @@ def content(folder: pathlib.Path) -> Mapping[str, Any]:
 def _files(
     folder: pathlib.Path, given: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[pathlib.Path, str]]:
-    """Possible models with their flavor's kind."""
     for flavor, (kind, key, places) in _FLAVORS.items():
         text = given.get(flavor, {}).get(key)
         if flavor == "tensorflow" and text is None:
@@ -101,7 +100,6 @@ def _files(
 
 
 def _kind_of(path: pathlib.Path) -> str | None:
-    """Kind of a file or folder that runs no code."""
     if (path / _SAVED_MODEL).is_file():
         return "tensorflow"
     if not path.is_file() or recognition.is_pickled(path):
@@ -110,7 +108,6 @@ def _kind_of(path: pathlib.Path) -> str | None:
 
 
 def _code(given: Mapping[str, Mapping[str, Any]]) -> str:
-    """Code of a model without a kind of its own, in words."""
     for flavor, options in given.items():
         if flavor != "python_function":
             form = options.get("serialization_format", "a pickle or code")

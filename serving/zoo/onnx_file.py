@@ -31,7 +31,6 @@ DTYPES: dict[str, int] = {
 """NumPy datatype -> ONNX number (`TensorProto.DataType`)."""
 
 _VARINT, _BYTES, _FLOAT = 0, 2, 5
-"""Wire types of Protocol Buffers."""
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 2, 3, 7
 
 Size = int | str

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 HEAD_BYTES = 4096
 TAIL_BYTES = 1024 * 1024
-"""An archive's end, with its part names."""
 
 TEXTS = {
     ".json": "an XGBoost model (an object that begins with the key 'learner', as Booster.save_model writes it)",
@@ -92,7 +91,6 @@ def kind_of(path: pathlib.Path) -> str | None:
 
 
 def _part_of(path: pathlib.Path) -> bytes | None:
-    """An archive's first of `_PARTS`, if any."""
     if not path.is_file():
         return None
     with path.open("rb") as file:

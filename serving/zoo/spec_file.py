@@ -176,7 +176,6 @@ def _variants(
 
 
 def _plain(quality: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
-    """Convert as a JSON record does: dates and keys become strings."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(quality, default=_date, allow_nan=False))
     except (TypeError, ValueError) as error:

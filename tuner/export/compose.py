@@ -9,7 +9,7 @@ from tuner.export.export_input import ExportInput, Files, Knobs
 
 FILE_NAME = "compose.yaml"
 _LABELS = "luthier-export"
-"""Distinct from the labels of a study's containers, which are cleaned up."""
+"""Distinct from a study's containers, which are cleaned up."""
 
 
 def files(subject: ExportInput) -> Files:

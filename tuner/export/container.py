@@ -48,9 +48,7 @@ RUNTIME_MB = {
     "catboost": 128,
     "mlflow": 256,
 }
-"""Extra MiB in the fork server."""
 TEMPORARY_MB = 64
-"""Size of /tmp, which is memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,6 @@ class ResourceRequirements:
     cpu: float
     memory_mb: int | None
     lines: tuple[str, ...]
-    """How they were calculated."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +202,6 @@ def name_of(subject: ExportInput) -> str:
 
 
 def _built_folder(subject: ExportInput) -> pathlib.Path | None:
-    """Folder of a bundled model's locally built weights, or None."""
     path = subject.model.path
     is_built = path is not None and path.is_relative_to(bundled.built_folder(""))
     return path.parent if path is not None and is_built else None
@@ -230,5 +226,4 @@ def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | N
 
 
 def _name_parts(source: pathlib.Path) -> tuple[str, ...]:
-    """End of a path that names model and version."""
     return source.parts[-2:] if source.name.isdecimal() else source.parts[-1:]

@@ -52,7 +52,6 @@ def _text(subject: ExportInput) -> str:
 
 
 def _fill_templates(engine: CommandEngine, configuration: Configuration) -> dict[str, Any]:
-    """Fill in the templates; unsearched knobs keep the file's values."""
     values = {
         **engine.defaults,
         **template.of_knobs(configuration),

@@ -15,9 +15,7 @@ from tuner.export.kubernetes import MAX_PODS
 
 FILE_NAME = "kserve.yaml"
 CONTAINER = "kserve-container"
-"""Name by which KServe finds the predictor's container."""
 MODELS = pathlib.PurePosixPath("/mnt/models")
-"""Where KServe puts the content of STORAGE_URI."""
 
 
 def files(subject: ExportInput) -> Files:

@@ -80,7 +80,6 @@ def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, 
 
 
 def _cores(launch: Measurement) -> float | None:
-    """Cores used; the CPU time covers warm-up and measured phase."""
     used_s = launch.noise.server_cpu_s
     return None if used_s is None else used_s / (launch.warmup_s + launch.seconds)
 
@@ -153,7 +152,6 @@ def _service(subject: ExportInput) -> dict[str, Any]:
 
 
 def _network_policy(subject: ExportInput) -> dict[str, Any]:
-    """Let the namespace's pods reach the inference ports."""
     name = container.name_of(subject)
     return {
         "apiVersion": "networking.k8s.io/v1",

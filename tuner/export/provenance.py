@@ -178,7 +178,6 @@ def _evaluations(
 
 
 def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
-    """Geometric means over evaluations, with 95 % intervals."""
     if not launches:
         return "not measured"
     second = () if record.second is None else (record.second,)
@@ -210,7 +209,6 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
 
 
 def _tail(tail: tail_latency.TailLatency) -> str:
-    """p99 of all requests pooled."""
     if not tail.is_told:
         return f"p99 not known ({tail.why_not})"
     low, high = (

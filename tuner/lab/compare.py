@@ -53,7 +53,6 @@ class CompareSpec:
     """What to compare."""
 
     settings: StudySettings
-    """Without the sampler."""
     samplers: tuple[str, ...]
     repeats: int
 
@@ -135,7 +134,6 @@ def _runs(
     terminal: Terminal,
     predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
-    """All searches, and a line for each failed winner."""
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(

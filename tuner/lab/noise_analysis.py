@@ -26,7 +26,6 @@ class NoiseEvaluation:
     started_at: float
     """Unix time when the measured phase, or a failed evaluation, began."""
     took_s: float
-    """Until the next evaluation."""
     outcome: Outcome
     blocks_ms: tuple[float, ...]
     """Mean latency per block; empty unless ok."""

@@ -33,7 +33,6 @@ from tuner.values.request_records import RequestRecords
 
 BLOCK_S = 0.2
 MIN_BLOCKS = 3
-"""Per evaluation."""
 LOOKED_AT = 2
 """Looked at per configuration measured; the slower half is dropped."""
 
@@ -45,7 +44,6 @@ class NoiseMeasurementSpec:
     settings: StudySettings
     configurations: int = 4
     launches: int = 75
-    """Per configuration."""
 
 
 def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurement:

@@ -124,7 +124,6 @@ def _within(
     parts: HoldoutSplit,
     arena: ProblemStatement,
 ) -> GroundTruth:
-    """Mark candidates that violate a constraint as unsuccessful."""
     name = limit.of.objective
     if name is None or limit.metric == "items_per_s":
         raise UsageError(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")

@@ -33,7 +33,6 @@ machine twice as fast except for the gateway.
 """
 _APART = 1_000_003
 _STREAM = 7
-"""Separates draws from the sampler's random streams."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,6 @@ class ReplaySpec:
     after: PreparedTable | None = None
     after_trials: int = 30
     pairs: int = 0
-    """Most pairs of final verdicts."""
     wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 

@@ -199,7 +199,6 @@ def _judge(
 
 
 def _why_not(ground: PreparedTable, sampler: str) -> str | None:
-    """Why a sampler skips a table, else None."""
     if sampler == "guess" and ground.profile is None:
         return "The sampler guess takes no part: the surface has no profile to predict from."
     return None

@@ -66,7 +66,6 @@ class OpenLoop:
         return max(sent, bisect.bisect_right(self._known_s, end_s))
 
     def _next_s(self) -> float:
-        """Second after those in `_known_s`."""
         raise NotImplementedError
 
 

@@ -52,7 +52,6 @@ class ClientConnection:
         self.started_s = 0.0
         self.retry_s = 0.0
         self.losses = 0
-        """Lost requests and failed openings in a row."""
         self.round_trips = 0
         self.unsent: memoryview | None = None
         """Unsent rest of a request; empty if unsendable."""

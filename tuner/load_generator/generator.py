@@ -55,7 +55,6 @@ class PhaseResult:
     reconnects: int
     last_loss: str
     fell_behind: float
-    """See `phase.fell_behind`."""
     first_error: str
     hint: str = ""
 

@@ -42,7 +42,6 @@ class Payloads:
     guessed: tuple[str, ...] = ()
     """Inputs with small integers for lack of a declared range."""
     sent: InputSummary | None = None
-    """None without server metadata."""
     answer: str = "open-inference"
     """Response format: a protocol, a datatype, or empty if unread."""
 

@@ -119,7 +119,6 @@ def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, s
 
 
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """Inputs, cut to the maximum, and labels."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: there is no such file")
     try:

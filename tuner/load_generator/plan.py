@@ -80,7 +80,6 @@ class PhasePlan:
     """Requests sent after the warm-up, including those in flight then."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
     race: Race | None = None
-    """Ends a measured part of `seconds` early."""
     timeout_s: float = 10.0
     """Time after which a request is lost, even waiting for a connection in an open loop."""
 

@@ -34,7 +34,6 @@ class ConnectionPool:
         self.poller = select.epoll()
         self.reconnects = 0
         self.last_loss = ""
-        """Why the last request or opening failed."""
 
     def resolve(self) -> None:
         """Resolve the server's address; of several, take the first that accepts.

@@ -72,7 +72,7 @@ class ResponseReader:
     def __init__(self) -> None:
         self.plain: ResponseHead | None = None
         self.head = b""
-        """That head with its empty line."""
+        """Head of a plain response, with its empty line."""
         self._begun = bytearray()
         self._missing_bytes = 0
         self._parser: _FullParser | None = None

@@ -34,7 +34,6 @@ class Posterior:
     mean: Array  # (k,) of the log objective, minimised
     covariance: Array  # (k, k)
     launch_sd: float
-    """Log-scale standard deviation of one evaluation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,6 @@ def evaluation_sd(logs: Array, presumed: float) -> float:
 
 
 def _pooled_sd(logs: Array, presumed: float) -> tuple[float, float]:
-    """Shrunk sd, and its degrees of freedom."""
     rounds, count = logs.shape
     left = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
     degrees = (rounds - 1) * (count - 1) + PRIOR_DEGREES
@@ -102,11 +100,8 @@ def _posterior_mean(belief: Posterior, logs: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Spread:
-    """Means of the evaluations, with their precision."""
-
     means: Array  # (k,)
     error: float
-    """Standard error of a difference of two means."""
     reach: float
     """Half width of a simultaneous interval, in standard errors."""
 

@@ -21,7 +21,6 @@ from tuner.values.measurement import Block
 from tuner.values.request_records import CpuTimeSeries
 
 MIN_BLOCKS = 4
-"""Fewer blocks give no interval."""
 MAX_BATCHES = 20
 """More blocks are merged, for more independence."""
 MIN_LATENCIES = 2

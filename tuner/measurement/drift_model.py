@@ -121,14 +121,12 @@ def _columns(blocks: Blocks) -> Array:
 
 
 def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
-    """Seconds since the previous block, and whether the evaluation changed."""
     since_s = np.diff(blocks.at_s, prepend=blocks.at_s[0])
     is_other = np.diff(blocks.launch, prepend=blocks.launch[0]) != 0
     return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
 
 
 def _likelihood(course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array) -> float:
-    """Restricted log-likelihood, up to a constant."""
     innovations, variances = _filter(course, steps, columns)
     scaled = innovations / np.sqrt(variances)[:, None]
     values, effects = scaled[:, 0], scaled[:, 1:]

@@ -22,7 +22,6 @@ class HostReading:
     cpu_s: Mapping[int, float]
     """User and system time per server process id, if readable."""
     busy_s: float | None = None
-    """User and system time of all processes."""
     beside_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
     """The same per process id of the measuring processes."""
 

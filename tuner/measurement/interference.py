@@ -18,7 +18,6 @@ MIN_KNOWN = 3
 RETAINED = 50
 """Recent loads that define the usual share."""
 MAX_REPEATED = 0.25
-"""Share of load time for repeats."""
 CREDIT_S = 1.0
 
 

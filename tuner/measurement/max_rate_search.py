@@ -50,9 +50,7 @@ class MaxRateSearch:
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None
-        """Highest kept rate before the walk."""
         self.missed_per_s: float | None = None
-        """Lowest missed rate before the walk."""
         self._first_per_s = first_per_s
         self._least_per_s = least_per_s
         self._left = most
@@ -60,7 +58,6 @@ class MaxRateSearch:
         self._is_again = False
         self._walked: list[float] = []
         self._walk_per_s: float | None = None
-        """Next rate of the walk; None before it."""
         self._last: bool | None = None
         self._alike = 0
 

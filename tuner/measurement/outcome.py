@@ -22,7 +22,6 @@ from tuner.values.trial import OK, Outcome
 MAX_ERROR_SHARE = 0.01
 """Tolerable share of failed requests; errors are often fast, and flatter a phase."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
-"""Statuses of an overloaded server."""
 REJECTIONS = OF_OVERLOAD - {0}
 
 SAFE = 2

@@ -31,7 +31,6 @@ Array = NDArray[np.float64]
 ALPHA = 0.05
 """Chance of a false difference at any look, two-sided."""
 MIN_PAIRS = 6
-"""Pairs before the first look."""
 GROWTH = 1.25
 ALIKE = -float(special.ndtri(1 / 3))
 """Neighbour correlation, in standard errors, that one null sample in three exceeds."""
@@ -39,7 +38,6 @@ MIN_DEGREES = 3.0
 MAX_ALIKE = 0.8
 """Upper bound of the autocorrelation."""
 FAR = 2.5
-"""Standard deviations of an outlier."""
 MAX_STEPS = 50
 _MAD = float(special.ndtri(0.75))
 """Normal median absolute deviation, in standard deviations."""

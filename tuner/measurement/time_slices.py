@@ -14,12 +14,9 @@ DROPPED_S = 0.06
 LATENCIES, DROPPED_LATENCIES = 6.0, 2.0
 """The same in latencies, if longer."""
 MIN_QUARTETS = 2
-"""Fewest A B B A per evaluation."""
 MAX_QUARTETS = 8
-"""Most A B B A per evaluation."""
 EXPECTED_STARTUP_S = 0.3
 SWITCH_S = 0.03
-"""Between slices: connections, and metrics."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +24,6 @@ class TimeSlices:
     """Slice layout of an evaluation."""
 
     seconds: float
-    """Measured per slice."""
     dropped_s: float
     """Uncounted load before."""
     quartets: int

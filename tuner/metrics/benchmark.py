@@ -18,7 +18,6 @@ better: the bound of the mean regret difference is below 0; non-inferior: at mos
 the opposite bound is above the margin; not shown: otherwise.
 """
 MIN_UNITS = 5
-"""Fewest units that can show anything."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +67,11 @@ class SamplerResult:
     sampler: str
     profiling: int
     regrets: tuple[tuple[float, ...], ...]
-    """Regrets of the recommendation, (runs, trials)."""
     seconds: tuple[tuple[float, ...], ...]
     """Seconds to the end of each trial, (runs, trials)."""
     regret: Quartiles
     within: tuple[TimeToTolerance, ...]
     failures: float
-    """Mean of failed trials per search."""
     sampler_ms: float
 
     def reached(self, share: float) -> TimeToTolerance:

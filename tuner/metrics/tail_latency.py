@@ -23,9 +23,7 @@ from tuner.values.measurement import MIN_FOR_P99, Measurement
 
 SHARE = 0.99
 OUTSIDE = 0.025
-"""Probability on either side of an interval."""
 EXTREME = 0.99
-"""Required probability of an extreme beyond the percentile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +141,6 @@ def ranks_of(
 
 
 def _first(count: int, is_reached: Callable[[int], bool]) -> int | None:
-    """Smallest rank in 1..count where a monotonic condition holds."""
     low, high = 1, count + 1
     while low < high:
         middle = (low + high) // 2

@@ -19,7 +19,6 @@ from tuner.report import theme
 from tuner.report.markup import Child, Markup, element, join
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-"""Policy without scripts, whose digests are added."""
 
 
 def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:

@@ -51,7 +51,6 @@ class Importance:
     shares: tuple[MainEffect, ...]
     trials: int
     basis: str
-    """Which trials were used, in words."""
 
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:

@@ -27,7 +27,6 @@ JITTER = 0.012
 
 
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
-"""Letters per title line, in a small figure and above an upright axis."""
 
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
@@ -120,7 +119,6 @@ def _ends(values: list[float]) -> tuple[float, float]:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """Log-scale position between low and high, 0 to 1."""
     return math.log(value / low) / math.log(high / low)
 
 
@@ -172,7 +170,6 @@ def _colour(share: float) -> str:
 
 
 def _scale(marks: dict[str, float], title: str) -> go.Scatter:
-    """Invisible point with the labelled colour bar."""
     return go.Scatter(
         x=[None],
         y=[None],
@@ -197,7 +194,6 @@ def _scale(marks: dict[str, float], title: str) -> go.Scatter:
 
 
 def _marks(axis: KnobAxis) -> dict[str, float]:
-    """Labels of an upright axis, with heights 0 to 1."""
     return {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
 
 

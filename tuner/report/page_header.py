@@ -16,13 +16,11 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verdict import VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
-"""Words that set a note in bold."""
 SHOWN: Mapping[VerdictOutcome, str | None] = {
     "better": "better",
     "worse": "worse",
     "no difference shown": None,
 }
-"""Word and CSS class by outcome."""
 
 
 def answer(study: StudyRecord) -> Markup:

@@ -112,11 +112,7 @@ def _log_tail(share: float) -> float:
 def _add_curve(
     drawn: go.Figure, role: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
-    """Add one curve with its percentiles.
-
-    Curves rise to the right, so labels fit above left of the leftmost mark or below right of the
-    rightmost.
-    """
+    """Add one curve with its percentiles, labelled above on the left, or below on the right."""
     colour = theme.mark(role).colour
     times, shares = quantile_curve(values)
     drawn.add_trace(

@@ -18,7 +18,6 @@ from tuner.values.study_record import StudyRecord
 Array = NDArray[np.float64]
 
 ROUNDING_S = 1e-9
-"""The last request of a counted phase finishes exactly at its end."""
 FIT = 0.02
 """Maximum relative difference between a measurement's and the records' counts."""
 
@@ -110,7 +109,6 @@ def _candidates(study: StudyRecord, role: study_view.ArmName) -> tuple[Measureme
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:
-    """Start and end of the measured part, or None."""
     best: tuple[float, tuple[float, float]] | None = None
     for measurement in candidates:
         start = measurement.warmup_s

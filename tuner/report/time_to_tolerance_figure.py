@@ -15,7 +15,6 @@ Row = tuple[str, Mapping[float, TimeToTolerance]]
 
 LINE = "#8b949e"
 PALE = 0.25
-"""Opacity of a full bar, which half of the searches never reach."""
 
 
 def time_to_tolerance(

@@ -23,7 +23,6 @@ class PlotContext:
 
     x: Callable[[Trial], float] = lambda trial: trial.number
     knob: str | None = None
-    """Only this knob, for short texts."""
 
 
 BY_NUMBER = PlotContext()

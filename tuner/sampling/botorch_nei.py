@@ -19,7 +19,6 @@ from tuner.sampling.external_sampler import is_too_early, observations
 Array = NDArray[np.float64]
 
 DRAWS = 128
-"""Posterior samples."""
 TOGETHER = 512
 
 

@@ -62,7 +62,6 @@ class SamplerContext:
     initial: int
     seed: int
     rng: np.random.Generator
-    """Random stream of this trial."""
 
     @property
     def is_initial(self) -> bool:

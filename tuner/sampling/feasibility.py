@@ -40,7 +40,6 @@ class Feasibility:
     _root: Array  # (n,) square root of the likelihood's curvature
     _factor: Array  # (n, n) lower Cholesky factor of I + root K root
     log_evidence: float
-    """Laplace's estimate of the log marginal likelihood."""
 
     def log_probability(self, vectors: Array) -> Array:
         """Log P(feasible) (m,) at vectors (m, d)."""

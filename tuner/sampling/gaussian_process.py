@@ -61,7 +61,6 @@ class GaussianProcess:
     guess: Array | None  # (n,) standardised
     hyperparameters: Hyperparameters
     log_posterior: float
-    """Log posterior of hyper-parameters and standardised targets."""
     _shift: float
     _factor: float
     _guess_shift: float
@@ -73,7 +72,7 @@ class GaussianProcess:
     rough: float
     moment_sd: float = 0.0
     left_sd: float = 0.0
-    """Its unknown part."""
+    """Unknown part of the host slowdown, in units of the targets."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
         """Mean and sd (m,) of the noiseless latent function at vectors (m, d)."""

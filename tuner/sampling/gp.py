@@ -82,10 +82,10 @@ class GpSampler(CandidateSampler):
         self._earlier = earlier
         self._latency: Array | None = None
         self.largest_expected_improvement: float | None = None
-        """Largest expected improvement of an untried candidate, times P(feasible), at the latest
-        proposal.
+        """Largest expected improvement of an untried candidate, at the latest proposal.
 
-        A share of the incumbent. None after a design proposal, or before anything was feasible.
+        A share of the incumbent, times P(feasible). None after a design proposal, or before
+        anything was feasible.
         """
 
     def recommend(self, study: Study) -> Configuration | None:

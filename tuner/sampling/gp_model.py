@@ -91,7 +91,6 @@ def fit(
 def _climb(
     vectors: Array, targets: Array, start: Hyperparameters, prior: Hyperparameters
 ) -> tuple[float, Hyperparameters]:
-    """Return negative log posterior, infinite if unstable, and hyper-parameters from one start."""
     gpy = _gpy()
     try:
         with np.errstate(all="ignore"):  # the line search tries absurd values, and leaves them

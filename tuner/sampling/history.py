@@ -92,7 +92,7 @@ class History:
     efforts: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     scale_reason: str
-    """Why it is raw, or empty."""
+    """Why the scale is raw, or empty."""
     sign: float
     """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
@@ -102,9 +102,7 @@ class History:
     seen: frozenset[Configuration]
     """All proposed, measured or waiting configurations, except interrupted ones."""
     earlier: int
-    """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
-    """Of the study's last model, or empty."""
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None

@@ -37,7 +37,7 @@ INTERACTION = 0.6
 LEVEL_SD = 1.0
 NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
-"""Their prior: median, and spread of the logarithm."""
+"""Prior of the slowdown's sd: median, and spread of the logarithm."""
 MIN_KNOWN = 3
 
 

@@ -22,7 +22,6 @@ Array = NDArray[np.float64]
 NODES = 32
 MAX_BEST = 150
 MAX_TRIED = 500
-"""Candidates scored, likewise."""
 _OPTIMISM = 2.0
 _CHUNK = 64
 

@@ -18,7 +18,6 @@ from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001
-"""Ratio below which predictions count as equal."""
 
 
 class PredictionSampler(CandidateSampler):

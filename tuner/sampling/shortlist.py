@@ -19,7 +19,6 @@ from tuner.values.configuration import Configuration
 Array = NDArray[np.float64]
 
 MIN_CHANCE = 0.1
-"""Minimum probability of being the best."""
 DRAWS = 2000
 WITHIN = 30
 

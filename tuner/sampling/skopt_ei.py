@@ -15,7 +15,6 @@ from tuner.sampling.external_sampler import ExternalProposal, ExternalSampler
 
 Array = NDArray[np.float64]
 _MIN_SD = 1e-9
-"""Keeps the expected improvement defined where its process is certain."""
 
 
 class SkoptSampler(ExternalSampler):

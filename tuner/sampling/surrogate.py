@@ -35,14 +35,12 @@ ERROR_DEGREES = 3.0
 DRIFT_SD = 0.03
 """A small machine's speed changes by a few per cent."""
 DRIFT_S = 120.0
-"""Time scale of machine drift in seconds."""
 TAIL_DEGREES = 4.0
 """Degrees of freedom of Student's t noise."""
 ROUGH_SD = 0.12
 """Steps and kinks, without which the process is too certain of untried candidates."""
 RETAINED = 16
 PRIOR_DEGREES = 9.0
-"""Weight of the evaluations' common error."""
 
 _fitted: dict[bytes, GaussianProcess] = {}
 _lock = threading.Lock()

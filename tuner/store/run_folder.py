@@ -52,12 +52,9 @@ FILES = frozenset(
         "verification",
     }
 )
-"""Every name that a study may leave in its folder."""
 
 
 class _Written(yaml.SafeDumper):
-    """YAML dumper without aliases, as `bounded_yaml` expects."""
-
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         """Write no value as an alias."""
         return True

@@ -33,7 +33,6 @@ from tuner.values.trial import Trial
 
 Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
-"""Parameter -> its distribution: a space in Optuna's form."""
 PROPOSAL = "sampler:proposal"
 BUSY_TIMEOUT_S = 20.0
 

@@ -116,7 +116,6 @@ class Dispatcher:
         self._axes: dict[ModelId, dict[str, int]] = {}
         """Models whose items are not rows of all tensors -> item axis per output."""
         self._retired: set[ModelId] = set()
-        """Removed models that had in-flight requests."""
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
         self._pumping = False
@@ -484,7 +483,6 @@ class Dispatcher:
         now_s: float,
         most: int,
     ) -> None:
-        """Answer a batch's requests, each with at most so many bytes."""
         jobs, clock = self._jobs, self._clock
         items = parts = late = answered = 0
         waited_s = 0.0
@@ -553,7 +551,6 @@ class Dispatcher:
         self._give_up(id_, error, self._clock())
 
     def _give_up(self, id_: int, error: ServingError, now_s: float) -> None:
-        """Fail a request, including its queued parts."""
         job = self._jobs.pop(id_, None)
         if job is not None:
             self._unfinished[job.model] -= 1

@@ -39,7 +39,6 @@ class BatchDone:
         self.waited_s = waited_s
         """Sum of their times from arrival to sending."""
         self.late = late
-        """Responses that left after the deadline."""
 
 
 class ActionEnded(NamedTuple):
@@ -52,7 +51,6 @@ class ActionEnded(NamedTuple):
     """
     expected_s: float
     took_s: float | None
-    """Seconds in the replica, if measured."""
 
 
 def make_action_ended(action: Action, status: int, times: StageTimes | None) -> ActionEnded:

@@ -29,12 +29,9 @@ class LoadSpec(NamedTuple):
     card: ModelSpec
     threads: int
     max_items: int = 1
-    """Largest warm-up batch, in items."""
     warmup_s: float = 0.0
-    """Time for the warm-up; 0: none."""
     device: str = "auto"
     weights: pathlib.Path | None = None
-    """Weights of the variant; None: the spec's."""
     root: pathlib.Path | None = None
     """Staging root, under which files keep their paths; None: not staged."""
     pages: int = 0
@@ -46,7 +43,6 @@ class LoadSpec(NamedTuple):
     optimises: bool = False
     inputs: DeclaredInputs = DeclaredInputs()
     max_answer_bytes: int | None = None
-    """Longest message from the replica."""
 
 
 class LoadReport(NamedTuple):

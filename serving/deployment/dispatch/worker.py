@@ -39,7 +39,6 @@ class ConnectedReplica:
         self.holds: set[ModelId] = set()
         self.heard_s = 0.0
         self.labels: dict[int, str] = {}
-        """Load action -> readable model name."""
         self.sent: dict[int, tuple[Action, float]] = {}
 
     @property

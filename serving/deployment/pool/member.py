@@ -57,7 +57,6 @@ class Member:
         self.leaving = False
         """Whether new settings drop it, so that its end is no failure."""
         self.failure: tuple[str, str] | None = None
-        """Reason and text of an unexpected end."""
 
     def facts(self) -> dict[str, Any]:
         """Return worker, pid, state and usage as plain data."""
@@ -121,7 +120,6 @@ class Death:
     reason: str
     text: str
     at_s: float
-    """Unix time."""
 
 
 class DeathCounter(Protocol):

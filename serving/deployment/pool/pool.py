@@ -323,7 +323,6 @@ class Pool:
             await asyncio.gather(self._restart, return_exceptions=True)
 
     async def _retire(self, member: Member, grace_s: float) -> None:
-        """Drain a replica, then end it."""
         replica = member.replica
         member.state = "draining" if replica is not None else "ended"
         if replica is None:

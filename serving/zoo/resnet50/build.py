@@ -26,7 +26,6 @@ SEED = 50
 BLOCKS = (3, 4, 6, 3)
 WIDTHS = (64, 128, 256, 512)
 EXPANSION = 4
-"""Output channels of a block over its width."""
 CLASSES = 1000
 BRANCH = 0.25
 """Scale of a block's last convolution, bounding sums over blocks."""

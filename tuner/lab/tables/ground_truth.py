@@ -27,7 +27,6 @@ from tuner.values.histogram import LatencyHistogram
 Array = NDArray[np.float64]
 
 WINDOW_S = 45.0
-"""Seconds before and after an evaluation."""
 MIN_KNOWN = 8
 """Evaluations of a candidate from which those after the passes show drift."""
 SWEEPS = 8

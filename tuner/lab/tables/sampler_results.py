@@ -21,7 +21,6 @@ from tuner.values.configuration import Configuration
 Array = NDArray[np.float64]
 
 SHARES = (0.10, 0.05, 0.03)
-"""Tolerances as shares of the optimum."""
 
 
 def sampler_result(

@@ -35,7 +35,6 @@ class RepeatRule:
     best_share: float = 0.05
     """Share of candidates to evaluate until well known."""
     best_se: float = 0.01
-    """Relative standard error of a well-known candidate."""
     most: int = 16
     """Maximum evaluations of a candidate that is no rival."""
     enough: int = 8
@@ -90,7 +89,6 @@ def _done_keys(recorded: Collection[HasRecord]) -> set[tuple[int, Configuration]
 def _known_estimates(
     recorded: Collection[HasRecord], sweep: int
 ) -> dict[Configuration, CandidateEstimate]:
-    """Estimates of working candidates from earlier passes, best first."""
     values: dict[Configuration, list[float]] = {}
     lost: dict[Configuration, int] = {}
     for one in recorded:

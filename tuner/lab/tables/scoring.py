@@ -35,7 +35,6 @@ class ReplayedVerdict:
     interval: Interval | None = None
     pairs: int = 0
     true_ratio: float | None = None
-    """From held-out evaluations; None if unknown."""
 
     @property
     def covers(self) -> bool | None:
@@ -64,7 +63,6 @@ class ReplayRun:
     recommended: tuple[Configuration | None, ...]
     """Recommendation after each trial; None before one worked."""
     seconds: tuple[float, ...] = ()
-    """Recorded duration of the evaluations up to each trial."""
     sampler_s: float = 0.0
     own_s: tuple[float, ...] = ()
     """Cumulative sampler time, with recommendations, whose fit makes the next proposal."""

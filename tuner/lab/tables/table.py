@@ -38,7 +38,6 @@ class RecordedEvaluation:
     outcome: Outcome
     startup_s: float
     loaded_s: float
-    """Of warm-up and measurement."""
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     """Empty unless the outcome is ok."""
@@ -109,7 +108,6 @@ class RecordedEvaluation:
 
 
 def _with_goodput(measured: Measurement, share: float) -> Measurement:
-    """Add the goodput: a share of the responses."""
     ends = find_objective("throughput").interval(measured)
     return dataclasses.replace(
         measured,
@@ -139,7 +137,6 @@ class TableHeader:
     engine: str
     home: str
     objective: str
-    """Of the repeats of the best candidates."""
     space: Mapping[str, Any]
     """As in a search-space file, with grids."""
     default: Configuration

@@ -33,7 +33,6 @@ from tuner.values.histogram import LatencyHistogram
 from tuner.values.trial import Outcome
 
 OOM_SHARE = 0.3
-"""Maximum share of candidates in the infeasible region."""
 CPU_NOISE = NoisePrior(sd=0.1, spread=0.3)
 PLANES = 20
 
@@ -48,7 +47,6 @@ class Perturbations:
     has_walls: bool = False
     is_raced: bool = False
     most_blocks: int | None = None
-    """Blocks per evaluation; None: all."""
 
 
 class TableEvaluator:
@@ -201,7 +199,6 @@ class Resampling:
 
 
 def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Column means over known values; 0 without any."""
     known = np.isfinite(residuals)
     total = np.where(known, residuals, 0.0).sum(axis=0)
     return np.asarray(total / np.maximum(known.sum(axis=0), 1))
@@ -210,7 +207,6 @@ def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
 def _smooth(
     efforts: Mapping[Configuration, tuple[float, int]], candidates: CandidateSet
 ) -> dict[Configuration, float]:
-    """Smooth candidates' (mean, number of evaluations)."""
     places = {cell: place for cell in efforts if (place := candidates.index_of(cell)) is not None}
     cells = list(places)
     if len(cells) < 2:

@@ -37,7 +37,6 @@ from tuner.values.histogram import LatencyHistogram
 HEAD, EVALUATIONS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1
 MAX_BYTES = 256 << 20
-"""Of rows, uncompressed."""
 
 
 def read(folder: pathlib.Path) -> BenchmarkTable:
@@ -141,7 +140,6 @@ class TableFolder:
 
 
 def _plain(head: TableHeader) -> dict[str, Any]:
-    """Header as YAML data, with the space's keys at the top."""
     data: dict[str, Any] = {"version": VERSION}
     for field in dataclasses.fields(head):
         value = getattr(head, field.name)

@@ -14,7 +14,6 @@ from tuner.values.measurement import Block, HostNoise
 
 NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
 LATER = ("foreign_cpu_s", "block_client_cpu_s")
-"""Columns that older tables lack."""
 COLUMNS = (
     "launch",
     "pass",
