@@ -167,13 +167,10 @@ class DeclaredInputs:
     shapes: tuple[str, ...] = ()
     """Sizes of free dimensions (`sizes.sizes_of`)."""
     values: tuple[str, ...] = ()
-    """Values of synthetic inputs (`input_values`)."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Input or output -> item axis; if any is named, axis 0 for the others."""
     shared: tuple[str, ...] = ()
-    """Inputs that must be equal within a batch."""
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Input -> padding value."""
     pad_to: int | None = None
     """Pad free dimensions to a multiple of this."""
     unbatched: str | None = None

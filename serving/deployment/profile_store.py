@@ -116,7 +116,7 @@ class ProfileStore:
 def key_of(
     card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Return the key of a model's profile, with all that it depends on; None: unknown. Blocking.
+    """Key of a model's profile, with all that it depends on; None: unknown. Blocking.
 
     `identity` is that of the weights; `software` is `Home.software`.
     """

@@ -1,7 +1,7 @@
 """Profile a model in a replica of its own, before any request, for the scheduler.
 
 The replica gets LOAD, then LOAD, UNLOAD, LOAD, ... beside the first, each with another largest
-batch. The first load counts only for batch times, as it pays for one-time imports.
+batch. The first load, with one-time imports, counts only for batch times.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
 """Memory fragmentation between a replica's models: share of a model's memory, and maximum.
 
-Twenty bundled models in one process took 5 to 10 % more each than alone; loaded from original
-files, 11 to 31 % more.
+Bundled models took 5 to 10 % more beside others than alone; from original files, 11 to 31 %.
 """
 
 

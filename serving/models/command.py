@@ -1,7 +1,7 @@
 """Kind command: a program in any language that is the replica and speaks the wire itself.
 
-It replaces the replica process, so it keeps control groups, parent and ignored signals. Its last
-argument is the gateway's Unix socket (docs/replica-wire.md).
+It replaces the replica process. Its last argument is the gateway's Unix socket
+(docs/replica-wire.md).
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ TYPES = {
     "binary": ("BYTES", "object"),
     "datetime": ("BYTES", "object"),
 }
-"""MLflow column type -> Open Inference Protocol datatype, NumPy type."""
 
 Predict = Callable[[Any], Any]
 Fields = Sequence[Mapping[str, Any]]

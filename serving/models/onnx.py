@@ -48,7 +48,6 @@ DATATYPES: dict[str, str] = {
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
 }
-"""ONNX Runtime type -> Open Inference Protocol datatype."""
 
 _DIMENSION = re.compile(r"(?!unk__\d|(?:p2o\.)?DynamicDimension\.)[A-Za-z_][\w.-]*")
 """A dimension name given by an author, not an exporter."""

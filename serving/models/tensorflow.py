@@ -41,7 +41,6 @@ DATATYPES: dict[str, str] = {
     "float64": "FP64",
     "string": "BYTES",
 }
-"""TensorFlow type name -> Open Inference Protocol datatype."""
 
 
 class Model:

@@ -41,7 +41,6 @@ DATATYPES: dict[torch.dtype, str] = {
 """PyTorch type -> Open Inference Protocol datatype; cast bfloat16 inside the model."""
 
 NUMBERS = {"int": "INT64", "float": "FP64", "bool": "BOOL", "number": "FP64", "Scalar": "FP64"}
-"""TorchScript type of a number argument -> Open Inference Protocol datatype."""
 
 
 def number_inputs(module: Any, names: Sequence[str]) -> frozenset[str]:

@@ -45,7 +45,7 @@ class ReplicaSettings:
     Default 2 s: small models need milliseconds, large ones are not delayed for long.
     """
     hang_timeout_s: float = setting(30.0, "s", 0.1, 3600)
-    """Time after which a replica that holds one batch is replaced. Default 30 s, as a deadline's."""
+    """Time for one batch after which a replica is replaced. Default 30 s, as the default deadline."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,5 +100,5 @@ class AcceleratorSettings:
     clock_mhz: int | None = setting(None, "MHz", 1, 20_000)
     """Supported graphics clock to lock the GPU to while the server runs.
 
-    Needs root; not per model. Default none: the driver decides.
+    Needs root; rejected if it cannot be set. Not per model. Default none: the driver decides.
     """

@@ -10,7 +10,7 @@ from serving.settings.setting import setting
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingSettings:
-    """When queued requests become a batch; a batch counts items."""
+    """When queued requests become a batch; a batch counts items, a request may have several."""
 
     policy: Literal["fixed", "aimd", "quantile", "delayed"] = setting("fixed")
     """How size and wait are decided, within `max_size` and `timeout_us` (docs/batching.md).

@@ -57,8 +57,8 @@ class ServerSettings:
     max_connections_of_client: int | None = setting(None, "connections", 1, 1_000_000, live=False)
     """Maximum connections per client address (IPv6: per 64-bit prefix), loopback exempt.
 
-    Default none: a quarter of `max_connections`, so that no client shuts out the others; raise it
-    if all come through one remote proxy.
+    With TLS, counted from the first packet. Default none: a quarter of `max_connections`, so that
+    no client shuts out the others; raise it if all come through one remote proxy.
     """
     max_held_mb: int = setting(1024, "MiB", 1, 4_194_304, live=False)
     """Maximum bytes of buffered requests on the inference ports.

@@ -3,7 +3,7 @@
     inputs -> engine started once -> look at configurations -> shuffled evaluations -> analysis
 
 Writes nothing. The gateway lives on under new replicas. Evaluations are short and gapless, to
-separate slower drift from their own variation.
+separate drift from their own variation.
 """
 
 from __future__ import annotations

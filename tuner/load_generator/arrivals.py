@@ -1,8 +1,8 @@
 """Arrival schedules as pure functions of request counts and time.
 
-Seconds count from the start of the phase. A schedule returns when the next request is due (its
-*intended* time), or None if it first needs a response (after vegeta's `Pacer`). An open loop thus
-counts the wait for a free connection, which avoids coordinated omission.
+Seconds count from the start of the phase. A schedule returns when the next request is due, or None
+if it first needs a response (after vegeta's `Pacer`). An open loop counts the wait for a free
+connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations

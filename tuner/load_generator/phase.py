@@ -19,9 +19,7 @@ def is_warm(
 ) -> bool:
     """Whether the warm-up is over by the rule of `Warmup`.
 
-    Args:
-        finished: requests answered or lost.
-        least_round_trips: the fewest of these on one connection.
+    `finished` are requests answered or lost, `least_round_trips` the fewest on one connection.
     """
     if now_s < warmup.seconds:
         return False

@@ -14,8 +14,8 @@ class Warmup:
     """Warm-up before the measurement; the workload continues without a pause.
 
     It ends once `seconds` have passed and every connection has had `round_trips` responses, or from
-    `cap_s` on the mean over connections, so that a starved one cannot hold it up. Lost requests
-    count. An open loop needs `round_trips` responses in all.
+    `cap_s` on the mean over connections. Lost requests count. An open loop needs `round_trips`
+    responses in all.
     """
 
     seconds: float = 0.1

@@ -1,8 +1,7 @@
 """HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
-A *plain* response (status from 200, one Content-Length) is only counted; any other (chunked, 1xx
-first, body up to the close) goes through llhttp by httptools. Surplus bytes prevent only the
-connection's reuse.
+A *plain* response (status from 200, one Content-Length) is only counted; any other goes through
+llhttp by httptools. Surplus bytes prevent only the connection's reuse.
 """
 
 from __future__ import annotations

@@ -53,10 +53,7 @@ def has_settled(took: Sequence[float]) -> bool:
 
 
 def beginning(means: Sequence[float]) -> int:
-    """How many values to drop for the least standard error of the mean.
-
-    At most three quarters, since the error of few values is uncertain.
-    """
+    """How many values, at most three quarters, to drop for the least standard error of the mean."""
     best, least = 0, float("inf")
     total = squares = 0.0
     for place in range(len(means) - 1, -1, -1):

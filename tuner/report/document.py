@@ -1,7 +1,6 @@
 """A self-contained HTML document: style, script, figures with their data, and Plotly.
 
-A content security policy forbids all requests and all scripts but the page's two. `assets/page.js`
-draws the figures from JSON in the reader's theme.
+A content security policy forbids all requests and all scripts but the page's two.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 
 def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
-    """Document.
+    """The document.
 
     Args:
         title: of the window.

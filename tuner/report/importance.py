@@ -5,11 +5,10 @@ neighbours. The share is epsilon squared (Kelley 1935),
 
     share = 1 - (SSW / (n - k)) / (SST / (n - 1)),     n trials, k levels,
 
-0 on average without effect. It comes with a 95 % bootstrap interval, shifted by the bootstrap's own
-bias (about (k - 1) / n), and the chance level: the 95 % quantile over shuffles.
+0 on average without effect, with a 95 % bootstrap interval, shifted by its own bias (about (k - 1)
+/ n), and the chance level: the 95 % quantile over shuffles.
 
-It misses interactions, failures and untried values. Guided trials mix the knobs' effects, so a
-large initial design is used alone.
+Guided trials mix the knobs' effects, so a large initial design is used alone.
 """
 
 from __future__ import annotations

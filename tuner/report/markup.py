@@ -19,13 +19,13 @@ VOID = frozenset({"meta", "br", "hr"})
 
 
 def element(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """One element.
+    """An element.
 
     Args:
         name: tag.
         children: content.
-        attributes: `class_` becomes class and `data_value` data-value; True gives a bare attribute,
-            None and False omit it.
+        attributes: `class_` becomes class, `data_value` data-value; True gives a bare attribute,
+            None and False none.
     """
     parts = [name]
     for key, value in attributes.items():

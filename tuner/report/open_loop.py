@@ -16,7 +16,6 @@ from tuner.values.verification_state import OpenLoopCheck
 
 ARMS = ("default", "best")
 MAX_MORE = 1.15
-"""Ratio of means, best over default, above which a caution is printed."""
 
 
 def title(found: OpenLoopCheck) -> str:

@@ -19,7 +19,6 @@ Array = NDArray[np.float64]
 
 ROUNDING_S = 1e-9
 FIT = 0.02
-"""Maximum relative difference between a measurement's and the records' counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

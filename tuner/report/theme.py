@@ -1,7 +1,7 @@
 """Colours, marker symbols and Plotly templates of all figures.
 
-Repeated and checked trials share a symbol. The colours suit colour-vision deficiencies (Okabe and
-Ito, 2008) and both backgrounds. The page applies `LIGHT` or `DARK` by the reader's system.
+The colours suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page
+applies `LIGHT` or `DARK` by the reader's system.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 - A handler is registered before the scheduler sees its request, and removed when it is completed;
   later results are dropped.
-- The scheduler plans once per turn of the event loop, for all new requests, and once per message: a
-  batch is completed in one pass.
+- The scheduler plans once per turn of the event loop, for all new requests, and once per message.
 - One timer is set to the plan's next wake-up.
 
 Knows no HTTP, tensors or processes: a replica is a connection.
@@ -78,7 +77,7 @@ SLOTS = 2
 """Batches per worker: one running, one buffered, to hide the gateway's latency."""
 
 _LATE_LOOK_S = 10.0
-"""Later deadlines are not compared with the clock: delivering a batch takes less."""
+"""Later deadlines are not compared with the clock."""
 
 _LOG_EVERY_S = 1.0
 

@@ -23,7 +23,6 @@ START, END = 0, 1
 MAX_LETTERS = 96
 """The longest German number below a million has 65."""
 MAX_WORDS = 64
-"""Source words read; the longest number below a million has 12."""
 MASKED = -1e9
 
 _WORD = re.compile(r"[a-z]+")

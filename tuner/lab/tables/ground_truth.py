@@ -1,8 +1,8 @@
 """Ground truth of a benchmark table, from held-out evaluations that no replay draws.
 
 First, machine drift is removed: what evaluations of a time share against their candidates' means.
-The lowest of many noisy means is too low, so means are shrunk towards neighbouring candidates: the
-posterior of a Gaussian process over held-out means, with the noise of `estimates`.
+Then means are shrunk towards neighbouring candidates: the posterior of a Gaussian process over
+held-out means, with the noise of `estimates`.
 """
 
 from __future__ import annotations
