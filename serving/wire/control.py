@@ -61,13 +61,13 @@ class LoadMessage(NamedTuple):
     samples: str | None = None
     """Path of an npz with real inputs."""
     max_items: int = 1
-    """Of the largest expected batch."""
+    """Items of the largest expected batch."""
     warmup_s: float = 0.0
     device: str = "auto"
     pages: int = 0
-    """Counted by the gateway for the model."""
+    """Memory that the gateway counts for the model."""
     budget: int | None = None
-    """Pages of all models together."""
+    """Maximum pages of all models together."""
     digest: str | None = None
     """SHA-256 of `path`, if an optimised model may be loaded instead."""
     optimises: bool = False

@@ -18,7 +18,6 @@ from serving.metrics.statistics import ModelStatistics
 from serving.values import ModelId, ModelSpec
 
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
-"""Engine state -> Triton state; others are UNAVAILABLE."""
 
 _NOTHING_CHANGES = {
     *("name", "platform", "backend", "input", "output", "version_policy", "parameters"),
