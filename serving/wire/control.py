@@ -1,17 +1,11 @@
-"""Control messages: HELLO, LOAD, LOADED, UNLOAD, UNLOADED. They are rare, hence mostly JSON.
+"""Control messages: HELLO, LOAD, LOADED, UNLOAD, UNLOADED.
 
-    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
-    LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
-                       JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s", "device", "pages",
-                             "budget" or null, "digest" or null, "optimises",
-                             "inputs": see `DeclaredInputs`, "max_answer_bytes" or null}
+    HELLO            = JSON
+    LOAD             = u64 action, i64 earliest_ns, i64 latest_ns, JSON
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-Keys after "threads" are optional. LOADED's JSON is {"signature": see `Signature.as_json`, "load_s",
-"warmup", "device", "optimised", "started_ns", "memory_bytes"} or {"error"}; UNLOADED's is {} or
-{"error"}. Unknown keys are ignored, so that later versions may add some.
+docs/replica-wire.md lists the keys. Unknown keys are ignored, so that later versions may add some.
 """
 
 from __future__ import annotations
