@@ -56,7 +56,7 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines install-abuse check test test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick bench docs build release clean
+.PHONY: help install tune format install-frameworks install-engines install-abuse check test test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick house bench docs build release clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -122,6 +122,9 @@ abuse: $(ABUSE)  ## the campaign of abuse, some 45 minutes each HALF; SEED, STAG
 
 abuse-quick: $(ABUSE)  ## the same in small, at most six minutes
 	$(ABUSE_VENV)/bin/python -m tests.abuse --quick --keep-nothing $(STAGES:%=--stages %) $(SEED:%=--seed %)
+
+house: $(DEV)  ## sizes of the product against their limits, and where its lines went
+	$(BIN)/python benchmarks/house.py $(ARGS)
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py
