@@ -30,6 +30,8 @@ from tuner.measurement.comparison import WITHIN, StoppingRule, compare, is_enoug
 from tuner.measurement.sequential import ALPHA, Estimate, StoppingBoundaries, estimate, looks
 from tuner.values.values import Measurement, Verdict
 
+pytestmark = pytest.mark.slow
+
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 Draw = Callable[[np.random.Generator], Array]
