@@ -152,6 +152,6 @@ def test_it_goes_on_beside_ray(is_ray_first: bool, tmp_path: pathlib.Path) -> No
     programs = environment(tmp_path, *order)
     assert {"luthier", "ray", "serve", "tune"} <= {path.name for path in programs.iterdir()}
     assert ("ray.tune" in (programs / "tune").read_text(encoding="utf-8")) is not is_ray_first
-    for words in ([], ["tune"], ["serve"], ["doctor"]):
+    for words in ([], ["tune"], ["serve"]):
         said = run([programs / "luthier", *words, "--help"], cwd=tmp_path)
         assert said.startswith(f"usage: {' '.join(['luthier', *words])} ")
