@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -101,6 +102,7 @@ class ToyBench:
         """Nothing to end."""
 
 
+@functools.cache
 def arena(text: str = SPACE) -> ProblemStatement:
     """The toy's space on a machine of four cores."""
     environment = Environment(concurrency=CONCURRENCY, machine=Machine(cores=4, memory_mb=16_384))
