@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost
-from tuner.evaluation import outcomes
+from tuner.evaluation import correctness_check, outcomes
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching import machine, statistics
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
@@ -152,6 +152,8 @@ class Evaluator:
         self.lengthens = True
         """Whether to measure longer for a required p99 with too few requests."""
         self.prices = prices
+        self._payloads: Payloads | None = None
+        """Requests of one model."""
         self._requests: ScenarioRequests | None = None
         """Requests of a scenario; None for one model."""
         self._mixture: MultiModelPayloads | None = None
@@ -210,6 +212,7 @@ class Evaluator:
         if isinstance(payloads, ScenarioRequests):
             self._requests = payloads  # drawn for each stream and phase
         else:
+            self._payloads = payloads
             self._generator.set_payloads(payloads)
             self.varies = len(set(map(len, payloads.requests))) > 1
 
@@ -222,6 +225,12 @@ class Evaluator:
     def address(self) -> tuple[str, int] | None:
         """Host and inference port of the running engine."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
+
+    def check_responses(self) -> str | None:
+        """Return a note on the running engine's responses; None if they tell nothing."""
+        if self.address is None or self._payloads is None:
+            return None
+        return correctness_check.check_responses(self.address, self._payloads)
 
     def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration on the running engine, until `race` ends it."""

@@ -125,10 +125,10 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
         Interrupted: a signal came; nothing was saved.
     """
     settings = order.settings
-    engine = targets.engine_of(settings.target)
-    card = targets.find_spec(settings.target, engine)
-    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
-        arena, _payloads, served = prepare(bench, settings, card, engine, terminal)
+    target = targets.find_target(settings.target)
+    with resumable(None), make_evaluator(settings, target, terminal) as bench:
+        inputs = prepare(bench, settings, target, terminal)
+        arena, served = inputs.arena, inputs.served
         piloting = _MeasurementRun(order, bench, arena, terminal)
         chosen, block_s = piloting.look()
         tried = piloting.launches(chosen, block_s)

@@ -25,13 +25,12 @@ from serving.settings import SETTINGS, ServingSettings, read_file
 from serving.system import bounded_yaml
 from serving.system.yaml_problem import yaml_problem
 from tuner.advice import advise
-from tuner.engines.description import OtherEngine, UrlEngine
+from tuner.engines.description import UrlEngine
 from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, SequentialRounds
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.evaluation.outcomes import count_failures
-from tuner.launching.command_engine import CommandLauncher
 from tuner.launching.engine import EngineInfo, Launcher
 from tuner.load_generator.payloads import Payloads
 from tuner.measurement import comparison, sequential
@@ -43,6 +42,7 @@ from tuner.study import study_files, targets, verification
 from tuner.study.interruption import resumable
 from tuner.study.preparation import needs_of
 from tuner.study.progress import Terminal
+from tuner.study.target import LuthierTarget, Target
 from tuner.values.values import Configuration, FailureCount, RoundEvaluation, Value, Verdict
 
 ARMS = ("A", "B")
@@ -459,28 +459,24 @@ def _make_arm(
     terminal: Terminal,
     configuration: Configuration | None = None,
     *,
-    engine: OtherEngine | None = None,
+    found: Target | None = None,
     is_running: bool = False,
 ) -> AbArm:
-    """Return an arm with its launcher; an `engine` of None is Luthier's own."""
-    card = targets.find_spec(target, engine)
+    """Return an arm with its launcher; a `found` of None is Luthier."""
+    tuned = found or LuthierTarget.of(target)
 
     def say(text: str) -> None:
         console_text.write_line(terminal.console, f"{role}: {text}", style="yellow")
 
-    launcher = targets.launcher_of(engine, target, card, say=say)
-    if isinstance(launcher, CommandLauncher):  # its reserved resources count, even by default
-        configuration = Configuration({**launcher.defaults, **(configuration or {})})
-
     def payloads_of(served: EngineInfo) -> Payloads:
-        found = targets.payloads_of(engine, target, card, served, seed=0)
-        assert isinstance(found, Payloads), "a scenario is no side"
-        return found
+        sent = tuned.payloads(target, served, seed=0)
+        assert isinstance(sent, Payloads), "a scenario is no side"
+        return sent
 
     return AbArm(
         told=told,
-        launcher=launcher,
-        configuration=configuration or Configuration({}),
+        launcher=tuned.launcher(target, say=say),
+        configuration=tuned.completed(configuration or Configuration({})),
         payloads_of=payloads_of,
         model=target.model,
         is_running=is_running,
@@ -516,7 +512,7 @@ def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Termina
         f"{target.model} behind {engine}",
         target,
         terminal,
-        engine=targets.engine_of(target),
+        found=targets.find_target(target),
     )
 
 
@@ -562,8 +558,8 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
     sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
     target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
     told = f"what study {folder.name} recommends for {target.model}"
-    engine = targets.engine_of(target, kept=study_files.engine_copy(folder))
-    return _make_arm(role, told, target, terminal, advice.configuration, engine=engine)
+    found = targets.find_target(target, kept=study_files.engine_copy(folder))
+    return _make_arm(role, told, target, terminal, advice.configuration, found=found)
 
 
 def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
@@ -577,7 +573,8 @@ def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> 
     if engine.request.protocol == "open-inference":
         _check_model(role, url, dataclasses.replace(target, model=model))
     target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
-    return _make_arm(role, url, target, terminal, engine=engine, is_running=True)
+    found = targets.url_target(engine, target)
+    return _make_arm(role, url, target, terminal, found=found, is_running=True)
 
 
 def _check_listens(role: str, url: str, engine: UrlEngine) -> None:

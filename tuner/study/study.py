@@ -20,15 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from tuner import export
 from tuner.advice import advise, why_nothing
 from tuner.errors import Interrupted, StorageFailed, TunerError
-from tuner.evaluation import correctness_check
 from tuner.evaluation.evaluator import Evaluation, Evaluator
-from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.evaluation.simulation.profile import CostProfile
 from tuner.export import deploy_script
 from tuner.export import serving as serving_export
 from tuner.launching import machine
-from tuner.launching.engine import EngineInfo
-from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan
 from tuner.measurement import comparison, sequential
 from tuner.measurement.measurement_warnings import warnings_of
@@ -50,7 +46,14 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST, OPEN_LOADS
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
-from tuner.study.preparation import budget_of, make_evaluator, needs_of, notes_of, prepare
+from tuner.study.preparation import (
+    StudyInputs,
+    budget_of,
+    make_evaluator,
+    needs_of,
+    notes_of,
+    prepare,
+)
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, StudyPlan, Terminal
 from tuner.study.racing import Racing
@@ -94,7 +97,6 @@ class StudyRun:
     store: StudyStore
     arena: ProblemStatement
     bench: Evaluator
-    payloads: Payloads | ScenarioRequests
     terminal: Terminal
     progress: Progress
     begin_s: float
@@ -124,39 +126,29 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> StudyRe
         TunerError: it failed.
         Interrupted: a signal came; measurements are saved.
     """
-    engine = targets.engine_of(settings.target)
-    card = targets.find_spec(settings.target, engine)
+    target = targets.find_target(settings.target)
     settings = prediction.adjust_settings(
-        name_study(settings, card, now=dt.datetime.now().astimezone())
+        name_study(settings, target.spec, now=dt.datetime.now().astimezone())
     )
     folder = folder_of(settings)
     if folder.exists() and not fresh:
         raise name_taken(folder)
-    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
-        arena, payloads, served = prepare(bench, settings, card, engine, terminal)
+    with resumable(None), make_evaluator(settings, target, terminal) as bench:
+        inputs = prepare(bench, settings, target, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
-            profile = _profile(bench, settings, arena, terminal)
-            arena, taught = _add_prior_knowledge(settings, arena, served, profile)
-            store = create_study(
-                folder,
-                settings,
-                arena,
-                served,
-                fresh=fresh,
-                engine=engine,
-                profile=profile,
-                sent=None if isinstance(payloads, ScenarioRequests) else payloads.sent,
-            )
+            profile = _profile(bench, inputs, terminal)
+            inputs, taught = _add_prior_knowledge(inputs, profile)
+            store = create_study(folder, inputs, fresh=fresh, profile=profile)
             with folder.locked():
                 terminal.log.write_to(folder.log)
-                for note in notes_of(arena, payloads, served, bench.counted):
+                for note in notes_of(inputs, bench.counted):
                     store.note(note)
                 if "cost" in settings.measurement.names:
                     store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
                     console_text.write_line(terminal.console, note)
-                return _run(_set_up(settings, folder, store, arena, bench, payloads, terminal))
+                return _run(_set_up(inputs, folder, store, bench, terminal))
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> StudyResult:
@@ -174,62 +166,57 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
         store = study_files.store_of(folder, settings, url=storage)
         if study_files.is_finished(folder):
             return _finish(folder, store, settings)
-        engine = targets.engine_of(settings.target, kept=study_files.engine_copy(folder))
-        card = targets.find_spec(settings.target, engine)
+        target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
         space = str(folder.path / "space.yaml")  # as searched, even if derived
-        target = dataclasses.replace(settings.target, space=space)
-        with make_evaluator(settings, card, engine, terminal) as bench:
-            searched = dataclasses.replace(settings, target=target)
-            arena, payloads, served = prepare(bench, searched, card, engine, terminal, goes_on=True)
-            study_files.check_same_space(store, arena)
-            arena, _ = _add_prior_knowledge(settings, arena, served, study_files.profile_of(store))
-            return _run(_set_up(settings, folder, store, arena, bench, payloads, terminal))
+        with make_evaluator(settings, target, terminal) as bench:
+            searched = dataclasses.replace(
+                settings, target=dataclasses.replace(settings.target, space=space)
+            )
+            inputs = prepare(bench, searched, target, terminal, goes_on=True)
+            study_files.check_same_space(store, inputs.arena)
+            inputs = dataclasses.replace(inputs, settings=settings)
+            inputs, _ = _add_prior_knowledge(inputs, study_files.profile_of(store))
+            return _run(_set_up(inputs, folder, store, bench, terminal))
 
 
-def _profile(
-    bench: Evaluator, settings: StudySettings, arena: ProblemStatement, terminal: Terminal
-) -> CostProfile | None:
+def _profile(bench: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:
     """Profile the model if the search can use it."""
-    if not prediction.is_wanted(settings):
+    if not prediction.is_wanted(inputs.settings):
         return None
     console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
-    return prediction.profile_of(bench, arena)
+    return prediction.profile_of(bench, inputs.arena)
 
 
 def _add_prior_knowledge(
-    settings: StudySettings,
-    arena: ProblemStatement,
-    served: EngineInfo,
-    profile: CostProfile | None,
-) -> tuple[ProblemStatement, str | None]:
+    inputs: StudyInputs, profile: CostProfile | None
+) -> tuple[StudyInputs, str | None]:
     """Add prediction and warm start; return a line on the latter."""
-    arena = prediction.with_prediction_of(settings, arena, profile)
-    return warm_start.load_warm_start(settings, arena, served.model, profile)
+    settings = inputs.settings
+    arena = prediction.with_prediction_of(settings, inputs.arena, profile)
+    arena, taught = warm_start.load_warm_start(settings, arena, inputs.served.model, profile)
+    return dataclasses.replace(inputs, arena=arena), taught
 
 
 def _set_up(
-    settings: StudySettings,
+    inputs: StudyInputs,
     folder: RunFolder,
     store: StudyStore,
-    arena: ProblemStatement,
     bench: Evaluator,
-    payloads: Payloads | ScenarioRequests,
     terminal: Terminal,
 ) -> StudyRun:
-    objective = settings.measurement.first
+    measurement = inputs.settings.measurement
     return StudyRun(
-        settings=settings,
+        settings=inputs.settings,
+        arena=inputs.arena,
         folder=folder,
         store=store,
-        arena=arena,
         bench=bench,
-        payloads=payloads,
         terminal=terminal,
         progress=Progress(
             terminal.console,
-            default=arena.default,
-            objective=objective,
-            second=settings.measurement.second,
+            default=inputs.arena.default,
+            objective=measurement.first,
+            second=measurement.second,
         ),
         begin_s=time.monotonic() - store.used_s(),
     )
@@ -375,10 +362,7 @@ def _choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> 
 
 def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     """Print the first evaluation's warnings; check its responses."""
-    address = setup.bench.address
-    checked = None
-    if address is not None and not isinstance(setup.payloads, ScenarioRequests):
-        checked = correctness_check.check_responses(address, setup.payloads)
+    checked = setup.bench.check_responses()
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in warnings_of(measurement, cores=cores)]

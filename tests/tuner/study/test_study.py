@@ -61,7 +61,7 @@ def setup_of(
     if folder.exists():
         store = study_files.store_of(folder, settings)
     else:
-        store = creation.create_study(folder, settings, arena, SERVED, fresh=False)
+        store = creation.create_study(folder, benches.inputs(settings, SERVED), fresh=False)
     console = rich.console.Console(quiet=True)
     return StudyRun(
         settings=settings,
@@ -69,7 +69,6 @@ def setup_of(
         store=store,
         arena=arena,
         bench=bench,
-        payloads=None,
         terminal=Terminal(console=console, log=EventLog(), check=lambda: None),
         progress=Progress(console, default=arena.default, objective="mean"),
         begin_s=time.monotonic() - store.used_s(),
