@@ -24,7 +24,7 @@ from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation, study, study_files
 from tuner.study.progress import Progress, Terminal
-from tuner.study.study import StudyRun
+from tuner.study.study_run import StudyRun
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.values import Outcome
 

@@ -32,7 +32,7 @@ from tuner.settings import (
     TargetSettings,
     duration_s,
 )
-from tuner.study import ab
+from tuner.study import ab, ab_arms
 from tuner.study.ab import AbResult
 from tuner.study.progress import Terminal
 from tuner.values.values import Interval
@@ -59,7 +59,7 @@ FIGURES = ("mean", "p50", "p99", "throughput")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    for side in ab.ARMS:
+    for side in ab_arms.ARMS:
         parser.add_argument(
             side.lower(),
             metavar=side,
@@ -143,7 +143,7 @@ def _order(arguments: argparse.Namespace) -> ab.AbSpec:
         WrongUse: the options contradict each other.
     """
     limit = arguments.fail_if
-    named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab.NO_MODEL})
+    named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab_arms.NO_MODEL})
     target = options.group_of(named, TargetSettings)
     if target.concurrency is None and not target.is_open:
         raise UsageError(NO_LOAD)
@@ -238,7 +238,7 @@ def text(found: AbResult) -> rich.console.RenderableType:
 
 def _what(found: AbResult) -> list[str]:
     """Describe the arms and the workload."""
-    sides = [f"{role}: {told}" for role, told in zip(ab.ARMS, found.told, strict=True)]
+    sides = [f"{role}: {told}" for role, told in zip(ab_arms.ARMS, found.told, strict=True)]
     return [*sides, f"load: {found.load}"]
 
 
@@ -336,7 +336,7 @@ def junit_of_error(arguments: argparse.Namespace, why: str) -> str:
     """Return JUnit XML for a failed comparison."""
     return _suite(
         name=f"{arguments.b} against {arguments.a}",
-        classname=f"tune.ab.{arguments.model or ab.NO_MODEL}",
+        classname=f"tune.ab.{arguments.model or ab_arms.NO_MODEL}",
         seconds=0.0,
         problem=("error", "not measured", why),
         output=[],
